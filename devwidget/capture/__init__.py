@@ -1,0 +1,1 @@
+"""READING: the only code that touches live modules and tensors."""

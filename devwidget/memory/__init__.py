@@ -1,0 +1,1 @@
+"""ACCOUNTING: records -> bytes per device and category; every storage counted once."""

@@ -1,0 +1,47 @@
+"""DeviceId: the name of one device, such as `cuda:1`."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DeviceId:
+    """One device.
+
+    Attributes:
+        kind: torch's device type: `cpu`, `cuda`, `mps`, `xpu`, `meta`, ...
+        index: the ordinal among the *visible* devices of that kind; None where torch gives none (cpu, meta).
+    """
+
+    kind: str
+    index: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> DeviceId:
+        """`"cuda:1"` -> `DeviceId("cuda", 1)`.
+
+        Raises:
+            ValueError: if the text is empty or its ordinal is not a number of zero or more.
+        """
+        return _parse(text)
+
+    @property
+    def is_accelerator(self) -> bool:
+        """True for every device with memory of its own; False for cpu and meta."""
+        return self.kind not in ("cpu", "meta")
+
+    def __str__(self) -> str:
+        return self.kind if self.index is None else f"{self.kind}:{self.index}"
+
+
+@functools.lru_cache(maxsize=256)
+def _parse(text: str) -> DeviceId:
+    kind, colon, index = text.partition(":")
+    if not kind or (colon and not index.isdigit()):
+        raise ValueError(f"{text!r} is no device name; expected a form such as 'cpu', 'cuda:0' or 'mps:0'")
+    return DeviceId(kind, int(index) if colon else None)
+
+
+CPU = DeviceId("cpu")

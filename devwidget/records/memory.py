@@ -1,0 +1,43 @@
+"""DeviceMemory: how the bytes of one device are used at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from devwidget.records.device import DeviceId
+
+CATEGORIES = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations", "cache", "others", "free")
+"""The parts of a memory bar, in drawing order; they add up to the device's total."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """One device's memory, in bytes.
+
+    Attributes:
+        device: which device.
+        name: the card's name, such as `NVIDIA H100` or `virtual GPU`.
+        virtual: True if the numbers come from virtual GPUs.
+        total: bytes of the device; 0 when unknown.
+        parameters, buffers, attributes, gradients, optimizer: bytes of the model's and the optimizer's tensors.
+        activations: other live tensors of this process.
+        cache: reserved by the allocator and not in use.
+        others: other processes, driver and context.
+        free: what is left.
+        peak: the highest `allocated` so far (since reset), 0 when unknown.
+    """
+
+    device: DeviceId
+    name: str
+    virtual: bool
+    total: int
+    parameters: int = 0
+    buffers: int = 0
+    attributes: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    cache: int = 0
+    others: int = 0
+    free: int = 0
+    peak: int = 0

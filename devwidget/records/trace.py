@@ -1,0 +1,254 @@
+"""Trace: what happened while code was recorded, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from devwidget.records._record import Record
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Finding
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.site import Site
+
+Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
+Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "hook", "index", "healed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a module or a namespace keeps a tensor.
+
+    Attributes:
+        module: path of the owning module; None if a global, a closure or the batch keeps it.
+        name: how the owner calls it: `mask`, `anchors[0]`, `RARE`, `batch['labels']`.
+        how: `parameter`, `buffer`, `attribute` (of a module), `class attribute`, `global`, `closure` or `batch`.
+        owner_class: class name of the owning module.
+        assigned: the user's line that stored it there, if it can be found.
+    """
+
+    module: str | None
+    name: str
+    how: str
+    owner_class: str = ""
+    assigned: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One tensor that a faulty call was given.
+
+    Attributes:
+        argument: the operator's name for it (`input`, `weight`), or its position.
+        expression: how the user's code names it in the failing frame (`h0`, `self.mask`); "" if it has no name there.
+        shape, dtype, device: as the call saw them.
+        bytes: bytes of its elements.
+        stray: True if this is the tensor in the wrong place.
+        birth: the user's line that decided where it is.
+        birth_call: the call of that line that made or moved it, such as `torch.zeros`.
+        birth_partner: name of a tensor on the right device, at hand in the birth's function; "".
+        held: where it, or the tensor it was computed from, is kept.
+        from_move: True if the birth is a move (`.to`, `.cpu`), not a factory.
+    """
+
+    argument: str
+    expression: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: DeviceId
+    bytes: int
+    stray: bool = False
+    birth: Site | None = None
+    birth_call: str = ""
+    birth_partner: str = ""
+    held: Held | None = None
+    from_move: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A call that failed, or would have failed without healing.
+
+    Attributes:
+        number: its place in the trace.
+        what: `operands` (a torch call on tensors), `device` (a device that does not exist), `parallel` (a wrapper).
+        call: the torch function, such as `addmm` or `Tensor.to`.
+        module, phase, site: where it happened.
+        error: `ErrorType: message` as PyTorch worded it.
+        operands: the tensors of the call.
+        target: where the strays should have been.
+        healed: True if the call was repeated with the strays moved, and succeeded.
+        requested: for `what="device"`, the device asked for.
+        available: for `what="device"`, the devices that exist.
+        expression: source of the argument at fault, such as `device`.
+        birth: for faults without operands, the line that decided it.
+        model_name: how the user's code calls the root module; "" if unknown.
+        facts: further facts for the rules, in fixed order by name.
+    """
+
+    number: int
+    what: Literal["operands", "device", "parallel"]
+    call: str
+    module: str | None
+    phase: Phase
+    site: Site | None
+    error: str
+    operands: tuple[Operand, ...] = ()
+    target: DeviceId | None = None
+    healed: bool = False
+    requested: str = ""
+    available: tuple[str, ...] = ()
+    expression: str = ""
+    birth: Site | None = None
+    model_name: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One crossing, or several of one line folded (`count`).
+
+    Attributes:
+        source, target: devices.
+        bytes: bytes of one crossing; `shape` and `dtype` of the tensor.
+        module, phase, site: where it was asked for.
+        cause: `explicit` (.to, .cuda, copy_), `scatter`, `replicate`, `gather`, `reduce`, `hook`, `index` or `healed`.
+        seconds: time of the call in the host, not of the copy itself on a GPU; of the last one if folded.
+        number: its place in the trace.
+        count: how often this line did this.
+    """
+
+    source: DeviceId
+    target: DeviceId
+    bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    module: str | None
+    phase: Phase
+    site: Site | None
+    cause: Cause
+    seconds: float = 0.0
+    number: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpEvent:
+    """An operator below autograd, folded over equal (name, module, phase, line, devices).
+
+    Attributes:
+        name: aten's name, such as `addmm`.
+        inputs: devices of its tensors, each once.
+        output: device of its first result, None without one.
+        count: how often.
+        number: place of the first one in the trace.
+    """
+
+    name: str
+    module: str | None
+    phase: Phase
+    site: Site | None
+    inputs: tuple[DeviceId, ...]
+    output: DeviceId | None
+    count: int = 1
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleEvent:
+    """The calls of one module.
+
+    Attributes:
+        path, class_name: which module.
+        inputs, outputs: devices of the tensors that went in and came out, over all calls.
+        calls: how often it ran; replicas of one module count one each.
+        seconds: wall time of all calls, children included.
+        failed: whether one of the calls raised.
+        number: place of the first call in the trace.
+        started: seconds after the start of the recording, of the first call.
+        replica: number of the DataParallel replica, -1 for the module itself.
+    """
+
+    path: str
+    class_name: str
+    inputs: tuple[DeviceId, ...]
+    outputs: tuple[DeviceId, ...]
+    calls: int
+    seconds: float
+    failed: bool = False
+    number: int = 0
+    started: float = 0.0
+    replica: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica of one DataParallel call.
+
+    Attributes:
+        wrapper: path of the DataParallel module.
+        number: its place in `device_ids`.
+        device: where it ran.
+        samples: length of its inputs along the scatter dimension, 0 when it got no tensor.
+        input_bytes: bytes scattered to it.
+        parameter_bytes: bytes of parameters and buffers copied to it (0 for the first).
+        output_bytes: bytes of its outputs, gathered afterwards.
+        peak_bytes: highest allocation of its device meanwhile, 0 when unknown.
+        seconds: wall time of its forward.
+        gathered_on: where the outputs were collected.
+    """
+
+    wrapper: str
+    number: int
+    device: DeviceId
+    samples: int
+    input_bytes: int
+    parameter_bytes: int
+    output_bytes: int
+    peak_bytes: int
+    seconds: float
+    gathered_on: DeviceId | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPoint:
+    """Bytes in use when a phase or an outermost module call ended.
+
+    Attributes:
+        label: `forward`, `backward`, or a module path.
+        devices: one entry for each device.
+    """
+
+    label: str
+    phase: Phase
+    devices: tuple[DeviceMemory, ...]
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trace(Record):
+    """One recording.
+
+    Attributes:
+        findings: what is wrong, worst first.
+        faults: the failing calls that findings were drawn from.
+        moves, ops, modules, memory, replicas: the facts, in order.
+        error: `ErrorType: message` of the exception that ended the recording, "" if none did.
+        checked: names of the rules that ran.
+        not_checked: `rule: reason` for rules that could not decide or crashed.
+        virtual_gpus: how many virtual GPUs were active, 0 for none.
+        seconds: wall time of the recording.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    moves: tuple[Move, ...] = ()
+    ops: tuple[OpEvent, ...] = ()
+    modules: tuple[ModuleEvent, ...] = ()
+    memory: tuple[MemoryPoint, ...] = ()
+    replicas: tuple[Replica, ...] = ()
+    error: str = ""
+    checked: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
+    virtual_gpus: int = 0
+    seconds: float = 0.0

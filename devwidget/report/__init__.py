@@ -1,0 +1,1 @@
+"""WORDS: findings and views -> text, data frames and HTML, without any widget library."""

@@ -1,0 +1,1 @@
+"""JUDGING: one kind of finding per file; never imports torch."""

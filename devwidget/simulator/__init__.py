@@ -1,0 +1,1 @@
+"""Virtual GPUs on a machine that has none: real numbers, CUDA's behaviour."""

@@ -1,0 +1,1 @@
+"""SCREEN: the only code that imports ipywidgets, anywidget and plotly."""

@@ -1,0 +1,1 @@
+"""SHAPING: records -> rows, trees and series that any screen can draw."""
