@@ -47,7 +47,8 @@ class Record:
         Raises:
             ValueError: if there is no such table.
         """
-        return self._present("frame", part)
+        frame: pd.DataFrame = self._present("frame", part)
+        return frame
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write the record as JSON; `devwidget.load` reads it back, on any machine."""

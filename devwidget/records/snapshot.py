@@ -22,7 +22,7 @@ class ModuleFacts:
         tensors: what the module itself holds, not its children.
         defined: where its class is written, None for library classes and where the source is not at hand.
         training: its training flag.
-        wrapper: "" or what wraps it: `DataParallel`, `DistributedDataParallel`, `FSDP2`, `compiled`, `scripted`, `accelerate`, ...
+        wrapper: "" or what wraps it: `DataParallel`, `DistributedDataParallel`, `compiled`, `accelerate`, ...
         note: what a reader should know, such as `also at decoder.embed` or `cuda:0, offloads to cpu`.
     """
 
