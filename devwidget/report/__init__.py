@@ -1,1 +1,8 @@
-"""WORDS: findings and views -> text, data frames and HTML, without any widget library."""
+"""WORDS: findings and views -> text, data frames and HTML, without any widget library.
+
+Importing this package teaches the records how to print, how to become data frames, and how to become HTML.
+"""
+
+from devwidget.report import frames, text
+
+__all__ = ["frames", "text"]

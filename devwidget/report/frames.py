@@ -1,0 +1,160 @@
+"""Records as pandas data frames; pandas is imported when the first one is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from devwidget.records._record import presents
+from devwidget.records.errors import nearest
+from devwidget.records.memory import CATEGORIES, DeviceMemory
+from devwidget.records.site import Site
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.words import device_list, site_words
+from devwidget.views.placement import join, place
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Columns = dict[str, list[Any]]
+
+
+@presents("frame", Snapshot)
+def snapshot_frame(snapshot: Snapshot, part: str = "") -> pd.DataFrame:
+    """One row for each tensor (`tensors`), for each row of the tree (`modules`), or for each device (`memory`)."""
+    return _frame(snapshot, part or "tensors", _SNAPSHOT_PARTS)
+
+
+@presents("frame", Trace)
+def trace_frame(trace: Trace, part: str = "") -> pd.DataFrame:
+    """`moves`, `ops`, `modules`, `memory`, `findings` or `replicas`."""
+    return _frame(trace, part or "moves", _TRACE_PARTS)
+
+
+def _frame(record: Any, part: str, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:
+    if part not in parts:
+        known = ", ".join(map(repr, parts))
+        raise ValueError(f"{type(record).__name__} has no table {part!r}{nearest(part, parts)}; known: {known}")
+    import pandas
+
+    return pandas.DataFrame(parts[part](record))
+
+
+def _tensors(snapshot: Snapshot) -> Columns:
+    rows = [(module.path, tensor) for module in snapshot.modules for tensor in module.tensors]
+    rows += [("", tensor) for tensor in snapshot.optimizer]
+    plain = ("role", "shape", "dtype", "bytes", "storage", "storage_bytes", "requires_grad", "grad_bytes", "tied_to", "note")
+    columns: Columns = {
+        "path": [join(path, tensor.name) for path, tensor in rows],
+        "module": [path if tensor.role != "optimizer" else None for path, tensor in rows],
+        "name": [tensor.name for _, tensor in rows],
+        "device": [str(tensor.device) for _, tensor in rows],
+    }
+    columns.update({name: [getattr(tensor, name) for _, tensor in rows] for name in plain})
+    columns["grad_device"] = [_text(tensor.grad_device) for _, tensor in rows]
+    return columns
+
+
+def _modules(snapshot: Snapshot) -> Columns:
+    table = place(snapshot)
+    rows = [row for row, tensor in enumerate(table.tensors) if tensor is None]
+    return {
+        "path": [table.paths[row] for row in rows],
+        "class": [table.classes[row] for row in rows],
+        "depth": [table.depths[row] for row in rows],
+        "devices": [device_list(table.devices_of(row)) for row in rows],
+        "dtypes": [", ".join(table.dtypes_of(row)) for row in rows],
+        "parameters": [table.parameters[row] for row in rows],
+        "bytes": [table.bytes[row] for row in rows],
+        "own_bytes": [table.own_bytes[row] for row in rows],
+        "grad_bytes": [table.gradients[row] for row in rows],
+        "training": [snapshot.modules[table.modules[row]].training for row in rows],
+        "defined": [_text(snapshot.modules[table.modules[row]].defined) for row in rows],
+        "note": [table.notes[row] for row in rows],
+    }
+
+
+def _device_columns(devices: Iterable[DeviceMemory]) -> Columns:
+    devices = list(devices)
+    columns: Columns = {"device": [str(each.device) for each in devices]}
+    for name in ("name", "virtual", "total", *CATEGORIES, "peak"):
+        columns[name] = [getattr(each, name) for each in devices]
+    return columns
+
+
+def _moves(trace: Trace) -> Columns:
+    columns = _columns(
+        trace.moves, "number", "source", "target", "bytes", "count", "shape", "dtype", "cause", "module", "phase", "seconds"
+    )
+    return columns | _sites([move.site for move in trace.moves])
+
+
+def _ops(trace: Trace) -> Columns:
+    columns = _columns(trace.ops, "number", "name", "module", "phase", "inputs", "output", "count")
+    return columns | _sites([op.site for op in trace.ops])
+
+
+def _trace_modules(trace: Trace) -> Columns:
+    return _columns(
+        trace.modules, "number", "path", "class_name", "inputs", "outputs", "calls", "seconds", "started", "failed", "replica"
+    )
+
+
+def _memory(trace: Trace) -> Columns:
+    pairs = [(point, device) for point in trace.memory for device in point.devices]
+    return _columns([point for point, _ in pairs], "number", "label", "phase") | _device_columns(device for _, device in pairs)
+
+
+def _findings(trace: Trace) -> Columns:
+    columns = _columns(trace.findings, "kind", "severity", "module", "headline", "why", "notes", "also")
+    columns["fault"] = [_text(finding.fault) for finding in trace.findings]
+    columns["birth"] = [_text(finding.birth) for finding in trace.findings]
+    columns["fix"] = [finding.fixes[0].code or finding.fixes[0].summary if finding.fixes else "" for finding in trace.findings]
+    return columns
+
+
+def _replicas(trace: Trace) -> Columns:
+    names = ("wrapper", "number", "device", "samples", "input_bytes", "parameter_bytes", "output_bytes", "peak_bytes")
+    return _columns(trace.replicas, *names, "seconds", "gathered_on")
+
+
+def _columns(records: Iterable[Any], *names: str) -> Columns:
+    records = list(records)
+    return {name: [_text(getattr(record, name)) for record in records] for name in names}
+
+
+def _sites(sites: list[Site | None]) -> Columns:
+    return {
+        "file": [site.file if site else None for site in sites],
+        "line": [site.line if site else None for site in sites],
+        "source_line": [site.text if site else None for site in sites],
+    }
+
+
+def _text(value: Any) -> Any:
+    """Devices and places as text; a tuple of devices as one text; the rest as it is."""
+    from devwidget.records.device import DeviceId
+
+    if isinstance(value, DeviceId):
+        return str(value)
+    if isinstance(value, Site):
+        return site_words(value)
+    if isinstance(value, tuple) and all(isinstance(each, DeviceId) for each in value) and value:
+        return device_list(value)
+    return value
+
+
+_SNAPSHOT_PARTS: dict[str, Callable[[Any], Columns]] = {
+    "tensors": _tensors,
+    "modules": _modules,
+    "memory": lambda snapshot: _device_columns(snapshot.memory),
+}
+_TRACE_PARTS: dict[str, Callable[[Any], Columns]] = {
+    "moves": _moves,
+    "ops": _ops,
+    "modules": _trace_modules,
+    "memory": _memory,
+    "findings": _findings,
+    "replicas": _replicas,
+}

@@ -1,0 +1,107 @@
+"""A trace as text: findings first, then the moves grouped by line, then what was checked and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records._record import presents
+from devwidget.records.trace import Trace
+from devwidget.report.columns import columns
+from devwidget.report.finding_text import finding_text
+from devwidget.report.units import counted, format_bytes, format_seconds
+from devwidget.report.words import first_line, module_words, site_words, tensor_words
+from devwidget.views.hops import Hop, group_hops
+from devwidget.views.parallel import ParallelCall, parallel_calls
+
+_MOST_HOPS = 20
+
+
+@presents("text", Trace)
+def trace_text(trace: Trace) -> str:
+    """The report of one recording."""
+    return "\n".join(_lines(trace)).rstrip()
+
+
+def summary_words(trace: Trace) -> str:
+    """One line: findings by severity, moves, time."""
+    crossings = sum(move.count for move in trace.moves)
+    total = sum(move.bytes * move.count for move in trace.moves)
+    parts = [findings_words(trace), f"{counted(crossings, 'hop')}, {format_bytes(total)}" if crossings else "no hops"]
+    if trace.seconds:
+        parts.append(format_seconds(trace.seconds))
+    if trace.virtual_gpus:
+        parts.append(f"{counted(trace.virtual_gpus, 'virtual GPU')}")
+    return " · ".join(parts)
+
+
+def findings_words(trace: Trace) -> str:
+    """`2 errors, 1 warning`, or `no findings`."""
+    severities = [finding.severity for finding in trace.findings]
+    words = {"error": "error", "warning": "warning", "info": "hint"}
+    return ", ".join(counted(severities.count(each), words[each]) for each in words if each in severities) or "no findings"
+
+
+def _lines(trace: Trace) -> Iterator[str]:
+    yield f"Trace: {summary_words(trace)}"
+    if trace.error:
+        yield f"  ended by {trace.error}"
+    classes = {event.path: event.class_name for event in trace.modules}
+    for finding in trace.findings:
+        yield ""
+        yield finding_text(finding, classes.get(finding.module or "", ""))
+    if trace.moves:
+        yield ""
+        yield from _hop_lines(group_hops(trace.moves))
+    for call in parallel_calls(trace):
+        yield ""
+        yield from _parallel_lines(call)
+    yield ""
+    yield from check_lines(trace)
+
+
+def check_lines(trace: Trace) -> Iterator[str]:
+    """What was checked, and what was not and why."""
+    if trace.checked:
+        yield f"checked: {', '.join(trace.checked)}"
+    for reason in trace.not_checked:
+        yield f"not checked: {reason}"
+
+
+def _hop_lines(hops: tuple[Hop, ...]) -> Iterator[str]:
+    yield "moves, by line"
+    yield from columns([_hop_cells(hop) for hop in hops[:_MOST_HOPS]], right=(1, 2), indent="  ")
+    if len(hops) > _MOST_HOPS:
+        yield f"  ... and {len(hops) - _MOST_HOPS} more lines"
+
+
+def _hop_cells(hop: Hop) -> tuple[str, ...]:
+    what = ", ".join(tensor_words(*example) for example in hop.examples[:2]) + (", ..." if len(hop.examples) > 2 else "")
+    modules = module_words(hop.modules[0]) + (f" and {len(hop.modules) - 1} more" if len(hop.modules) > 1 else "")
+    direction = f"{hop.source} -> {hop.target}"
+    return (
+        direction,
+        f"{hop.count}x",
+        format_bytes(hop.bytes),
+        hop.cause,
+        what,
+        modules,
+        site_words(hop.site),
+        first_line(hop.site),
+    )
+
+
+def _parallel_lines(call: ParallelCall) -> Iterator[str]:
+    place = f" at {call.wrapper}" if call.wrapper else ""
+    yield f"DataParallel{place}: {counted(call.samples, 'sample')} over {counted(len(call.replicas), 'replica')}"
+    header = ("device", "samples", "batch in", "parameters in", "out", "peak", "time")
+    rows = [
+        (
+            str(replica.device), str(replica.samples), format_bytes(replica.input_bytes), format_bytes(replica.parameter_bytes),
+            format_bytes(replica.output_bytes), format_bytes(replica.peak_bytes) if replica.peak_bytes else "",
+            format_seconds(replica.seconds),
+        )
+        for replica in call.replicas
+    ]  # fmt: skip
+    yield from columns([header, *rows], right=range(1, 7), indent="  ")
+    if call.gathered_on:
+        yield f"  outputs gathered on {call.gathered_on}: {format_bytes(call.gathered_bytes)}"

@@ -1,0 +1,48 @@
+"""Bytes, counts and times as words; the only place where bytes become "1.95 MiB"."""
+
+from __future__ import annotations
+
+
+def format_bytes(size: int) -> str:
+    """`2047` -> `2.0 KiB`, `16384` -> `16 KiB`, `1048576` -> `1.00 MiB`: three digits from MiB on, powers of 1024."""
+    if abs(size) < 1024:
+        return f"{size} B"
+    if abs(size) < 1024**2 - 512:
+        kib = size / 1024
+        return f"{kib:.0f} KiB" if kib >= 10 or size % 1024 == 0 else f"{kib:.1f} KiB"
+    value, unit = size / 1024**2, "MiB"
+    for larger in ("GiB", "TiB", "PiB"):
+        if abs(value) < 1023.5:
+            break
+        value, unit = value / 1024, larger
+    return f"{_three_digits(value)} {unit}"
+
+
+def format_count(number: int) -> str:
+    """`124439808` -> `124.4 M`; small numbers stay as they are."""
+    for limit, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if number >= limit:
+            return f"{number / limit:.1f} {unit}"
+    return f"{number / 1000:.1f} k" if number >= 10_000 else str(number)
+
+
+def format_seconds(seconds: float) -> str:
+    """`0.0123` -> `12 ms`."""
+    if seconds >= 100:
+        return f"{seconds:.0f} s"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    if seconds >= 0.001:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds * 1e6:.0f} µs"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 hop`, `2 hops`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _three_digits(value: float) -> str:
+    if abs(value) >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"

@@ -1,0 +1,63 @@
+"""How tensors, places and devices are called in every report."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Finding
+from devwidget.records.site import Site
+
+_SHORT = {"bfloat16": "bf16", "bool": "bool", "complex64": "c64", "complex128": "c128"}
+
+
+def dtype_words(dtype: str) -> str:
+    """`float32` -> `f32`."""
+    found = re.fullmatch(r"(u?int|float)(\d+)(.*)", dtype)
+    return _SHORT.get(dtype) or (
+        f"{found[1].replace('float', 'f').replace('int', 'i')}{found[2]}{found[3]}" if found else dtype
+    )
+
+
+def tensor_words(dtype: str, shape: tuple[int, ...] | None) -> str:
+    """`f32[8, 512]`; `f32[?]` while the shape is unknown."""
+    return f"{dtype_words(dtype)}[{'?' if shape is None else ', '.join(map(str, shape))}]"
+
+
+def site_words(site: Site | None) -> str:
+    """`train.py:41`, or `In[5]:3` for a notebook cell; "" without a place."""
+    return f"{file_words(site.file)}:{site.line}" if site else ""
+
+
+def file_words(file: str) -> str:
+    """The file's name; the number of the cell for the names that IPython gives to cells."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    label = shell.compile.format_code_name(file) if shell is not None else None
+    if label and label[0] == "Cell":
+        return str(label[1])
+    found = re.match(r"<ipython-input-(\d+)-", file)
+    if found:
+        return f"In[{found[1]}]"
+    return "cell" if re.search(r"ipykernel_\d+", file) else file.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def module_words(path: str | None) -> str:
+    """A module's path in words."""
+    return "outside the model" if path is None else path or "the model itself"
+
+
+def device_list(devices: Iterable[DeviceId]) -> str:
+    """`cuda:0, cuda:1`."""
+    return ", ".join(map(str, devices))
+
+
+def first_line(site: Site | None) -> str:
+    """The source at a place on one line; "" if it is not at hand."""
+    return " ".join(site.text.split()) if site else ""
+
+
+def mentions(finding: Finding, place: str) -> bool:
+    """Whether the words of a finding already name a place."""
+    return any(place in text for text in (finding.headline, finding.why, *finding.notes))

@@ -1,0 +1,64 @@
+"""Moves grouped by the line that asked for them, the dearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from devwidget.records.device import DeviceId
+from devwidget.records.site import Site
+from devwidget.records.trace import Cause, Move, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """All crossings of one line between the same two devices for the same cause.
+
+    Attributes:
+        source, target, cause, phase, site: what they have in common.
+        count: crossings.
+        bytes: bytes of all of them.
+        seconds: time of the calls in the host.
+        modules: paths of the modules that were running, each once; None was outside the model.
+        examples: `(dtype, shape)` of the tensors, each once.
+        number: place of the first one in the trace.
+    """
+
+    source: DeviceId
+    target: DeviceId
+    cause: Cause
+    phase: Phase
+    site: Site | None
+    count: int
+    bytes: int
+    seconds: float
+    modules: tuple[str | None, ...]
+    examples: tuple[tuple[str, tuple[int, ...]], ...]
+    number: int
+
+
+def group_hops(moves: Iterable[Move]) -> tuple[Hop, ...]:
+    """One Hop for each line, cause and direction, most bytes first."""
+    groups: dict[object, list[Move]] = {}
+    for move in moves:
+        line = (move.site.file, move.site.line) if move.site else None
+        groups.setdefault((line, move.cause, move.phase, move.source, move.target), []).append(move)
+    hops = [_fold(group) for group in groups.values()]
+    return tuple(sorted(hops, key=lambda hop: (-hop.bytes, hop.number)))
+
+
+def _fold(group: list[Move]) -> Hop:
+    first = group[0]
+    return Hop(
+        source=first.source,
+        target=first.target,
+        cause=first.cause,
+        phase=first.phase,
+        site=first.site,
+        count=sum(move.count for move in group),
+        bytes=sum(move.bytes * move.count for move in group),
+        seconds=sum(move.seconds for move in group),
+        modules=tuple(dict.fromkeys(move.module for move in group)),
+        examples=tuple(dict.fromkeys((move.dtype, move.shape) for move in group)),
+        number=min(move.number for move in group),
+    )

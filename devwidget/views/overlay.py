@@ -1,0 +1,133 @@
+"""What a trace adds to the rows of the module tree: where data came in and went out, hops, findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Severity
+from devwidget.records.trace import Trace
+from devwidget.views.placement import Placement, nearest_row
+
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class RowMark:
+    """What happened at one row, or below it.
+
+    Attributes:
+        hops: crossings while the row itself ran; `hops_below` also counts the rows below.
+        findings: numbers of the findings of the row itself, `findings_below` of the rows below.
+        severity, severity_below: the worst of them; "" without any.
+    """
+
+    hops: int = 0
+    hops_below: int = 0
+    findings: tuple[int, ...] = ()
+    findings_below: tuple[int, ...] = ()
+    severity: str = ""
+    severity_below: str = ""
+
+
+@dataclass(slots=True)
+class Overlay:
+    """Marks and device flows by row; rows without any are left out.
+
+    Attributes:
+        marks: row -> RowMark.
+        flows: row -> (devices in, devices out).
+        rows_of_findings: for each finding its row, -1 outside the model.
+    """
+
+    marks: dict[int, RowMark] = field(default_factory=dict)
+    flows: dict[int, tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]] = field(default_factory=dict)
+    rows_of_findings: list[int] = field(default_factory=list)
+
+
+def overlay(placement: Placement, trace: Trace | None) -> Overlay:
+    """The marks of a trace on the rows of a placement."""
+    result = Overlay()
+    if trace is None or not len(placement):
+        return result
+    index = {path: row for row, path in reversed(list(enumerate(placement.paths)))}
+    hops, faults = _hops(index, trace), _findings(index, trace, result)
+    for row in sorted({*hops, *faults, *_ancestors(placement, [*hops, *faults])}):
+        result.marks[row] = RowMark()
+    for row, count in hops.items():
+        _spread_hops(result, placement, row, count)
+    for row, numbers in faults.items():
+        _spread_findings(result, placement, row, tuple(numbers), trace)
+    for event in trace.modules:
+        row = index.get(event.path, -1)
+        if row >= 0:
+            before = result.flows.get(row, ((), ()))
+            result.flows[row] = (_union(before[0], event.inputs), _union(before[1], event.outputs))
+    return result
+
+
+def worse(one: str, other: str) -> str:
+    """The more severe of two severities; "" counts as none."""
+    order = ("", *SEVERITIES)
+    return max(one, other, key=order.index)
+
+
+def _hops(index: dict[str, int], trace: Trace) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for move in trace.moves:
+        if move.module is not None:
+            row = nearest_row(index, move.module)
+            counts[row] = counts.get(row, 0) + move.count
+    return counts
+
+
+def _findings(index: dict[str, int], trace: Trace, result: Overlay) -> dict[int, list[int]]:
+    """Row -> numbers of findings. An attribute named by a path such as `attention.mask` has a row of its own."""
+    rows: dict[int, list[int]] = {}
+    for number, finding in enumerate(trace.findings):
+        first = -1
+        for path in (finding.module, *finding.also):
+            if path is None:
+                continue
+            row = nearest_row(index, path)
+            first = row if first < 0 else first
+            if number not in rows.setdefault(row, []):
+                rows[row].append(number)
+        result.rows_of_findings.append(first)
+    return rows
+
+
+def _ancestors(placement: Placement, rows: list[int]) -> set[int]:
+    found: set[int] = set()
+    for row in rows:
+        parent = placement.parents[row]
+        while parent >= 0 and parent not in found:
+            found.add(parent)
+            parent = placement.parents[parent]
+    return found
+
+
+def _spread_hops(result: Overlay, placement: Placement, row: int, count: int) -> None:
+    mark = result.marks[row]
+    result.marks[row] = replace(mark, hops=mark.hops + count)
+    while row >= 0:
+        mark = result.marks[row]
+        result.marks[row] = replace(mark, hops_below=mark.hops_below + count)
+        row = placement.parents[row]
+
+
+def _spread_findings(result: Overlay, placement: Placement, row: int, numbers: tuple[int, ...], trace: Trace) -> None:
+    worst = ""
+    for number in numbers:
+        worst = worse(worst, trace.findings[number].severity)
+    result.marks[row] = replace(result.marks[row], findings=numbers, severity=worst)
+    row = placement.parents[row]
+    while row >= 0:
+        mark = result.marks[row]
+        below = tuple(dict.fromkeys((*mark.findings_below, *numbers)))
+        result.marks[row] = replace(mark, findings_below=below, severity_below=worse(mark.severity_below, worst))
+        row = placement.parents[row]
+
+
+def _union(one: tuple[DeviceId, ...], other: tuple[DeviceId, ...]) -> tuple[DeviceId, ...]:
+    return tuple(dict.fromkeys((*one, *other)))

@@ -1,0 +1,98 @@
+"""What records print."""
+
+from dataclasses import replace
+
+import pytest
+
+import devwidget.report  # noqa: F401  registers the words
+from devwidget.records.finding import Fix
+from devwidget.records.site import Site
+from devwidget.records.snapshot import ModuleFacts, Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.snapshot_text import snapshot_text
+from devwidget.report.words import file_words, tensor_words
+from tests.views.builders import data_parallel, one_step, site, split_model, tensor, unregistered, wrong_device
+
+
+def test_a_finding_prints_as_a_compiler_would():
+    assert str(wrong_device()) == (
+        "error[wrong-device] `addmm` was given tensors from cuda:0 and cuda:1\n"
+        "  where: decoder.head, train.py:41      input f32[8, 512] cuda:0  |  weight f32[1000, 512] cuda:1\n"
+        "  why:   a kernel runs on one device, and operands are not copied for you\n"
+        "  note:  `decoder.head` was moved to cuda:1 at train.py:17; the layer before it stayed on cuda:0\n"
+        '  help:  (likely) move the smaller side, 16 KiB against 1.95 MiB:  hidden = hidden.to("cuda:1")'
+    )
+
+
+def test_birth_and_further_places_become_notes():
+    text = str(unregistered())
+    assert "  note:  placed at train.py:18: self.mask = torch.ones(1024, 1024, dtype=torch.bool)\n" in text
+    assert "  note:  the same in `encoder.attention.mask`\n" in text
+    assert "  help:  (sure, verified) in `__init__`, write:  self.register_buffer" in text
+
+
+def test_a_fix_of_several_lines_stands_below_its_summary():
+    finding = replace(wrong_device(), fixes=(Fix("write", "a = 1\nb = 2", "sure"),))
+    assert str(finding).endswith("  help:  (sure) write:\n           a = 1\n           b = 2")
+
+
+@pytest.mark.parametrize(("module", "words"), [("", "the model itself, train.py:41"), (None, "outside the model, train.py:41")])
+def test_a_finding_without_a_path_says_where_it_is(module, words):
+    assert f"  where: {words}" in str(replace(wrong_device(), module=module))
+
+
+def test_a_trace_prints_findings_then_moves_then_what_was_checked():
+    text = str(one_step())
+    assert text.startswith("Trace: 2 errors · 5 hops, 1.06 MiB · 21 ms · 2 virtual GPUs\n")
+    places = [
+        text.index(part)
+        for part in ("error[wrong-device]", "moves, by line", "checked: wrong-device", "not checked: ping-pong")
+    ]
+    assert places == sorted(places)
+    assert "where: decoder.head (Linear), train.py:41" in text
+    assert (
+        '  cuda:0 -> cuda:1  4x    64 KiB  explicit  f32[8, 512]       decoder            train.py:40  x = x.to("cuda:1")'
+        in text
+    )
+
+
+def test_a_clean_trace_says_what_was_checked():
+    assert str(Trace(checked=("wrong-device",))) == "Trace: no findings · no hops\n\nchecked: wrong-device"
+
+
+def test_a_trace_that_ended_in_an_exception_says_so():
+    assert "  ended by RuntimeError: boom" in str(Trace(error="RuntimeError: boom"))
+
+
+def test_replicas_print_with_their_shares():
+    text = str(data_parallel(3))
+    assert "DataParallel: 63 samples over 3 replicas" in text
+    assert "outputs gathered on cuda:0: 2.40 MiB" in text
+
+
+def test_a_snapshot_prints_the_tree_with_devices():
+    lines = str(split_model()).splitlines()
+    assert lines[0].startswith("Translator · 1.3 M parameters · 5.91 MiB · cuda:0 2.96 MiB, cuda:1 1.96 MiB, cpu 1.00 MiB")
+    assert any(line.split()[:4] == ["head", "Linear", "cuda:1", "f32"] for line in lines)
+    assert any("mask" in line and "plain attribute" in line for line in lines)
+
+
+def test_a_large_model_is_cut_and_says_so():
+    leaves = tuple(ModuleFacts(f"m{n}", "Linear", 0, 1, (tensor("weight", storage=n + 1),)) for n in range(500))
+    text = snapshot_text(Snapshot((ModuleFacts("", "Net", -1, 0), *leaves)), most=60)
+    assert text.endswith("... and 441 rows more")
+    assert len(text.splitlines()) < 70
+
+
+def test_a_model_without_anything_prints():
+    assert "0 parameters" in str(Snapshot((ModuleFacts("", "Identity", -1, 0),)))
+
+
+def test_tensors_and_cells_have_short_names():
+    assert tensor_words("float32", (8, 512)) == "f32[8, 512]"
+    assert tensor_words("int64", ()) == "i64[]"
+    assert tensor_words("float8_e4m3fn", None) == "f8_e4m3fn[?]"
+    assert file_words("/tmp/ipykernel_71/1234.py") == "cell"
+    assert file_words("<ipython-input-5-abcdef>") == "In[5]"
+    assert str(Site("C:\\work\\train.py", 3)).endswith(":3")
+    assert site(3).line == 3

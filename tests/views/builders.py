@@ -1,0 +1,196 @@
+"""Small records for tests of views, reports and the panel: a model split over two GPUs, and a trace of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.site import Site
+from devwidget.records.snapshot import ModuleFacts, Snapshot
+from devwidget.records.tensor import TensorFacts
+from devwidget.records.trace import Fault, MemoryPoint, ModuleEvent, Move, Replica, Trace
+
+CPU, GPU0, GPU1 = DeviceId("cpu"), DeviceId("cuda", 0), DeviceId("cuda", 1)
+MIB = 1024**2
+GIB = 1024**3
+_SIZES = {"float32": 4, "bool": 1, "int64": 8, "float16": 2}
+
+
+def tensor(name: str, shape: tuple[int, ...] = (4,), device: DeviceId = CPU, *, storage: int = -1, **more: Any) -> TensorFacts:
+    elements = 1
+    for size in shape:
+        elements *= size
+    dtype = more.pop("dtype", "float32")
+    size = elements * _SIZES[dtype]
+    number = storage if storage >= 0 else hash((name, shape, device, id(more)))
+    role = more.pop("role", "parameter")
+    return TensorFacts(name, role, shape, dtype, device, size, number, size, requires_grad=role == "parameter", **more)
+
+
+def site(line: int, text: str = "", file: str = "/home/ada/train.py", function: str = "forward") -> Site:
+    return Site(file, line, text, function)
+
+
+def split_model(virtual: int = 2) -> Snapshot:
+    """encoder on cuda:0, decoder.head on cuda:1, a stray mask on the cpu, a tied weight."""
+    modules = (
+        ModuleFacts("", "Translator", -1, 0),
+        ModuleFacts("encoder", "Encoder", 0, 1, defined=site(5, "class Encoder(nn.Module):")),
+        ModuleFacts(
+            "encoder.embed",
+            "Embedding",
+            1,
+            2,
+            (tensor("weight", (1000, 512), GPU0, storage=1, grad_bytes=2048000, grad_device=GPU0),),
+        ),
+        ModuleFacts(
+            "encoder.attention",
+            "CausalAttention",
+            1,
+            2,
+            (
+                tensor("weight", (512, 512), GPU0, storage=2),
+                tensor("running", (512,), GPU0, storage=3, role="buffer"),
+                tensor("mask", (1024, 1024), CPU, storage=4, role="attribute", dtype="bool"),
+            ),
+        ),
+        ModuleFacts("decoder", "Decoder", 0, 1, wrapper="DataParallel"),
+        ModuleFacts(
+            "decoder.head",
+            "Linear",
+            4,
+            2,
+            (tensor("weight", (1000, 512), GPU1, storage=5), tensor("bias", (1000,), GPU1, storage=6)),
+        ),
+        ModuleFacts(
+            "decoder.tied", "Embedding", 4, 2, (tensor("weight", (1000, 512), GPU0, storage=1, tied_to="encoder.embed.weight"),)
+        ),
+    )
+    memory = (
+        DeviceMemory(
+            GPU0,
+            "virtual GPU",
+            virtual > 0,
+            16 * MIB,
+            parameters=3 * MIB,
+            gradients=2 * MIB,
+            activations=MIB,
+            cache=MIB,
+            free=9 * MIB,
+        ),
+        DeviceMemory(GPU1, "virtual GPU", virtual > 0, 16 * MIB, parameters=2 * MIB, free=14 * MIB, peak=5 * MIB),
+        DeviceMemory(CPU, "", False, 0, attributes=MIB),
+    )
+    return Snapshot(modules, memory=memory, virtual_gpus=virtual)
+
+
+def wrong_device() -> Finding:
+    return Finding(
+        kind="wrong-device",
+        severity="error",
+        module="decoder.head",
+        headline="`addmm` was given tensors from cuda:0 and cuda:1",
+        why="a kernel runs on one device, and operands are not copied for you",
+        fault=site(41, "return self.head(hidden)"),
+        birth=site(17, 'self.head.to("cuda:1")', function="__init__"),
+        fixes=(
+            Fix("move the smaller side, 16 KiB against 1.95 MiB", 'hidden = hidden.to("cuda:1")', "likely", verified=False),
+        ),
+        notes=("`decoder.head` was moved to cuda:1 at train.py:17; the layer before it stayed on cuda:0",),
+        operands=("input f32[8, 512] cuda:0", "weight f32[1000, 512] cuda:1"),
+    )
+
+
+def unregistered() -> Finding:
+    return Finding(
+        kind="unregistered-tensor",
+        severity="error",
+        module="encoder.attention",
+        headline="`attention.mask` stayed on cpu when the model went to cuda:0",
+        why="`Module.to` moves parameters and buffers; a tensor stored with `self.mask = ...` is neither",
+        also=("encoder.attention.mask",),
+        fault=site(23, "scores = scores.masked_fill(self.mask, -1e9)"),
+        birth=site(18, "self.mask = torch.ones(1024, 1024, dtype=torch.bool)", function="__init__"),
+        fixes=(Fix("in `__init__`, write", 'self.register_buffer("mask", mask, persistent=False)', "sure", verified=True),),
+    )
+
+
+def one_step() -> Trace:
+    moves = (
+        Move(
+            GPU0, GPU1, 16384, (8, 512), "float32", "decoder", "forward", site(40, 'x = x.to("cuda:1")'), "explicit", 1e-4, 10
+        ),
+        Move(
+            GPU0,
+            GPU1,
+            16384,
+            (8, 512),
+            "float32",
+            "decoder",
+            "forward",
+            site(40, 'x = x.to("cuda:1")'),
+            "explicit",
+            1e-4,
+            20,
+            3,
+        ),
+        Move(CPU, GPU0, MIB, (1024, 1024), "bool", "encoder.attention", "forward", site(23), "healed", 2e-3, 5),
+    )
+    modules = (
+        ModuleEvent("", "Translator", (GPU0,), (GPU1,), 1, 0.02, number=0),
+        ModuleEvent("encoder", "Encoder", (GPU0,), (GPU0,), 1, 0.01, number=1),
+        ModuleEvent("encoder.embed", "Embedding", (GPU0,), (GPU0,), 1, 0.002, number=2),
+        ModuleEvent("encoder.attention", "CausalAttention", (GPU0,), (GPU0,), 1, 0.004, number=4),
+        ModuleEvent("decoder", "Decoder", (GPU0,), (GPU1,), 1, 0.01, number=9, failed=True),
+        ModuleEvent("decoder.head", "Linear", (GPU0,), (GPU1,), 1, 0.001, number=12, failed=True),
+    )
+    faults = (
+        Fault(13, "operands", "addmm", "decoder.head", "forward", site(41), "RuntimeError: mixed", target=GPU1, healed=True),
+    )
+    points = (
+        _point(0, "encoder", "forward", 2, 0),
+        _point(1, "decoder", "forward", 5, 0),
+        _point(2, "backward", "backward", 1, 2),
+        _point(3, "optimizer", "optimizer", 1, 4),
+    )
+    return Trace(
+        findings=(wrong_device(), unregistered()),
+        faults=faults,
+        moves=moves,
+        modules=modules,
+        memory=points,
+        checked=("wrong-device", "unregistered-tensor"),
+        not_checked=("ping-pong: no backward pass in this trace",),
+        virtual_gpus=2,
+        seconds=0.021,
+    )
+
+
+def _point(number: int, label: str, phase: Any, activations: int, gradients: int) -> MemoryPoint:
+    free = (13 - activations) * MIB
+    first = DeviceMemory(GPU0, "virtual GPU", True, 16 * MIB, parameters=3 * MIB, activations=activations * MIB, free=free)
+    free = (14 - gradients) * MIB
+    second = DeviceMemory(GPU1, "virtual GPU", True, 16 * MIB, parameters=2 * MIB, gradients=gradients * MIB, free=free)
+    return MemoryPoint(label, phase, (first, second), number)
+
+
+def data_parallel(replicas: int = 2) -> Trace:
+    """A DataParallel forward: the batch of 63 cut, parameters copied, outputs gathered on cuda:0."""
+    devices = [DeviceId("cuda", index) for index in range(replicas)]
+    share = -(-63 // replicas)
+    parts = [max(0, min(share, 63 - share * index)) for index in range(replicas)]
+    records = tuple(
+        Replica("", index, device, parts[index], parts[index] * 4096, 0 if index == 0 else 3 * MIB, parts[index] * 40000,
+                (5 + index) * MIB, 0.004, devices[0])
+        for index, device in enumerate(devices)
+    )  # fmt: skip
+    moves = tuple(
+        Move(devices[0], device, 3 * MIB, (1000, 786), "float32", "", "forward", site(12), "replicate", number=index)
+        for index, device in enumerate(devices[1:])
+    ) + tuple(
+        Move(device, devices[0], 3 * MIB, (1000, 786), "float32", "", "backward", site(12), "reduce", number=50 + index)
+        for index, device in enumerate(devices[1:])
+    )
+    return Trace(replicas=records, moves=moves, checked=("wrong-device",), virtual_gpus=replicas)

@@ -1,0 +1,101 @@
+"""Hops, marks on rows, parallel calls, memory and lanes of a trace."""
+
+from dataclasses import replace
+
+from devwidget.records.device import DeviceId
+from devwidget.records.trace import Trace
+from devwidget.views.hops import group_hops
+from devwidget.views.memory import memory_bars, memory_series, peak_bytes
+from devwidget.views.overlay import overlay
+from devwidget.views.parallel import parallel_calls
+from devwidget.views.placement import place
+from devwidget.views.timeline import timeline
+from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, split_model
+
+
+def test_hops_of_one_line_are_one_group_and_the_dearest_is_first():
+    hops = group_hops(one_step().moves)
+    assert [(str(hop.source), hop.count, hop.bytes) for hop in hops] == [("cpu", 1, MIB), ("cuda:0", 4, 65536)]
+
+
+def test_a_collapsed_row_knows_of_findings_and_hops_below():
+    table = place(split_model())
+    marks = overlay(table, one_step()).marks
+    decoder, head = (marks[table.paths.index(path)] for path in ("decoder", "decoder.head"))
+    assert (head.findings, head.severity) == ((0,), "error")
+    assert (decoder.findings, decoder.findings_below, decoder.severity_below) == ((), (0,), "error")
+    assert (decoder.hops, marks[0].hops, marks[0].hops_below) == (4, 0, 5)
+
+
+def test_a_finding_also_marks_the_attribute_that_it_names():
+    table = place(split_model())
+    assert overlay(table, one_step()).marks[table.paths.index("encoder.attention.mask")].findings == (1,)
+
+
+def test_a_finding_outside_the_model_marks_no_row():
+    trace = one_step()
+    outside = replace(trace.findings[0], module=None)
+    result = overlay(place(split_model()), replace(trace, findings=(outside,), moves=()))
+    assert (result.marks, result.rows_of_findings) == ({}, [-1])
+
+
+def test_flows_tell_where_data_came_in_and_went_out():
+    table = place(split_model())
+    assert overlay(table, one_step()).flows[table.paths.index("decoder")] == ((GPU0,), (GPU1,))
+
+
+def test_a_parallel_call_adds_up_what_the_gather_point_holds():
+    (call,) = parallel_calls(data_parallel(2))
+    assert (call.samples, call.gathered_on, call.gathered_bytes) == (63, GPU0, 63 * 40000)
+    assert (call.copied_bytes, call.reduced_bytes) == (3 * MIB, 3 * MIB)
+
+
+def test_a_loop_over_batches_shows_its_last_call():
+    trace = data_parallel(2)
+    (call,) = parallel_calls(replace(trace, replicas=trace.replicas * 3))
+    assert [replica.number for replica in call.replicas] == [0, 1]
+
+
+def test_bars_show_gpus_and_the_cpu_on_demand():
+    memory = split_model().memory
+    assert [bar.device for bar in memory_bars(memory)] == [GPU0, GPU1]
+    assert [bar.device for bar in memory_bars(memory, with_cpu=True)] == [GPU0, GPU1, CPU]
+    assert [bar.device for bar in memory_bars(memory[2:])] == [CPU]
+
+
+def test_the_parts_of_a_bar_add_up_to_its_device():
+    for bar in memory_bars(split_model().memory, with_cpu=True):
+        assert sum(size for _, size in bar.parts) == bar.total
+
+
+def test_the_peak_of_the_last_trace_marks_the_bar():
+    bars = memory_bars(split_model().memory, one_step())
+    assert bars[0].peak == 8 * MIB
+    assert peak_bytes(one_step().memory)[GPU1] == 6 * MIB
+
+
+def test_a_series_has_one_value_for_each_point():
+    first, _ = memory_series(one_step())
+    assert first.labels == ("encoder", "decoder", "backward", "optimizer")
+    assert dict(first.parts)["activations"] == (2 * MIB, 5 * MIB, MIB, MIB)
+
+
+def test_lanes_hold_boxes_moves_and_faults():
+    lanes = timeline(one_step())
+    assert lanes.lanes == (GPU0, GPU1, CPU)
+    assert {box.path: str(box.lane) for box in lanes.boxes}["decoder.head"] == "cuda:1"
+    assert lanes.faults == ((13, GPU1, 13),)
+
+
+def test_a_box_ends_where_the_next_one_outside_it_begins():
+    boxes = {box.path: box for box in timeline(one_step()).boxes}
+    assert boxes["encoder"].stop == boxes["decoder"].start
+    assert boxes["encoder.embed"].stop == boxes["encoder.attention"].start
+    assert boxes["encoder.attention"].level == boxes["encoder"].level + 1
+
+
+def test_an_empty_trace_gives_empty_views():
+    assert timeline(Trace()).boxes == ()
+    assert memory_series(Trace()) == ()
+    assert parallel_calls(Trace()) == ()
+    assert DeviceId("cpu") == CPU
