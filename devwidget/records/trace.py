@@ -45,7 +45,9 @@ class Operand:
         bytes: bytes of its elements.
         stray: True if this is the tensor in the wrong place.
         birth: the user's line that decided where it is.
-        birth_call: the call of that line that made or moved it, such as `torch.zeros`.
+        birth_call: source of the call on that line that made or moved it, such as `torch.zeros(1, batch)`; "" if unknown.
+        birth_op: the torch function behind it, such as `zeros`.
+        birth_direct: True if the user's line calls that function itself, so that `device=` can be added there.
         birth_partner: name of a tensor on the right device, at hand in the birth's function; "".
         held: where it, or the tensor it was computed from, is kept.
         from_move: True if the birth is a move (`.to`, `.cpu`), not a factory.
@@ -60,6 +62,8 @@ class Operand:
     stray: bool = False
     birth: Site | None = None
     birth_call: str = ""
+    birth_op: str = ""
+    birth_direct: bool = False
     birth_partner: str = ""
     held: Held | None = None
     from_move: bool = False

@@ -1,0 +1,117 @@
+"""A batch becomes the arguments of `forward`, and is refused with forward's signature if it does not fit."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from devwidget.records.errors import BatchError
+
+
+class Inputs:
+    """A batch with positional and keyword parts.
+
+    Example:
+        `devwidget.trace(model, devwidget.Inputs(images, mask=mask))` calls `model(images, mask=mask)`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args, self.kwargs = args, kwargs
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What the model and the loss are called with."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    target: Any = None
+
+
+_taken: weakref.WeakKeyDictionary[Iterator[Any], Any] = weakref.WeakKeyDictionary()
+
+
+def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: bool = False) -> Arguments:
+    """The call that a batch stands for.
+
+    Args:
+        model: whose `forward` it must fit.
+        batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; of a
+            DataLoader or an iterator the next item counts, and an iterator's item is taken once only.
+        target: for the loss. If it is None and a loss is given, the last item of a batch that has one item too many
+            for `forward` is the target, as loaders of pairs give it.
+        has_loss: whether there is a loss function.
+    Raises:
+        BatchError: if there is no batch, or it does not fit.
+    """
+    if batch is None:
+        raise BatchError(
+            "no batch to trace", why="the model is run on real inputs", instead="devwidget.trace(model, next(iter(loader)))"
+        )
+    args, kwargs = _parts(_item(batch))
+    call = _callable(model)
+    problem = _misfit(call, args, kwargs)
+    if problem and has_loss and target is None and len(args) > 1 and not _misfit(call, args[:-1], kwargs):
+        return Arguments(args[:-1], kwargs, args[-1])
+    if problem:
+        name = type(model).__name__
+        raise BatchError(
+            f"the batch does not fit {name}.forward: {problem}",
+            why=f"forward{inspect.signature(call)} was given {_described(args, kwargs)}",
+            instead="pass a tuple for several arguments, a dict for named ones, or devwidget.Inputs(...) for both",
+        )
+    return Arguments(args, kwargs, target)
+
+
+def _item(batch: Any) -> Any:
+    if isinstance(batch, DataLoader):
+        return next(iter(batch))
+    if isinstance(batch, Iterator):
+        if batch not in _taken:
+            try:
+                _taken[batch] = next(batch)
+            except StopIteration:
+                raise BatchError("the iterator is exhausted", instead="next(iter(loader)), or the loader itself") from None
+        return _taken[batch]
+    return batch
+
+
+def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(batch, Inputs):
+        return batch.args, dict(batch.kwargs)
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    if isinstance(batch, tuple | list) and not hasattr(batch, "batch_sizes"):  # a PackedSequence is one argument
+        return tuple(batch), {}
+    return (batch,), {}
+
+
+def _callable(model: nn.Module) -> Any:
+    inner = model
+    while isinstance(inner, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        inner = inner.module
+    return getattr(inner, "_orig_mod", inner).forward
+
+
+def _misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    try:
+        inspect.signature(call).bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # a scripted or C++ forward has no signature to check against
+        return ""
+    return ""
+
+
+def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def one(value: Any) -> str:
+        return f"{type(value).__name__}{list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+    return ", ".join([*map(one, args), *(f"{key}={one(value)}" for key, value in kwargs.items())]) or "nothing"

@@ -1,0 +1,79 @@
+"""The user's line behind an event: the first frame that is not library code."""
+
+from __future__ import annotations
+
+import pathlib
+import sysconfig
+from types import CodeType, FrameType
+
+from devwidget.capture import source
+from devwidget.records.site import Site
+
+RawSite = tuple[CodeType, int]
+"""Code object and offset of the instruction: cheap to take, resolved to a `Site` only when somebody reads it."""
+
+_PACKAGE = str(pathlib.Path(__file__).resolve().parent.parent)
+_LIBRARY_FOLDERS = tuple(
+    {str(pathlib.Path(path)) + "/" for path in (*sysconfig.get_paths().values(), _PACKAGE)}
+    - {str(pathlib.Path(sysconfig.get_path("data"))) + "/"}  # the prefix itself; people keep projects under it
+)
+_LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
+_known: dict[str, bool] = {}
+
+
+def is_library(filename: str) -> bool:
+    """True for torch, the standard library, installed packages, generated code and devwidget itself."""
+    known = _known.get(filename)
+    if known is None:
+        generated = filename.startswith(("<frozen", "<eval_with_key", "<__"))
+        known = generated or filename.startswith(_LIBRARY_FOLDERS) or any(m in filename for m in _LIBRARY_MARKS)
+        _known[filename] = known
+    return known
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of user code at or above `frame`, None if there is none."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def raw_site(frame: FrameType | None) -> RawSite | None:
+    """Where the user's code stands above `frame`."""
+    found = user_frame(frame)
+    return None if found is None else (found.f_code, found.f_lasti)
+
+
+def positions(raw: RawSite) -> tuple[int, int, int, int] | None:
+    """Line, last line, column and last column of the expression that was running; None if Python kept none."""
+    code, offset = raw
+    for index, (line, end_line, column, end_column) in enumerate(code.co_positions()):
+        if index == offset // 2:
+            if line is None or end_line is None or column is None or end_column is None:
+                return None
+            return line, end_line, column, end_column
+    return None
+
+
+def line_of(raw: RawSite) -> int:
+    """The 1-based line of a raw site."""
+    code, offset = raw
+    for start, end, line in code.co_lines():
+        if start <= offset < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def to_site(raw: RawSite | None) -> Site | None:
+    """The readable form, with the text of the whole statement."""
+    if raw is None:
+        return None
+    line = line_of(raw)
+    filename = raw[0].co_filename
+    return Site(filename, line, source.statement_text(filename, line), raw[0].co_name)
+
+
+def call_text(raw: RawSite | None) -> str:
+    """Source of the very expression that was running, such as `torch.zeros(1, batch)`; "" if not at hand."""
+    where = positions(raw) if raw is not None else None
+    return source.segment(raw[0].co_filename, where) if raw is not None and where is not None else ""

@@ -1,0 +1,98 @@
+"""Calls: a function mode above autograd that sees each call of the user, remembers births and heals faults."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from devwidget.capture import device_faults, operand_faults
+from devwidget.capture.call_site import raw_site
+from devwidget.capture.identity import Birth
+from devwidget.capture.state import State
+
+_MOVES = frozenset({"to", "cuda", "cpu", "xpu", "hpu", "ipu", "mps", "_to_copy", "type"})
+_BACKWARD = frozenset({"backward", "grad"})
+
+
+class Calls(TorchFunctionMode):
+    """Watches torch calls; one instance for each thread."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = state
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Make the call; after a device fault, make it again with the strays moved."""
+        name = getattr(func, "__name__", "")
+        kwargs = kwargs or {}
+        if name == "__get__":  # an attribute such as `x.shape`
+            return func(*args, **kwargs)
+        try:
+            if name in _BACKWARD and getattr(func, "__module__", "").startswith(("torch._tensor", "torch.autograd")):
+                with self._state.places.during("backward"):
+                    return func(*args, **kwargs)
+            out = func(*args, **kwargs)
+        except Exception as error:
+            frame = sys._getframe(1)
+            healed = operand_faults.meet(self._state, func, args, kwargs, error, frame)
+            if healed is operand_faults.NOT_OURS:
+                healed = device_faults.meet(self._state, func, args, kwargs, error, frame)
+            if healed is operand_faults.NOT_OURS:
+                raise
+            out = healed
+        self._remember(name, args, kwargs, out)
+        return out
+
+    def _remember(self, name: str, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        """Note which line decided the device of each result."""
+        if name == "__set__":
+            self._data_replaced(args)
+            return
+        for result in (out,) if isinstance(out, torch.Tensor) else out if type(out) in (tuple, list) else ():
+            if isinstance(result, torch.Tensor):
+                self._born(name, args, kwargs, result)
+
+    def _born(self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor) -> None:
+        state = self._state
+        births, device = state.births, result.device
+        source = None
+        for tensor in _operands(args, kwargs):
+            if tensor is result:
+                return
+            if tensor.device == device:
+                source = tensor
+                break
+        number = state.log.number()
+        if source is not None:
+            parent = births.get(source)
+            if parent is None:  # older than the recording
+                parent = Birth(source, -1)
+                births.put(source, parent)
+            births.put(result, Birth(result, number, parent=parent))
+            return
+        frame = sys._getframe(3)
+        site = raw_site(frame)
+        direct = site is not None and frame.f_code is site[0]
+        births.put(result, Birth(result, number, call=name, site=site, direct=direct, is_move=name in _MOVES))
+
+    def _data_replaced(self, args: tuple[Any, ...]) -> None:
+        """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""
+        if len(args) == 2 and isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor):
+            birth = self._state.births.get(args[1])
+            if birth is not None:
+                self._state.births.put(args[0], birth)
+
+
+def _operands(args: tuple[Any, ...], kwargs: Any) -> Iterator[torch.Tensor]:
+    """Tensors among the arguments, lists opened one level."""
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(arg, torch.Tensor):
+            yield arg
+        elif type(arg) in (list, tuple):
+            for part in arg:
+                if isinstance(part, torch.Tensor):
+                    yield part

@@ -1,0 +1,104 @@
+"""Faults of devices: a call that asks for a device that this machine does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture import naming
+from devwidget.capture.call_site import raw_site, to_site
+from devwidget.capture.operand_faults import NOT_OURS
+from devwidget.capture.state import State
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.trace import Fault
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    requested: Any
+    text: str
+
+
+def meet(state: State, func: Any, args: Any, kwargs: Any, error: Exception, frame: FrameType) -> Any:
+    """Write down a request for a device that does not exist; heal it with the nearest one that does.
+
+    Returns:
+        The result of the healed call, or NOT_OURS if the exception must go on its way.
+    """
+    wrong = next((w for w in map(_wrong, _requests(func, args, kwargs)) if w is not None), None)
+    if wrong is None:
+        return NOT_OURS
+    known = available()
+    out = _again(func, args, kwargs, wrong, known) if state.heal else NOT_OURS
+    names = naming.Names(state, frame)
+    expression, birth = names.device_argument(wrong.requested)
+    state.log.fault(
+        Fault(
+            number=0,
+            what="device",
+            call=getattr(func, "__name__", str(func)),
+            module=state.places.module,
+            phase=state.places.phase,
+            site=to_site(raw_site(frame)),
+            error=f"{type(error).__name__}: {error}",
+            healed=out is not NOT_OURS,
+            requested=wrong.text,
+            available=known,
+            expression=expression,
+            birth=birth,
+            model_name=names.model_name(),
+        )
+    )
+    return out
+
+
+def available() -> tuple[str, ...]:
+    """Devices that exist here, counted without waking a driver."""
+    gpus = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    mps = ("mps",) if torch.backends.mps.is_available() else ()
+    return (*gpus, *mps, "cpu")
+
+
+def _requests(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+    """Arguments that may name a device."""
+    if "device" in kwargs:
+        yield kwargs["device"]
+    name = getattr(func, "__name__", "")
+    if name in ("to", "cuda", "_parse_to", "device"):
+        yield from (arg for arg in args if isinstance(arg, str | torch.device) or type(arg) is int)
+    if name == "cuda" and not any(not isinstance(arg, torch.Tensor) for arg in args) and not kwargs:
+        yield "cuda"
+
+
+def _wrong(requested: Any) -> _Wrong | None:
+    """Why a device does not exist; None if it does, or if we cannot tell."""
+    if requested is None:
+        return None
+    try:
+        device = torch.device("cuda", requested) if type(requested) is int else torch.device(requested)
+    except (RuntimeError, TypeError):
+        return _Wrong(requested, str(requested))
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        return _Wrong(requested, str(device))
+    return None
+
+
+def _again(func: Any, args: Any, kwargs: Any, wrong: _Wrong, known: tuple[str, ...]) -> Any:
+    """The call with a device that exists: the first one, which is what was meant more often than not."""
+    if list(tensors_in((args, kwargs))) and known[0] == "cpu":
+        return NOT_OURS
+
+    def change(value: Any) -> Any:
+        return known[0] if value is wrong.requested and not isinstance(value, torch.Tensor) else value
+
+    new_args = tuple(map(change, args))
+    if getattr(func, "__name__", "") == "cuda" and wrong.requested == "cuda":
+        return NOT_OURS
+    try:
+        return func(*new_args, **{key: change(value) for key, value in kwargs.items()})
+    except Exception:  # something else is wrong with this call: the caller raises the first error
+        return NOT_OURS

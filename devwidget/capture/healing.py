@@ -1,0 +1,67 @@
+"""Where the tensors of a failing call should have been, and the same call with the strays moved there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.identity import Births
+from devwidget.capture.places import own_tensors
+from devwidget.capture.tensors import replace_tensors
+
+
+def is_accelerator(device: torch.device) -> bool:
+    """True for devices with memory of their own."""
+    return device.type not in ("cpu", "meta")
+
+
+def is_inplace(name: str) -> bool:
+    """True for calls that write into their first argument, which therefore must stay where it is."""
+    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+
+
+def target_device(name: str, tensors: Sequence[torch.Tensor], module: nn.Module | None, births: Births) -> torch.device | None:
+    """The device that the call belongs on; None if its tensors agree already or one of them has no data.
+
+    The order of the votes: an in-place call stays with the tensor that it writes to; an accelerator beats the CPU,
+    because somebody asked for it; between accelerators the parameters of the running module win, then the youngest
+    tensor, because the data has moved on to where it is and the older one was left behind.
+    """
+    devices = {tensor.device for tensor in tensors}
+    if len(devices) < 2 or any(device.type == "meta" for device in devices):
+        return None
+    if is_inplace(name) and tensors[0].dim():
+        return tensors[0].device
+    accelerators = {device for device in devices if is_accelerator(device)}
+    if len(accelerators) == 1:
+        return next(iter(accelerators))
+    homes = {tensor.device for tensor in own_tensors(module).values()} if module is not None else set()
+    if not homes and module is not None:
+        homes = {tensor.device for tensor in module.parameters()}
+    if len(homes & accelerators) == 1 and len(homes) == 1:
+        return next(iter(homes))
+    return max((t for t in tensors if is_accelerator(t.device)), key=lambda t: _age(t, births)).device
+
+
+def _age(tensor: torch.Tensor, births: Births) -> int:
+    birth = births.get(tensor)
+    return -1 if birth is None else birth.number
+
+
+def strays(tensors: Sequence[torch.Tensor], target: torch.device) -> list[torch.Tensor]:
+    """Tensors that must move; a CPU scalar may stay."""
+    away = [tensor for tensor in tensors if tensor.device != target]
+    lawful = [tensor for tensor in away if tensor.device.type == "cpu" and tensor.dim() == 0]
+    return [tensor for tensor in away if not any(tensor is scalar for scalar in lawful)] or away
+
+
+def call_with_moved(func: Any, args: Any, kwargs: Any, moved: Sequence[torch.Tensor], target: torch.device) -> Any:
+    """The call with these tensors moved, differentiably, so that gradients find their way back."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(target) if any(tensor is stray for stray in moved) else tensor
+
+    return func(*replace_tensors(args, change), **replace_tensors(kwargs, change))

@@ -1,0 +1,90 @@
+"""Births: which line decided where a tensor lives, held weakly and followed through operations on one device."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+
+import torch
+
+from devwidget.capture.call_site import RawSite
+
+LONGEST_CHAIN = 48
+"""Ancestors kept of one tensor. A hidden state that is updated ten thousand times would otherwise keep them all."""
+
+
+class Birth:
+    """How one tensor came to its device. `site` is None for tensors older than the recording."""
+
+    __slots__ = ("call", "depth", "direct", "is_move", "number", "parent", "site", "tensor")
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        number: int,
+        *,
+        call: str = "",
+        site: RawSite | None = None,
+        direct: bool = False,
+        is_move: bool = False,
+        parent: Birth | None = None,
+    ) -> None:
+        self.tensor = weakref.ref(tensor)
+        self.number = number
+        self.call = call
+        self.site = site
+        self.direct = direct
+        self.is_move = is_move
+        if parent is not None and parent.depth >= LONGEST_CHAIN:
+            parent = parent.root()
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+
+    def chain(self) -> Iterator[Birth]:
+        """This birth and those that it derives from, newest first."""
+        birth: Birth | None = self
+        while birth is not None:
+            yield birth
+            birth = birth.parent
+
+    def root(self) -> Birth:
+        """The birth that decided the device."""
+        *_, last = self.chain()
+        return last
+
+
+class _Entry(weakref.ref[torch.Tensor]):
+    """A weak key that knows its slot. Ids are used again after deletion, so a dead key must leave at once."""
+
+    __slots__ = ("birth", "key")
+    birth: Birth
+    key: int
+
+
+class Births:
+    """Birth of every tensor seen; forgets a tensor when it dies."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, _Entry] = {}
+        entries = self._entries
+
+        def forget(entry: weakref.ref[torch.Tensor]) -> None:
+            key = entry.key  # type: ignore[attr-defined]
+            if entries.get(key) is entry:
+                del entries[key]
+
+        self._forget = forget
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, tensor: torch.Tensor) -> Birth | None:
+        """What is known of a tensor, None for one never seen."""
+        entry = self._entries.get(id(tensor))
+        return None if entry is None else entry.birth
+
+    def put(self, tensor: torch.Tensor, birth: Birth) -> None:
+        """Remember a tensor's birth, in place of an earlier one."""
+        entry = _Entry(tensor, self._forget)
+        entry.birth, entry.key = birth, id(tensor)
+        self._entries[id(tensor)] = entry

@@ -1,0 +1,151 @@
+"""The log of one recording: equal events are folded, so that long loops stay small."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from devwidget.capture.call_site import RawSite, to_site
+from devwidget.records.device import DeviceId
+from devwidget.records.trace import Cause, Fault, MemoryPoint, ModuleEvent, Move, OpEvent, Phase, Replica
+
+MOST_FAULTS = 1000
+"""Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
+
+
+class Log:
+    """Events, thread-safe; records are built only when somebody asks."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.replicas: list[Replica] = []
+        self.memory: list[MemoryPoint] = []
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._moves: dict[tuple[Any, ...], list[Any]] = {}
+        self._ops: dict[tuple[Any, ...], list[int]] = {}
+        self._modules: dict[tuple[str, int], list[Any]] = {}
+
+    def number(self) -> int:
+        """The next place in the trace."""
+        return next(self._numbers)
+
+    def op(
+        self,
+        name: str,
+        module: str | None,
+        phase: Phase,
+        site: RawSite | None,
+        inputs: tuple[torch.device, ...],
+        output: torch.device | None,
+    ) -> None:
+        """An operator ran."""
+        key = (name, module, phase, site, inputs, output)
+        entry = self._ops.get(key)
+        if entry is None:
+            entry = self._ops.setdefault(key, [0, next(self._numbers)])
+        entry[0] += 1
+
+    def move(
+        self,
+        source: torch.device,
+        target: torch.device,
+        tensors: Sequence[torch.Tensor],
+        module: str | None,
+        phase: Phase,
+        site: RawSite | None,
+        cause: Cause,
+        seconds: float = 0.0,
+    ) -> None:
+        """Data crossed from `source` to `target`: one tensor, or several copied together (shape and dtype of the first)."""
+        nbytes = sum(bytes_of(tensor) for tensor in tensors)
+        key = (source, target, tuple(tensors[0].shape), tensors[0].dtype, nbytes, module, phase, site, cause)
+        with self._lock:
+            entry = self._moves.setdefault(key, [0, next(self._numbers), 0.0])
+            entry[0] += 1
+            entry[2] = seconds
+
+    def module(
+        self,
+        path: str,
+        name: str,
+        replica: int,
+        inputs: set[torch.device],
+        outputs: set[torch.device],
+        seconds: float,
+        *,
+        failed: bool,
+        number: int,
+        started: float,
+    ) -> None:
+        """A module ran."""
+        with self._lock:
+            entry = self._modules.setdefault((path, replica), [name, set(), set(), 0, 0.0, False, number, started])
+            entry[1] |= inputs
+            entry[2] |= outputs
+            entry[3] += 1
+            entry[4] += seconds
+            entry[5] = entry[5] or failed
+
+    def fault(self, fault: Fault) -> None:
+        """A call failed."""
+        if len(self.faults) < MOST_FAULTS:
+            self.faults.append(fault)
+
+    # -- records
+
+    def moves(self) -> tuple[Move, ...]:
+        """Moves in the order of their first time."""
+        records = [
+            Move(device_id(source), device_id(target), nbytes, shape, short(dtype), module, phase, to_site(site), cause,
+                 entry[2], entry[1], entry[0])
+            for (source, target, shape, dtype, nbytes, module, phase, site, cause), entry in self._moves.items()
+        ]  # fmt: skip
+        return tuple(sorted(records, key=lambda m: m.number))
+
+    def ops(self) -> tuple[OpEvent, ...]:
+        """Operators in the order of their first time."""
+        sites = {site: to_site(site) for site in {key[3] for key in self._ops}}
+        records = [
+            OpEvent(name, module, phase, sites[site], tuple(device_id(d) for d in inputs), output and device_id(output), *entry)
+            for (name, module, phase, site, inputs, output), entry in self._ops.items()
+        ]
+        return tuple(sorted(records, key=lambda o: o.number))
+
+    def modules(self) -> tuple[ModuleEvent, ...]:
+        """Modules in the order of their first call."""
+        records = [
+            ModuleEvent(path, e[0], _ids(e[1]), _ids(e[2]), e[3], e[4], e[5], e[6], e[7], replica)
+            for (path, replica), e in self._modules.items()
+        ]
+        return tuple(sorted(records, key=lambda m: m.number))
+
+    def faults_seen(self) -> tuple[Fault, ...]:
+        """Faults, numbered in order."""
+        return tuple(replace(fault, number=index) for index, fault in enumerate(self.faults))
+
+
+def device_id(device: torch.device) -> DeviceId:
+    """Our name of a torch device."""
+    return DeviceId(device.type, device.index)
+
+
+def _ids(devices: set[torch.device]) -> tuple[DeviceId, ...]:
+    return tuple(sorted((device_id(d) for d in devices), key=str))
+
+
+def short(dtype: torch.dtype) -> str:
+    """`torch.float32` -> `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def bytes_of(tensor: torch.Tensor) -> int:
+    """Bytes of a tensor's elements; of its values alone where the layout has no `nbytes` (sparse)."""
+    if tensor.layout is torch.strided:
+        return tensor.numel() * tensor.element_size()
+    return tensor._values().numel() * tensor.element_size() if tensor.layout is torch.sparse_coo else 0

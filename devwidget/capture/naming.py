@@ -1,0 +1,233 @@
+"""Names: how the user's code calls a tensor, who keeps it, and which line put it where it is."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import get_testing_overrides
+
+from devwidget.capture import source
+from devwidget.capture.call_site import call_text, is_library, line_of, to_site, user_frame
+from devwidget.capture.identity import Birth
+from devwidget.capture.places import own_tensors
+from devwidget.capture.state import State
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.site import Site
+from devwidget.records.trace import Held, Operand
+
+
+class Names:
+    """Names as seen from one failing frame; keeps the frame no longer than the fault takes to describe."""
+
+    def __init__(self, state: State, frame: FrameType) -> None:
+        self._state = state
+        self._frame = user_frame(frame)
+        self._frames = list(_user_frames(frame))
+
+    def expression(self, tensor: torch.Tensor) -> str:
+        """How the failing frame's code can write this tensor; "" if it has no name there."""
+        return name_in(self._frame, lambda value: value is tensor) if self._frame is not None else ""
+
+    def model_name(self) -> str:
+        """The variable that holds the root module."""
+        if self._state.places.model_name:
+            return self._state.places.model_name
+        roots = [root for ref in self._state.places.roots if (root := ref()) is not None]
+        for frame in self._frames:
+            for name, value in frame.f_locals.items():
+                if name != "self" and not name.startswith("_") and any(value is root for root in roots):
+                    return str(name)
+        return ""
+
+    def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device) -> Operand:
+        """The operand with the line that decided its device, and who keeps it."""
+        birth = self._state.births.get(tensor)
+        family = [t for b in birth.chain() if (t := b.tensor()) is not None] if birth else [tensor]
+        held = self._held(family or [tensor])
+        root = birth.root() if birth is not None else None
+        if root is None or root.site is None:
+            return dataclasses.replace(operand, held=held, birth=self._older(held, family))
+        return dataclasses.replace(
+            operand,
+            held=held,
+            birth=to_site(root.site),
+            birth_call=call_text(root.site),
+            birth_op=root.call,
+            birth_direct=root.direct,
+            birth_partner=self._partner(root, target),
+            from_move=root.is_move,
+        )
+
+    def device_argument(self, requested: Any) -> tuple[str, Site | None]:
+        """The expression that named a device in the failing call, and the line that gave it its value."""
+        if self._frame is None:
+            return "", None
+        here = to_site((self._frame.f_code, self._frame.f_lasti))
+        for node in _argument_nodes(call_text((self._frame.f_code, self._frame.f_lasti))):
+            text = ast.unparse(node)
+            if isinstance(node, ast.Constant) and node.value == requested:
+                return text, here
+            if isinstance(node, ast.Name) and _same(_lookup(self._frame, node.id), requested):
+                return text, self._assigned(node.id) or here
+        return "", here
+
+    # -- who keeps it
+
+    def _held(self, family: list[torch.Tensor]) -> Held | None:
+        for path, module in self._state.places.modules():
+            for how, name, tensor in _owned(module):
+                if any(tensor is member for member in family):
+                    assigned = _assigned_in_class(type(module), name)
+                    return Held(path, name, how, type(module).__name__, assigned)
+        return self._held_by_name(family)
+
+    def _held_by_name(self, family: list[torch.Tensor]) -> Held | None:
+        for frame in self._frames:
+            used = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+            for name, value in used.items():
+                if any(value is member for member in family):
+                    return Held(None, name, "global", "", _module_level(frame, name))
+        return None
+
+    def _older(self, held: Held | None, family: list[torch.Tensor]) -> Site | None:
+        """The birth of a tensor that is older than the recording: where it was assigned."""
+        if held is not None:
+            return held.assigned
+        for frame in self._frames:
+            for tensor in family:
+                name = name_in(frame, lambda value, tensor=tensor: value is tensor)
+                site = source.assignment(frame.f_code.co_filename, name.split("[")[0], frame.f_lineno) if name else None
+                if site is not None:
+                    return site
+        return None
+
+    def _assigned(self, name: str) -> Site | None:
+        frame = self._frame
+        if frame is None:
+            return None
+        return source.assignment(frame.f_code.co_filename, name, line_of((frame.f_code, frame.f_lasti)))
+
+    def _partner(self, root: Birth, target: torch.device) -> str:
+        """A tensor on the right device that the birth's own function has at hand, its arguments first."""
+        frame = next((f for f in self._frames if root.site is not None and f.f_code is root.site[0]), None)
+        if frame is None:
+            return ""
+        locals_ = frame.f_locals
+        for name in [*frame.f_code.co_varnames[: frame.f_code.co_argcount], *locals_]:
+            value = locals_.get(name)
+            if isinstance(value, torch.Tensor) and value.device == target and _known_before(self._state, value, root):
+                return name
+        return ""
+
+
+def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    """Tensors of a call with the operator's own names for them."""
+    names = _signature(func)
+    found: list[tuple[str, torch.Tensor]] = []
+    for index, (name, value) in enumerate([*enumerate(args), *kwargs.items()]):
+        label = names[index] if isinstance(name, int) and index < len(names) else str(name)
+        parts = list(tensors_in(value))
+        many = not isinstance(value, torch.Tensor)
+        found += [(f"{label}[{place}]" if many else label, part) for place, part in enumerate(parts)]
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _signature(func: Any) -> tuple[str, ...]:
+    """Argument names as torch's own override table writes them; () for a function that it does not list."""
+    stand_in = get_testing_overrides().get(func)
+    code = getattr(stand_in, "__code__", None)
+    return () if code is None else tuple(code.co_varnames[: code.co_argcount])
+
+
+def name_in(frame: FrameType, matches: Any) -> str:
+    """A variable of a frame, an attribute of one or an item in one, whose value matches; the simplest there is."""
+    used = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+    scopes: dict[str, Any] = {**used, **frame.f_locals}
+    for name, value in scopes.items():
+        if matches(value):
+            return name
+    for name, value in scopes.items():
+        for suffix, part in _parts(value):
+            if matches(part):
+                return name + suffix
+    return ""
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Attributes of a module and items of a container, one level deep."""
+    if isinstance(value, nn.Module):
+        for mapping in (value._parameters, value._buffers, value.__dict__):
+            yield from ((f".{name}", part) for name, part in mapping.items() if isinstance(part, torch.Tensor))
+    elif isinstance(value, dict):
+        yield from ((f"[{key!r}]", part) for key, part in list(value.items())[:64] if isinstance(part, torch.Tensor))
+    elif type(value) in (list, tuple):
+        yield from ((f"[{index}]", part) for index, part in enumerate(value[:64]) if isinstance(part, torch.Tensor))
+
+
+def _owned(module: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
+    replica = getattr(module, "_is_replica", False)
+    for name, tensor in own_tensors(module).items():
+        registered = name in module._parameters or name in module.__dict__.get("_former_parameters", {})
+        if registered or not replica:
+            yield "parameter" if registered else "buffer", name, tensor
+    for name, tensor in hidden_tensors(module):
+        yield "attribute" if name.split("[")[0].split(".")[0] in module.__dict__ else "class attribute", name, tensor
+
+
+def _assigned_in_class(kind: type, name: str) -> Site | None:
+    """The line of the class, or of a class that it derives from, that stores an attribute."""
+    attribute = name.split("[")[0].split(".")[0]
+    for base in kind.__mro__:
+        code = next((f.__code__ for f in vars(base).values() if hasattr(f, "__code__")), None)
+        if code is not None and not is_library(code.co_filename):
+            site = source.attribute_assignment(code.co_filename, base.__name__, attribute)
+            if site is not None:
+                return site
+    return None
+
+
+def _module_level(frame: FrameType, name: str) -> Site | None:
+    return source.assignment(frame.f_code.co_filename, name, 1_000_000_000)
+
+
+def _known_before(state: State, tensor: torch.Tensor, root: Birth) -> bool:
+    birth = state.births.get(tensor)
+    return birth is None or birth.number < root.number
+
+
+def _user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while (frame := user_frame(frame)) is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _argument_nodes(text: str) -> Iterable[ast.expr]:
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        return ()
+    return [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else ()
+
+
+def _lookup(frame: FrameType, name: str) -> Any:
+    return frame.f_locals.get(name, frame.f_globals.get(name))
+
+
+def _same(value: Any, requested: Any) -> bool:
+    return value is requested or (isinstance(value, str | torch.device | int) and str(value) == str(requested))
+
+
+def hidden_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, value in module.__dict__.items():
+        if isinstance(value, torch.Tensor):
+            yield name, value
+        elif type(value) in (list, tuple, dict):
+            yield from ((name + s, t) for s, t in _parts(value))

@@ -1,0 +1,171 @@
+"""Where the program is: the stack of running modules of each thread, their paths, and the phase of the step."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.call_site import RawSite
+from devwidget.records.trace import Cause, Phase
+
+
+@dataclass(slots=True)
+class Running:
+    """One module call under way. `path` is None for a module that nobody registered."""
+
+    module: nn.Module
+    path: str | None
+    replica: int
+    started: float
+    number: int
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Running] = []
+        self.cause: Cause = "explicit"
+        self.replica = -1
+
+
+class Places:
+    """Paths of the attached modules, and where each thread is."""
+
+    def __init__(self) -> None:
+        self.here = _Thread()
+        self.roots: list[weakref.ref[nn.Module]] = []
+        self.model_name = ""
+        self.forced: Phase | None = None
+        self.made: weakref.WeakKeyDictionary[nn.Module, RawSite | None] = weakref.WeakKeyDictionary()
+        self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        self._forwarded = False
+
+    # -- names
+
+    def attach(self, model: nn.Module, name: str = "", prefix: str = "") -> None:
+        """Name the modules of a root; the first path of a shared module counts."""
+        self.roots.append(weakref.ref(model))
+        self.model_name = self.model_name or name
+        for path, module in model.named_modules():
+            self.name(module, f"{prefix}.{path}".strip(".") if prefix else path)
+
+    def name(self, module: nn.Module, path: str) -> None:
+        """Give one module a path, a replica that of its original."""
+        self._paths[id(module)] = (weakref.ref(module), path)
+
+    def path_of(self, module: nn.Module) -> str | None:
+        """Path of a module, None if it belongs to no root."""
+        entry = self._paths.get(id(module))
+        if entry is not None and entry[0]() is module:
+            return entry[1]
+        return None
+
+    def modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Every named module that still lives, the innermost running ones first."""
+        seen: set[int] = set()
+        running = [r.module for r in reversed(self.here.stack)]
+        for module in [*running, *(m for ref, _ in list(self._paths.values()) if (m := ref()) is not None)]:
+            path = self.path_of(module)
+            if path is not None and id(module) not in seen:
+                seen.add(id(module))
+                yield path, module
+
+    # -- the stack
+
+    def enter(self, module: nn.Module, started: float, number: int) -> Running:
+        """A module begins to run in this thread."""
+        stack = self.here.stack
+        path = self.path_of(module)
+        if path is None:
+            path = self._late_path(module)
+        running = Running(module, path, self.here.replica, started, number)
+        stack.append(running)
+        return running
+
+    def leave(self, module: nn.Module) -> Running | None:
+        """A module has run; calls above it that never ended (an exception nobody told us of) go with it."""
+        stack = self.here.stack
+        for index in range(len(stack) - 1, -1, -1):
+            if stack[index].module is module:
+                running = stack[index]
+                del stack[index:]
+                self._forwarded = self._forwarded or not stack
+                return running
+        return None
+
+    def _late_path(self, module: nn.Module) -> str | None:
+        """A module that was registered after `attach`, or the root of a recording that was never attached."""
+        parent = self.here.stack[-1] if self.here.stack else None
+        if parent is not None:
+            for name, child in parent.module._modules.items():
+                if child is module and parent.path is not None:
+                    self.name(module, f"{parent.path}.{name}".strip("."))
+                    return self.path_of(module)
+            return None
+        if not self.roots:
+            self.attach(module)
+        elif self._implicit and next(module.parameters(), None) is not None:
+            self.attach(module, prefix=type(module).__name__)
+        return self.path_of(module)
+
+    _implicit = True
+
+    def close_roots(self) -> None:
+        """The user has said what the model is: further outermost modules are losses and helpers."""
+        self._implicit = False
+
+    @property
+    def module(self) -> str | None:
+        """Path of the innermost registered module running in this thread; None outside the model."""
+        for running in reversed(self.here.stack):
+            if running.path is not None:
+                return running.path
+        return None
+
+    @property
+    def running(self) -> nn.Module | None:
+        """The innermost module running in this thread, registered or not."""
+        return self.here.stack[-1].module if self.here.stack else None
+
+    # -- the phase
+
+    @property
+    def phase(self) -> Phase:
+        """What the step is doing now."""
+        if self.forced is not None:
+            return self.forced
+        if self.here.stack:
+            return "forward"
+        return "loss" if self._forwarded else "build"
+
+    @contextlib.contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Say what the step is doing."""
+        before, self.forced = self.forced, phase
+        try:
+            yield
+        finally:
+            self.forced = before
+
+    @contextlib.contextmanager
+    def because(self, cause: Cause) -> Iterator[None]:
+        """Say why data will cross devices in this thread."""
+        before, self.here.cause = self.here.cause, cause
+        try:
+            yield
+        finally:
+            self.here.cause = before
+
+
+def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers that a module itself holds; a DataParallel replica keeps them as plain attributes."""
+    values: dict[str, Any] = {**module._parameters, **module._buffers}
+    if getattr(module, "_is_replica", False):
+        values |= module.__dict__
+    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}

@@ -1,0 +1,145 @@
+"""What the source text says: the statement at a line, the call inside it, and where a name was assigned."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from devwidget.records.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    lines: tuple[str, ...]
+    tree: ast.Module
+
+
+_parsed: dict[str, tuple[int, _Parsed | None]] = {}
+
+
+def _file(filename: str) -> _Parsed | None:
+    """Lines and syntax tree; None where there is no source or it does not parse (a cell with magics)."""
+    lines = linecache.getlines(filename)
+    known = _parsed.get(filename)
+    if known is not None and known[0] == hash(tuple(lines)):
+        return known[1]
+    try:
+        parsed = _Parsed(tuple(lines), ast.parse("".join(lines))) if lines else None
+    except SyntaxError:
+        parsed = None
+    _parsed[filename] = (hash(tuple(lines)), parsed)
+    return parsed
+
+
+def _own_lines(node: ast.stmt) -> range:
+    """Lines of a statement without the body of a compound one."""
+    body = getattr(node, "body", None) or getattr(node, "cases", None)
+    last = body[0].lineno - 1 if body and isinstance(body[0], ast.stmt) else node.end_lineno or node.lineno
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    return range(first, max(last, node.lineno) + 1)
+
+
+def _statement(parsed: _Parsed, line: int) -> ast.stmt | None:
+    around = [n for n in ast.walk(parsed.tree) if isinstance(n, ast.stmt) and line in _own_lines(n)]  # outer ones first
+    return around[-1] if around else None
+
+
+def statement_text(filename: str, line: int) -> str:
+    """The whole statement at a line, dedented; just the line where the file does not parse; "" without source."""
+    parsed = _file(filename)
+    node = _statement(parsed, line) if parsed else None
+    if parsed is None or node is None:
+        return linecache.getline(filename, line).strip()
+    rows = _own_lines(node)
+    return textwrap.dedent("".join(parsed.lines[rows.start - 1 : rows.stop - 1])).rstrip()
+
+
+def segment(filename: str, where: tuple[int, int, int, int]) -> str:
+    """The text between two positions; columns count UTF-8 bytes, as Python's positions do."""
+    first, last, start, end = where
+    rows = [row.encode() for row in linecache.getlines(filename)[first - 1 : last]]
+    if not rows:
+        return ""
+    rows[-1] = rows[-1][:end]
+    rows[0] = rows[0][start:]
+    return b"".join(rows).decode()
+
+
+def _targets(node: ast.stmt) -> Iterator[ast.expr]:
+    """What a statement assigns to, tuples opened."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = list(node.targets)
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+        targets = [node.target]
+    for target in targets:
+        yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+def _site(filename: str, parsed: _Parsed, node: ast.stmt, function: str) -> Site:
+    return Site(filename, node.lineno, statement_text(filename, node.lineno), function)
+
+
+def assignment(filename: str, name: str, before: int) -> Site | None:
+    """The last statement above a line that assigns `name`, in the same function if it does, else at top level."""
+    parsed = _file(filename)
+    if parsed is None:
+        return None
+    scopes: list[tuple[str, ast.AST]] = [("<module>", parsed.tree)]
+    scopes += [(n.name, n) for n in ast.walk(parsed.tree) if _is_function(n) and before in _lines_of(n)]
+    for function, scope in reversed(scopes):
+        found = [n for n in _statements(scope) if n.lineno < before and _assigns(n, name)]
+        if found:
+            return _site(filename, parsed, max(found, key=lambda n: n.lineno), function)
+    return None
+
+
+def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site | None:
+    """Where the methods of a class first say `self.attribute = ...`, `__init__` before the others."""
+    parsed = _file(filename)
+    if parsed is None:
+        return None
+    for owner in [n for n in ast.walk(parsed.tree) if isinstance(n, ast.ClassDef) and n.name == class_name]:
+        methods = [n for n in owner.body if _is_function(n)]
+        for method in sorted(methods, key=lambda m: m.name != "__init__"):
+            for node in _statements(method):
+                if any(_is_self(target, attribute) for target in _targets(node)):
+                    return _site(filename, parsed, node, method.name)
+        for node in owner.body:
+            if _assigns(node, attribute):
+                return _site(filename, parsed, node, class_name)
+    return None
+
+
+def _is_function(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _lines_of(node: ast.AST) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)  # type: ignore[attr-defined]
+
+
+def _statements(scope: ast.AST) -> Iterator[ast.stmt]:
+    """Statements of a scope, not those of functions and classes inside it."""
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, ast.stmt):
+            yield node
+        if not _is_function(node) and not isinstance(node, ast.ClassDef | ast.expr):
+            yield from _statements(node)
+
+
+def _assigns(node: ast.stmt, name: str) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == name for target in _targets(node))
+
+
+def _is_self(target: ast.expr, attribute: str) -> bool:
+    return (
+        isinstance(target, ast.Attribute)
+        and target.attr == attribute
+        and isinstance(target.value, ast.Name)
+        and target.value.id == "self"
+    )

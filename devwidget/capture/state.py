@@ -1,0 +1,28 @@
+"""What the parts of one recording share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from devwidget.capture.identity import Births
+from devwidget.capture.log import Log
+from devwidget.capture.places import Places
+
+
+class State:
+    """One recording's memory, births and places.
+
+    Attributes:
+        heal: repair each fault and go on.
+        watching: makes fresh modes for another thread; set by the tracer.
+    """
+
+    def __init__(self, *, heal: bool) -> None:
+        self.heal = heal
+        self.log = Log()
+        self.births = Births()
+        self.places = Places()
+        self.started = time.perf_counter()
+        self.watching: Callable[[], AbstractContextManager[object]]

@@ -1,0 +1,137 @@
+"""The recorder: installs hooks and modes, and takes every one of them out again, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from devwidget.capture.call_site import raw_site
+from devwidget.capture.calls import Calls
+from devwidget.capture.dispatch import Ops
+from devwidget.capture.module_hooks import module_hooks
+from devwidget.capture.state import State
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.trace import Trace
+
+
+class Recorder:
+    """Watches the code inside its `with` block.
+
+    Never swallows an exception: one that leaves the block is written down and goes on.
+
+    Args:
+        heal: repair each fault in passing and go on, so that one run shows all of them. Without it the code behaves
+            exactly as outside.
+    """
+
+    def __init__(self, *, heal: bool = False) -> None:
+        self._state = State(heal=heal)
+        self._state.watching = self._modes
+        self._stack = contextlib.ExitStack()
+        self._error = ""
+        self._seconds = 0.0
+        self._entered = False
+
+    def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
+        """Say which module is the root; without it the outermost module called is.
+
+        Args:
+            model: the root.
+            optimizer: its optimizer.
+            name: how the user's code calls the model, for the texts.
+        Raises:
+            DevwidgetError: if `model` is no module.
+        """
+        if not isinstance(model, nn.Module):
+            raise DevwidgetError(
+                f"attach was given a {type(model).__name__}, not a torch.nn.Module", instead="recording.attach(model)"
+            )
+        self._state.places.close_roots()
+        self._state.places.attach(model, name)
+
+    def during(self, phase: Any) -> contextlib.AbstractContextManager[None]:
+        """Name the phase of the step that the block is."""
+        return self._state.places.during(phase)
+
+    def facts(self) -> Trace:
+        """All that was recorded, without findings."""
+        log = self._state.log
+        return Trace(
+            faults=log.faults_seen(),
+            moves=log.moves(),
+            ops=log.ops(),
+            modules=log.modules(),
+            memory=tuple(log.memory),
+            replicas=tuple(log.replicas),
+            error=self._error,
+            seconds=self._seconds,
+        )
+
+    def __enter__(self) -> Recorder:
+        if self._entered:
+            raise DevwidgetError("a recording can be entered once", instead="with devwidget.record() as recording: ...")
+        self._entered = True
+        with contextlib.ExitStack() as stack:  # a failure half-way takes out what is in
+            stack.enter_context(_constructions(self._state))
+            stack.enter_context(_optimizer_phase(self._state))
+            stack.enter_context(module_hooks(self._state))
+            stack.enter_context(self._modes())
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+        self._seconds = time.perf_counter() - self._state.started
+        if error is not None:
+            self._error = f"{type(error).__name__}: {error}"
+
+    @contextlib.contextmanager
+    def _modes(self) -> Iterator[None]:
+        with Ops(self._state), Calls(self._state):
+            yield
+
+
+@contextlib.contextmanager
+def _constructions(state: State) -> Iterator[None]:
+    """Remember where DataParallel wrappers are built; nothing else tells it afterwards."""
+    original = nn.DataParallel.__init__
+
+    @functools.wraps(original)
+    def init(self: nn.DataParallel[Any], *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        state.places.made[self] = raw_site(sys._getframe(1))
+
+    nn.DataParallel.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.DataParallel.__init__ = original  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _optimizer_phase(state: State) -> Iterator[None]:
+    """Know when an optimizer steps."""
+    phases: list[Any] = []
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        phases.append(state.places.forced)
+        state.places.forced = "optimizer"
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        state.places.forced = phases.pop() if phases else None
+
+    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,120 @@
+"""Running the rules: the folder is the list, one root cause gives one finding, and a crash of one rule is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+
+from devwidget.records.finding import Finding, Fix, Severity
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Trace
+
+Need = Literal["moves", "ops", "modules", "memory", "replicas"]
+Check = Callable[[Trace], Iterator[Finding]]
+
+_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of finding.
+
+    Attributes:
+        kind: its name, as in the findings.
+        check: yields findings for a trace.
+        needs: parts of the trace without which it cannot decide.
+        loses_to: kinds that explain the same fault better.
+    """
+
+    kind: str
+    check: Check
+    needs: tuple[Need, ...]
+    loses_to: tuple[str, ...]
+
+
+_rules: dict[str, Rule] = {}
+
+
+def rule(kind: str, *, needs: tuple[Need, ...] = (), loses_to: tuple[str, ...] = ()) -> Callable[[Check], Check]:
+    """Register a check under the name of its kind."""
+
+    def keep(check: Check) -> Check:
+        _rules[kind] = Rule(kind, check, needs, loses_to)
+        return check
+
+    return keep
+
+
+@functools.cache
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule of this folder, by name."""
+    package = importlib.import_module("devwidget.rules")
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"devwidget.rules.{module.name}")
+    return tuple(_rules[kind] for kind in sorted(_rules))
+
+
+def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
+    """The trace with its findings, worst first."""
+    found: list[Finding] = []
+    checked, not_checked = [], []
+    chosen = all_rules() if rules is None else tuple(rules)
+    for each in chosen:
+        missing = [need for need in each.needs if not getattr(trace, need)]
+        if missing:
+            not_checked.append(f"{each.kind}: no {' and no '.join(missing)} in this trace")
+            continue
+        try:
+            found += each.check(trace)
+            checked.append(each.kind)
+        except Exception as error:  # one broken rule must not hide what the others found
+            not_checked.append(f"{each.kind}: the rule itself failed with {type(error).__name__}: {error}")
+    causes = _one_per_cause(_without_losers(found, chosen))
+    ordered = sorted(causes, key=lambda f: _ORDER[f.severity])
+    return dataclasses.replace(
+        trace, findings=tuple(ordered), checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked)
+    )
+
+
+def _without_losers(found: list[Finding], rules: Iterable[Rule]) -> list[Finding]:
+    """Drop a finding whose faults a more specific kind explains."""
+    loses = {each.kind: each.loses_to for each in rules}
+
+    def lost(finding: Finding) -> bool:
+        better = {n for f in found if f.kind in loses.get(finding.kind, ()) for n in f.explains}
+        return bool(finding.explains) and better.issuperset(finding.explains)
+
+    return [finding for finding in found if not lost(finding)]
+
+
+def _one_per_cause(found: list[Finding]) -> Iterator[Finding]:
+    """Merge findings of one kind and one birth; the first one speaks, the others become `also` and notes."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in found:
+        groups.setdefault((finding.kind, _cause(finding)), []).append(finding)
+    for first, *others in groups.values():
+        modules = dict.fromkeys(m for f in others for m in (f.module, *f.also) if m is not None)
+        lines = dict.fromkeys(str(f.fault) for f in others if f.fault is not None and f.fault != first.fault)
+        yield dataclasses.replace(
+            first,
+            also=tuple(m for m in modules if m != first.module),
+            notes=(*first.notes, *((f"the same cause also strikes at {', '.join(lines)}",) if lines else ())),
+            explains=tuple(sorted({n for f in (first, *others) for n in f.explains})),
+        )
+
+
+def _cause(finding: Finding) -> object:
+    """What two findings of one root cause share: the line of birth, else the line of fault."""
+    site: Site | None = finding.birth or finding.fault
+    return (site.file, site.line) if site is not None else (finding.module, finding.headline)
+
+
+def confirmed(fixes: Iterable[Fix], fault: Fault) -> tuple[Fix, ...]:
+    """The fixes, the first one marked verified if the healed run did just that and the fault went away."""
+    first, *others = fixes
+    return (dataclasses.replace(first, verified=fault.healed), *others)

@@ -1,0 +1,119 @@
+"""Repairs written into the user's own line, by its syntax tree; all functions give "" where that cannot be done."""
+
+from __future__ import annotations
+
+import ast
+
+FACTORIES = frozenset({
+    "arange", "as_tensor", "asarray", "bartlett_window", "blackman_window", "complex", "empty", "empty_strided", "eye",
+    "from_file", "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "new_empty", "new_full",
+    "new_ones", "new_tensor", "new_zeros", "normal", "ones", "rand", "randint", "randn", "randperm", "range",
+    "scalar_tensor", "sparse_coo_tensor", "tensor", "tril_indices", "triu_indices", "zeros",
+})
+"""Torch functions that decide a device themselves and take it as `device=` (torch.overrides, 2.13)."""
+
+
+def with_device(statement: str, call: str, op: str, device: str) -> str:
+    """The statement with `device=...` in one of its calls.
+
+    Args:
+        statement: the user's statement.
+        call: the source of the call inside it.
+        op: the torch function that it calls.
+        device: an expression.
+    """
+    node = _call(call)
+    if node is None or op not in FACTORIES:
+        return ""
+    return _within(statement, call, _with_keyword(call, node, "device", device))
+
+
+def moved_value(statement: str, device: str) -> str:
+    """`x = f(...)` -> `x = f(...).to(device)` for an assignment to one name."""
+    node = _assignment(statement)
+    if node is None or not isinstance(node.value, ast.Call | ast.Name | ast.Attribute | ast.Subscript):
+        return ""
+    value = ast.get_source_segment(statement, node.value) or ""
+    return _within(statement, value, f"{value}.to({device})")
+
+
+def assigned_name(statement: str) -> str:
+    """The one name, or `self.name`, that a statement assigns."""
+    node = _assignment(statement)
+    return ast.unparse(node.targets[0]) if node is not None else ""
+
+
+def as_buffer(statement: str, name: str) -> str:
+    """`self.mask = value` -> `self.register_buffer('mask', value, persistent=False)`."""
+    node = _assignment(statement)
+    if node is None or ast.unparse(node.targets[0]) != f"self.{name}":
+        return ""
+    value = ast.get_source_segment(statement, node.value)
+    return f"self.register_buffer({name!r}, {value}, persistent=False)"
+
+
+def as_module_list(statement: str, name: str) -> str:
+    """`self.layers = [...]` -> `self.layers = nn.ModuleList([...])`, a dict likewise."""
+    node = _assignment(statement)
+    if node is None or ast.unparse(node.targets[0]) != f"self.{name}":
+        return ""
+    kind = "ModuleDict" if isinstance(node.value, ast.Dict | ast.DictComp) else "ModuleList"
+    value = ast.get_source_segment(statement, node.value)
+    return f"self.{name} = nn.{kind}({value})"
+
+
+def replaced(statement: str, old: str, new: str) -> str:
+    """The statement with one expression exchanged, found by its meaning, not by its letters."""
+    try:
+        tree = ast.parse(statement)
+        wanted = ast.dump(ast.parse(old, mode="eval").body)
+    except SyntaxError:
+        return ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and ast.dump(node) == wanted:
+            segment = ast.get_source_segment(statement, node)
+            return _spliced(statement, node, new) if segment else ""
+    return ""
+
+
+def _call(text: str) -> ast.Call | None:
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        return None
+    return node if isinstance(node, ast.Call) else None
+
+
+def _assignment(statement: str) -> ast.Assign | None:
+    try:
+        body = ast.parse(statement).body
+    except SyntaxError:
+        return None
+    if len(body) == 1 and isinstance(body[0], ast.Assign) and len(body[0].targets) == 1:
+        return body[0] if isinstance(body[0].targets[0], ast.Name | ast.Attribute) else None
+    return None
+
+
+def _with_keyword(call: str, node: ast.Call, name: str, value: str) -> str:
+    old = next((k.value for k in node.keywords if k.arg == name), None)
+    if old is not None:
+        return _spliced(call.strip(), old, value)
+    head = call.strip()[:-1].rstrip().rstrip(",")
+    glue = "" if head.endswith("(") else ", "
+    return f"{head}{glue}{name}={value})"
+
+
+def _spliced(text: str, node: ast.expr, new: str) -> str:
+    """Text with one node's source exchanged; columns of the tree count UTF-8 bytes."""
+    rows = [row.encode() for row in text.splitlines(keepends=True)]
+    first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+    before = b"".join(rows[:first]) + rows[first][: node.col_offset]
+    after = rows[last][node.end_col_offset :] + b"".join(rows[last + 1 :])
+    return (before + new.encode() + after).decode()
+
+
+def _within(statement: str, old: str, new: str) -> str:
+    """The statement with the exact text exchanged; the new text alone if the statement is laid out differently."""
+    if not old or not new:
+        return ""
+    return statement.replace(old, new, 1) if old in statement else new

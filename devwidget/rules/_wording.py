@@ -1,0 +1,35 @@
+"""Phrases that several rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from devwidget.records.trace import Fault, Operand
+
+
+def shape_of(operand: Operand) -> str:
+    """`float32[8, 512]`."""
+    return f"{operand.dtype}[{', '.join(map(str, operand.shape))}]"
+
+
+def described(operands: Iterable[Operand]) -> tuple[str, ...]:
+    """`h0 float32[1, 3, 7] cpu`, each once."""
+    return tuple(dict.fromkeys(f"{o.expression or o.argument} {shape_of(o)} {o.device}" for o in operands))
+
+
+def devices_of(fault: Fault) -> str:
+    """`cpu and cuda:0`."""
+    names = dict.fromkeys(str(o.device) for o in fault.operands)
+    return " and ".join(sorted(names))
+
+
+def first_stray(fault: Fault) -> Operand | None:
+    """The tensor in the wrong place; the one whose story is known before one without."""
+    strays = [o for o in fault.operands if o.stray]
+    return min(strays, key=lambda o: (o.birth is None, o.held is None), default=None)
+
+
+def right_device(fault: Fault) -> str:
+    """An expression for the right device in the failing frame: a partner's `.device`, else the literal."""
+    partner = next((o.expression for o in fault.operands if not o.stray and o.device == fault.target and o.expression), "")
+    return f"{partner}.device" if partner else repr(str(fault.target))
