@@ -15,10 +15,12 @@ from torch.overrides import get_testing_overrides
 
 from devwidget.capture import source
 from devwidget.capture.call_site import call_text, is_library, line_of, to_site, user_frame
+from devwidget.capture.fields import class_values
 from devwidget.capture.identity import Birth
 from devwidget.capture.places import own_tensors
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
+from devwidget.capture.unregistered import Search
 from devwidget.records.site import Site
 from devwidget.records.trace import Held, Operand
 
@@ -81,8 +83,11 @@ class Names:
     # -- who keeps it
 
     def _held(self, family: list[torch.Tensor]) -> Held | None:
-        for path, module in self._state.places.modules():
-            for how, name, tensor in _owned(module):
+        named = list(self._state.places.modules())
+        registered = {id(part) for _, m in named for part in (m, *own_tensors(m).values())}
+        search = Search(lambda value: id(value) in registered)
+        for path, module in named:
+            for how, name, tensor in _owned(module, search):
                 if any(tensor is member for member in family):
                     assigned = _assigned_in_class(type(module), name)
                     return Held(path, name, how, type(module).__name__, assigned)
@@ -172,14 +177,18 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{index}]", part) for index, part in enumerate(value[:64]) if isinstance(part, torch.Tensor))
 
 
-def _owned(module: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
-    replica = getattr(module, "_is_replica", False)
-    for name, tensor in own_tensors(module).items():
-        registered = name in module._parameters or name in module.__dict__.get("_former_parameters", {})
-        if registered or not replica:
-            yield "parameter" if registered else "buffer", name, tensor
-    for name, tensor in hidden_tensors(module):
-        yield "attribute" if name.split("[")[0].split(".")[0] in module.__dict__ else "class attribute", name, tensor
+def _owned(module: nn.Module, search: Search) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """How a module holds each of its tensors, and under which name."""
+    copied = module.__dict__.get("_former_parameters", {})  # a DataParallel replica keeps its copies as attributes
+    for how, group in (("parameter", module._parameters), ("buffer", module._buffers), ("parameter", copied)):
+        yield from ((how, name, tensor) for name, tensor in group.items() if tensor is not None)
+    own = vars(module)
+    for name in search.candidates(own):
+        if name not in copied:
+            yield from (("attribute", found, tensor) for found, tensor, _ in search.tensors(name, own[name]))
+    for name, value in class_values(type(module), nn.Module):
+        if isinstance(value, torch.Tensor | list | tuple | dict):
+            yield from (("class attribute", found, tensor) for found, tensor, _ in search.tensors(name, value))
 
 
 def _assigned_in_class(kind: type, name: str) -> Site | None:
@@ -224,10 +233,3 @@ def _lookup(frame: FrameType, name: str) -> Any:
 def _same(value: Any, requested: Any) -> bool:
     return value is requested or (isinstance(value, str | torch.device | int) and str(value) == str(requested))
 
-
-def hidden_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, value in module.__dict__.items():
-        if isinstance(value, torch.Tensor):
-            yield name, value
-        elif type(value) in (list, tuple, dict):
-            yield from ((name + s, t) for s, t in _parts(value))

@@ -1,0 +1,212 @@
+"""The public functions: they wire the layers together, and load the screen only when it is shown."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+import devwidget.report  # noqa: F401  registers how records are shown
+from devwidget import simulator
+from devwidget.capture.batch import arguments
+from devwidget.capture.restore import keeping
+from devwidget.capture.step import Step
+from devwidget.capture.take_snapshot import take_snapshot
+from devwidget.capture.tracer import Recorder
+from devwidget.records import json_io
+from devwidget.records.errors import DevwidgetError, PlacementError
+from devwidget.records.finding import Finding, Severity
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.rules import _registry as rules
+from devwidget.simulator import simulate
+
+if TYPE_CHECKING:
+    from devwidget.ui.panel import DeviceWidget
+
+__all__ = ["Recording", "check", "load", "record", "show", "simulate", "snapshot", "trace"]
+
+
+def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
+    """Where every tensor of a model is: parameters, buffers, and tensors in plain attributes.
+
+    Reads only: nothing runs, moves, or is allocated on a device.
+
+    Args:
+        model: any module, wrapped or not.
+        optimizer: its optimizer, to count the state as well.
+    Returns:
+        A frozen record: print it, `.to_frame()`, `.to_html(path)`, `.save(path)`.
+    Raises:
+        DevwidgetError: if `model` is no module or `optimizer` no optimizer.
+    """
+    return take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus())
+
+
+class Recording:
+    """Code under watch: `with devwidget.record() as recording: ...`; then `recording.trace`.
+
+    Args:
+        heal: repair each device fault in passing and go on, so that one run finds them all.
+    """
+
+    def __init__(self, *, heal: bool = False) -> None:
+        self._recorder = Recorder(heal=heal)
+        self._trace: Trace | None = None
+        self._gpus = 0
+
+    def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
+        """Name the modules; without it the outermost module called is the root.
+
+        Args:
+            model: the root.
+            optimizer: its optimizer.
+            name: how your code calls the model, for the texts.
+        Raises:
+            DevwidgetError: if `model` is no module.
+        """
+        self._recorder.attach(model, optimizer, name=name)
+
+    @property
+    def trace(self) -> Trace:
+        """What was seen. Complete once the block has ended; before that, what was seen so far."""
+        if self._trace is not None:
+            return self._trace
+        return self._judged()
+
+    def _judged(self) -> Trace:
+        return rules.judge(dataclasses.replace(self._recorder.facts(), virtual_gpus=self._gpus))
+
+    def __enter__(self) -> Recording:
+        self._gpus = virtual_gpus()
+        self._recorder.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._recorder.__exit__(kind, error, trace)
+        self._trace = self._judged()
+
+
+def record(*, heal: bool = False) -> Recording:
+    """Watch any code: `with devwidget.record() as recording: ...`.
+
+    Without `heal` the code behaves exactly as outside, and an exception goes its way and is in the trace too.
+
+    Args:
+        heal: move stray tensors where they belong and go on.
+    """
+    return Recording(heal=heal)
+
+
+def trace(
+    model: nn.Module,
+    batch: Any,
+    *,
+    loss_fn: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    backward: bool | None = None,
+    heal: bool = True,
+    restore: bool = True,
+    name: str = "",
+    progress: Callable[[str], None] | None = None,
+) -> Trace:
+    """Run one training step on a batch and report every tensor in the wrong place.
+
+    Args:
+        model: runs as it is, in its own training mode.
+        batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; a
+            DataLoader or iterator gives its next item.
+        loss_fn: called with (output, target), or with the output alone if it takes no more.
+        target: for the loss.
+        optimizer: steps after backward.
+        backward: whether to run it; by default if there is a loss.
+        heal: repair each fault and go on, so that one run finds them all.
+        restore: leave parameters, buffers, gradients, optimizer, random state and flags bit-identical.
+        name: how your code calls the model, for the texts.
+        progress: told each phase as it begins.
+    Returns:
+        The trace. A step that failed for good is in it, with `error`; it does not raise.
+    Raises:
+        DevwidgetError: if the model is no module, or the batch does not fit (`BatchError`).
+    """
+    if not isinstance(model, nn.Module):
+        raise DevwidgetError(f"trace was given a {type(model).__name__}, not a torch.nn.Module", instead="devwidget.trace(model, batch)")
+    with keeping(model, optimizer) if restore else contextlib.nullcontext():
+        inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+        recording = Recording(heal=heal)
+        with contextlib.suppress(Exception), recording:  # what the step raises is in the trace
+            recording.attach(model, optimizer, name=name)
+            for phase, run in Step(model, inputs, loss_fn, optimizer, backward).phases():
+                if progress is not None:
+                    progress(phase)
+                with recording._recorder.during(phase):
+                    run()
+    return recording.trace
+
+
+def check(
+    model: nn.Module, batch: Any, *, fail_on: Iterable[Severity] = ("error", "warning"), allow: Iterable[str] = (), **step: Any
+) -> Trace:
+    """`trace` for test suites: raises if something is in the wrong place.
+
+    Args:
+        model, batch: as for `trace`.
+        fail_on: severities that fail.
+        allow: kinds of findings that are meant.
+        step: further arguments of `trace`.
+    Returns:
+        The trace, if it is clean.
+    Raises:
+        PlacementError: with the report.
+    """
+    result = trace(model, batch, **step)
+    severities, kinds = set(fail_on), set(allow)
+    bad: list[Finding] = [f for f in result.findings if f.severity in severities and f.kind not in kinds]
+    if bad or result.error:
+        raise PlacementError("\n\n".join([*map(str, bad), *([result.error] if result.error else [])]))
+    return result
+
+
+def load(path: str | pathlib.Path) -> Any:
+    """A saved Snapshot or Trace.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not one of ours.
+    """
+    return json_io.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+
+
+def show(
+    model: nn.Module,
+    batch: Any = None,
+    *,
+    loss_fn: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    batch_expression: str = "",
+) -> DeviceWidget:
+    """Open the panel on a live model. The panel holds the model weakly: `del model` frees it.
+
+    Args:
+        model, batch, loss_fn, target, optimizer: as for `trace`; the batch can also be chosen in the panel.
+        batch_expression: the batch as an expression of the notebook, evaluated at each trace.
+    Raises:
+        DevwidgetError: if `model` is no module.
+    """
+    from devwidget.live import open_panel
+
+    return open_panel(model, batch, loss_fn, target, optimizer, batch_expression)
+
+
+def virtual_gpus() -> int:
+    """How many virtual GPUs are active, 0 for none."""
+    active = simulator.active()
+    return active.gpus if active is not None else 0

@@ -1,0 +1,156 @@
+"""The live model behind a panel: held weakly, read and traced on demand, its batch found in the notebook."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from devwidget import api
+from devwidget.capture.batch import Inputs, arguments
+from devwidget.capture.read_memory import read_memory
+from devwidget.records.errors import BatchError, DevwidgetError, nearest
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.ui.actions import PanelActions, TraceRequest
+
+if TYPE_CHECKING:
+    from devwidget.ui.panel import DeviceWidget
+
+
+def open_panel(
+    model: nn.Module,
+    batch: Any,
+    loss_fn: Callable[..., Any] | None,
+    target: Any,
+    optimizer: torch.optim.Optimizer | None,
+    expression: str,
+) -> DeviceWidget:
+    """The panel for a model; see `devwidget.show`."""
+    from devwidget.ui.panel import DeviceWidget
+
+    if not isinstance(model, nn.Module):
+        hint = f"devwidget.show({model.__name__}(...))" if isinstance(model, type) else "devwidget.show(model)"
+        raise DevwidgetError(f"show was given a {type(model).__name__}, not a torch.nn.Module", instead=hint)
+    live = Live(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, expression)
+    return DeviceWidget(
+        PanelActions(snapshot=live.snapshot, trace=live.trace, names=live.names, memory=live.memory, request=live.request)
+    )
+
+
+class Live:
+    """Everything that a panel may ask of a model, which it never keeps alive."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer | None, given: dict[str, Any], expression: str
+    ) -> None:
+        self._model = weakref.ref(model)
+        self._optimizer = weakref.ref(optimizer) if optimizer is not None else lambda: None
+        self._given = given
+        self._name = name_of(model)
+        names = {key: name_of(value) for key, value in given.items()}
+        self.request = TraceRequest(expression or names["batch"], names["loss"], names["target"], heal=True)
+
+    def snapshot(self) -> Snapshot | None:
+        """The model's placement now, None when it is gone."""
+        model = self._model()
+        return None if model is None else api.snapshot(model, optimizer=self._optimizer())
+
+    def memory(self) -> tuple[DeviceMemory, ...]:
+        """Memory of every device now."""
+        return read_memory(virtual_gpus=api.virtual_gpus())
+
+    def trace(self, request: TraceRequest, progress: Callable[[str], None]) -> Trace:
+        """Trace one batch as the panel's fields say.
+
+        Raises:
+            DevwidgetError: if the model is gone or a field cannot be evaluated.
+        """
+        model = self._model()
+        if model is None:
+            raise DevwidgetError("the model is gone", why="it was deleted or replaced", instead="devwidget.show(model)")
+        return api.trace(
+            model,
+            self._value("batch", request.batch),
+            loss_fn=self._value("loss", request.loss),
+            target=self._value("target", request.target),
+            optimizer=self._optimizer(),
+            heal=request.heal,
+            name=self._name,
+            progress=progress,
+        )
+
+    def names(self) -> tuple[str, ...]:
+        """Variables of the notebook that could be a batch, those that fit `forward` first."""
+        model = self._model()
+        found = [(name, value) for name, value in user_variables() if _may_be_batch(value)]
+        fitting = [] if model is None else [name for name, value in found if _fits(model, value)]
+        return (*fitting, *(name for name, _ in found if name not in fitting))
+
+    def _value(self, field: str, expression: str) -> Any:
+        """What `show` was given, while the field still says so; else the expression, evaluated in the notebook."""
+        if expression == getattr(self.request, field) and self._given[field] is not None:
+            return self._given[field]
+        if not expression.strip():
+            return None
+        return evaluate(expression, field)
+
+
+def evaluate(expression: str, field: str) -> Any:
+    """An expression in the notebook's namespace.
+
+    Raises:
+        BatchError: if it raises, or is no expression.
+    """
+    namespace = _user_namespace()
+    try:
+        return eval(compile(expression.strip(), f"<{field}>", "eval"), dict(namespace))
+    except Exception as error:
+        hint = nearest(expression.strip(), [name for name, _ in user_variables()]) if isinstance(error, NameError) else ""
+        raise BatchError(
+            f"the {field} expression `{expression}` raised {type(error).__name__}: {error}{hint}",
+            instead="an expression such as `batch`, `(images, mask)` or `next(iter(loader))`",
+        ) from None
+
+
+def name_of(value: Any) -> str:
+    """The notebook's variable that holds a value, "" if none does."""
+    return "" if value is None else next((name for name, other in user_variables() if other is value), "")
+
+
+def user_variables() -> Iterator[tuple[str, Any]]:
+    """Variables that the user made, newest last; IPython's own begin with an underscore."""
+    hidden = {"In", "Out", "exit", "quit", "get_ipython", "open"}
+    for name, value in list(_user_namespace().items()):
+        if not name.startswith("_") and name not in hidden:
+            yield name, value
+
+
+def _user_namespace() -> Mapping[str, Any]:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    namespace: Mapping[str, Any] = vars(sys.modules["__main__"]) if shell is None else shell.user_ns
+    return namespace
+
+
+def _may_be_batch(value: Any) -> bool:
+    if isinstance(value, torch.Tensor | DataLoader | Inputs):
+        return not isinstance(value, nn.Parameter)
+    parts = value.values() if isinstance(value, Mapping) else value if type(value) in (list, tuple) else ()
+    return any(isinstance(part, torch.Tensor) for part in list(parts)[:16])
+
+
+def _fits(model: nn.Module, value: Any) -> bool:
+    if isinstance(value, DataLoader):
+        return True
+    try:
+        arguments(model, value, has_loss=True)
+    except BatchError:
+        return False
+    return True

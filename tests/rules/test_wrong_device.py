@@ -1,0 +1,57 @@
+from tests.rules.builders import CPU, GPU0, GPU1, fault, findings, operand, site
+
+BORN_HERE = {
+    "stray": True, "birth": site("h = torch.zeros(2, 3)", 19), "birth_call": "torch.zeros(2, 3)", "birth_op": "zeros",
+    "birth_direct": True, "birth_partner": "x",
+}  # fmt: skip
+
+
+def test_a_factory_in_forward_gets_the_partners_device():
+    (found,) = findings(fault(operand("x"), operand("h", CPU, **BORN_HERE)))
+    assert (found.kind, found.severity, found.module) == ("wrong-device", "error", "block")
+    assert found.birth.line == 19
+    assert found.fault.line == 20
+    assert found.fixes[0].code == "h = torch.zeros(2, 3, device=x.device)"
+    assert found.fixes[0].verified
+    assert found.fixes[1].code == "h = h.to(x.device)"
+
+
+def test_a_batch_made_elsewhere_is_moved_before_the_call():
+    made = {**BORN_HERE, "birth": site("h = torch.randn(2, 3)", 3, "build"), "birth_call": "torch.randn(2, 3)",
+            "birth_op": "randn", "birth_partner": ""}  # fmt: skip
+    (found,) = findings(fault(operand("weight"), operand("h", CPU, **made)))
+    assert found.fixes[0].code == "h = h.to('cuda:0')"
+    assert any(fix.code == "h = torch.randn(2, 3, device='cuda:0')" for fix in found.fixes)
+
+
+def test_a_layer_left_behind_moves_the_model_not_the_data():
+    from devwidget.records.trace import Held
+
+    held = Held("head", "weight", "parameter", "Linear")
+    weight = operand("weight", CPU, stray=True, birth=site("self.head = nn.Linear(3, 2)", 4, "__init__"), held=held)
+    (found,) = findings(fault(operand("x"), weight, module="head"))
+    assert found.fixes[0].code == "model.to('cuda:0')"
+    assert "`head.weight` is on cpu" in found.notes[0]
+
+
+def test_one_cause_that_strikes_twice_is_one_finding():
+    first = fault(operand("x"), operand("h", CPU, **BORN_HERE), number=0)
+    second = fault(operand("x"), operand("h", CPU, **BORN_HERE), number=1, module="other", site=site("z = x * h", 30))
+    (found,) = findings(first, second)
+    assert found.also == ("other",)
+    assert found.explains == (0, 1)
+    assert "train.py:30" in found.notes[-1]
+
+
+def test_two_causes_are_two_findings():
+    other = {**BORN_HERE, "birth": site("k = torch.ones(2, 3)", 25)}
+    assert len(findings(fault(operand("x"), operand("h", CPU, **BORN_HERE)), fault(operand("x"), operand("k", GPU1, **other)))) == 2
+
+
+def test_no_fault_gives_no_finding():
+    assert findings() == ()
+
+
+def test_a_fault_that_was_not_healed_is_not_called_verified():
+    (found,) = findings(fault(operand("x", GPU0), operand("h", CPU, **BORN_HERE), healed=False))
+    assert not found.fixes[0].verified
