@@ -137,7 +137,9 @@ def trace(
         DevwidgetError: if the model is no module, or the batch does not fit (`BatchError`).
     """
     if not isinstance(model, nn.Module):
-        raise DevwidgetError(f"trace was given a {type(model).__name__}, not a torch.nn.Module", instead="devwidget.trace(model, batch)")
+        raise DevwidgetError(
+            f"trace was given a {type(model).__name__}, not a torch.nn.Module", instead="devwidget.trace(model, batch)"
+        )
     with keeping(model, optimizer) if restore else contextlib.nullcontext():
         inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
         recording = Recording(heal=heal)

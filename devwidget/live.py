@@ -51,10 +51,10 @@ class Live:
         self, model: nn.Module, optimizer: torch.optim.Optimizer | None, given: dict[str, Any], expression: str
     ) -> None:
         self._model = weakref.ref(model)
-        self._optimizer = weakref.ref(optimizer) if optimizer is not None else lambda: None
-        self._given = given
         self._name = name_of(model)
+        self._optimizer = _held(optimizer)
         names = {key: name_of(value) for key, value in given.items()}
+        self._given = {key: value for key, value in given.items() if not names[key]}
         self.request = TraceRequest(expression or names["batch"], names["loss"], names["target"], heal=True)
 
     def snapshot(self) -> Snapshot | None:
@@ -94,12 +94,15 @@ class Live:
         return (*fitting, *(name for name, _ in found if name not in fitting))
 
     def _value(self, field: str, expression: str) -> Any:
-        """What `show` was given, while the field still says so; else the expression, evaluated in the notebook."""
-        if expression == getattr(self.request, field) and self._given[field] is not None:
-            return self._given[field]
-        if not expression.strip():
-            return None
-        return evaluate(expression, field)
+        """The expression, evaluated in the notebook; for an empty one what `show` was given that has no name there."""
+        return evaluate(expression, field) if expression.strip() else self._given.get(field)
+
+
+def _held(optimizer: torch.optim.Optimizer | None) -> Callable[[], torch.optim.Optimizer | None]:
+    """Weakly if the notebook has a name for it; one that was made for the panel alone lives as long as the panel."""
+    if optimizer is not None and name_of(optimizer):
+        return weakref.ref(optimizer)
+    return lambda: optimizer
 
 
 def evaluate(expression: str, field: str) -> Any:

@@ -45,7 +45,8 @@ def test_one_cause_that_strikes_twice_is_one_finding():
 
 def test_two_causes_are_two_findings():
     other = {**BORN_HERE, "birth": site("k = torch.ones(2, 3)", 25)}
-    assert len(findings(fault(operand("x"), operand("h", CPU, **BORN_HERE)), fault(operand("x"), operand("k", GPU1, **other)))) == 2
+    faults = fault(operand("x"), operand("h", CPU, **BORN_HERE)), fault(operand("x"), operand("k", GPU1, **other))
+    assert len(findings(*faults)) == 2
 
 
 def test_no_fault_gives_no_finding():
