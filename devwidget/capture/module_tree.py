@@ -1,0 +1,57 @@
+"""Every module of a tree once, in pre-order, without recursion and without calling anything of the modules."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from torch import nn
+
+
+class Visit(NamedTuple):
+    """One module: its dotted path, the place of its parent in the walk (-1 for the root), and its depth."""
+
+    module: nn.Module
+    path: str
+    parent: int
+    depth: int
+
+
+class ModuleTree:
+    """The walk over one root.
+
+    Attributes:
+        visits: each module once, at its first path.
+        index: place in `visits` by `id(module)`; the visits keep the modules, and so the ids, alive.
+        also: the further paths of modules that are registered more than once, by place.
+    """
+
+    def __init__(self, root: nn.Module) -> None:
+        self.visits: list[Visit] = []
+        self.index: dict[int, int] = {}
+        self.also: dict[int, list[str]] = defaultdict(list)
+        waiting = [Visit(root, "", -1, 0)]
+        while waiting:
+            self._visit(waiting.pop(), waiting)
+
+    def _visit(self, visit: Visit, waiting: list[Visit]) -> None:
+        module, path, _, depth = visit
+        place = self.index.setdefault(id(module), len(self.visits))
+        if place < len(self.visits):
+            self.also[place].append(path)
+            return
+        self.visits.append(visit)
+        children = module.__dict__["_modules"]
+        if children:
+            prefix = f"{path}." if path else ""
+            found = [Visit(child, prefix + name, place, depth + 1) for name, child in children.items() if child is not None]
+            waiting += reversed(found)  # the last in is the first out
+
+    def parameter_paths(self) -> dict[int, str]:
+        """First path of each registered parameter, by `id(parameter)`."""
+        paths: dict[int, str] = {}
+        for visit in self.visits:
+            for name, parameter in visit.module._parameters.items():
+                if parameter is not None:
+                    paths.setdefault(id(parameter), f"{visit.path}.{name}" if visit.path else name)
+        return paths

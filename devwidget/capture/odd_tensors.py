@@ -1,0 +1,108 @@
+"""Tensors that are not one dense block: lazy, sharded, fake, sparse, nested, and subclasses that wrap others."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import _disable_current_modes
+
+
+class Reading(NamedTuple):
+    """What an odd tensor is.
+
+    Attributes:
+        shape: None while uninitialised; -1 for a ragged dimension.
+        bytes, storage_bytes: on this process' device.
+        note: what a reader should know.
+        storage_key: identity of the storage where there is just one, None otherwise.
+        holder: the tensor that keeps that storage alive.
+    """
+
+    shape: tuple[int, ...] | None
+    bytes: int
+    storage_bytes: int
+    note: str
+    storage_key: int | None = None
+    holder: torch.Tensor | None = None
+
+
+def is_odd(tensor: torch.Tensor) -> bool:
+    """True if the tensor must not be read as one dense block."""
+    return is_lazy(tensor) or _is_fake(tensor) or hasattr(type(tensor), "__tensor_flatten__") or tensor.is_nested
+
+
+def read_odd(tensor: torch.Tensor) -> Reading:
+    """Size, bytes and a note; a tensor that nobody knows is read as far as possible."""
+    if is_lazy(tensor):
+        return Reading(None, 0, 0, "lazy: not initialised yet")
+    if _is_fake(tensor):
+        return Reading(_shape(tensor), 0, 0, "fake: no data behind it")
+    try:
+        with torch.no_grad(), _disable_current_modes():
+            return _of_parts(tensor, *_parts(tensor))
+    except (RuntimeError, AttributeError, TypeError) as error:
+        return Reading(_shape(tensor), 0, 0, f"size not readable ({type(error).__name__})")
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    module = sys.modules.get("torch._subclasses.fake_tensor")
+    return module is not None and isinstance(tensor, module.FakeTensor)
+
+
+def _parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
+    """The dense tensors inside, and what the whole is called."""
+    if hasattr(tensor, "_local_tensor") and hasattr(tensor, "placements"):
+        return [tensor._local_tensor], shard_note(tensor)
+    if hasattr(type(tensor), "__tensor_flatten__"):
+        names, _ = tensor.__tensor_flatten__()
+        return [getattr(tensor, name) for name in names], f"packed by {type(tensor).__name__}"
+    if tensor.is_nested:
+        return [tensor.values()], "nested"
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()], f"sparse, {tensor._nnz()} values"
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()], "sparse rows"
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()], "sparse columns"
+    return [], "mkldnn layout" if tensor.is_mkldnn else "no storage"
+
+
+def _of_parts(tensor: torch.Tensor, parts: list[torch.Tensor], note: str) -> Reading:
+    if not parts:
+        size = tensor.numel() * tensor.element_size()
+        return Reading(_shape(tensor), size, size, note)
+    readings = [read_odd(part) if is_odd(part) else _dense(part) for part in parts]
+    key, holder = (readings[0].storage_key, readings[0].holder) if len(readings) == 1 else (None, None)
+    total, stored = sum(part.bytes for part in readings), sum(part.storage_bytes for part in readings)
+    return Reading(_shape(tensor), total, stored, note, key, holder)
+
+
+def _dense(tensor: torch.Tensor) -> Reading:
+    storage = tensor.untyped_storage()
+    return Reading(tuple(tensor.shape), tensor.nbytes, storage.nbytes(), "", storage._cdata, tensor)
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    try:
+        return tuple(size if type(size) is int else -1 for size in tensor.shape)
+    except RuntimeError:  # the strided nested tensor has no shape
+        return (tensor.size(0), *(-1 for _ in range(tensor.dim() - 1)))
+
+
+def shard_note(tensor: Any) -> str:
+    """Which part of a DTensor this rank holds, such as `shard 0 of 4 along dim 0, here (2, 8)`. No communication."""
+    mesh, here = tensor.device_mesh, tuple(tensor._local_tensor.shape)
+    coordinate = mesh.get_coordinate() or [None] * mesh.ndim
+    words = []
+    for axis, placement in enumerate(tensor.placements):
+        ranks, rank = mesh.size(axis), coordinate[axis]
+        if placement.is_replicate():
+            words.append(f"replicated on {ranks}")
+        elif placement.is_shard():
+            words.append(f"shard {rank} of {ranks} along dim {placement.dim}")
+        else:
+            words.append(f"partial sum over {ranks}")
+    return f"{', '.join(words)}, here {here}"

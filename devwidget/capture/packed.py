@@ -1,0 +1,39 @@
+"""Weights that a quantized module has packed for its kernel: they are neither parameters nor buffers."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from devwidget.capture.tensor_reader import TensorReader
+from devwidget.records.device import CPU
+from devwidget.records.tensor import TensorFacts
+
+
+def packed_weight(own: dict[str, Any], reader: TensorReader) -> TensorFacts | None:
+    """The packed weight of a module with this `__dict__`, None if it has none.
+
+    Its size follows from the module's own figures: unpacking would copy the weight. One byte per element (qint8).
+    """
+    shape = _shape(own)
+    if shape is None or not (_is_packed(own) or _is_packed(vars(own["_modules"].get("_packed_params") or _Nothing))):
+        return None
+    size = prod(shape)
+    note = "packed for the quantized kernel"
+    return TensorFacts("weight", "parameter", shape, "qint8", CPU, size, reader.new_storage(), size, note=note)
+
+
+class _Nothing:
+    """Stands for a module that is not there."""
+
+
+def _is_packed(own: Any) -> bool:
+    return type(own.get("_packed_params")).__name__ == "ScriptObject"
+
+
+def _shape(own: dict[str, Any]) -> tuple[int, ...] | None:
+    if "in_features" in own and "out_features" in own:
+        return own["out_features"], own["in_features"]
+    if "in_channels" in own and "kernel_size" in own and "out_channels" in own:
+        return own["out_channels"], own["in_channels"] // own.get("groups", 1), *own["kernel_size"]
+    return None

@@ -1,0 +1,81 @@
+"""Whose bytes they are: a device's live tensors by category, every storage counted once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from devwidget.records.device import DeviceId
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.snapshot import ModuleFacts, Snapshot
+from devwidget.records.tensor import TensorFacts
+
+Held = Mapping[DeviceId, Mapping[str, int]]
+"""Bytes that a model and its optimizer hold, by device and category."""
+
+_CATEGORY = {"parameter": "parameters", "buffer": "buffers", "attribute": "attributes", "optimizer": "optimizer"}
+_SOURCES = ("activations", "others", "free", "cache")
+"""Where a model's bytes were counted before; only `activations`, unless they came past the allocator that was asked."""
+
+CUDA_BLOCK = 512
+
+
+def block_bytes(requested_bytes: int, device: DeviceId) -> int:
+    """Bytes that one allocation really takes on its device.
+
+    Args:
+        requested_bytes: size asked for, in bytes, zero or more.
+        device: where the storage lives.
+    Returns:
+        Bytes; on CUDA rounded up to a multiple of 512, elsewhere as asked.
+    Raises:
+        ValueError: if `requested_bytes` is negative.
+    Source: `kMinBlockSize` in PyTorch's caching allocator.
+    """
+    if requested_bytes < 0:
+        raise ValueError(f"{requested_bytes} bytes cannot be allocated")
+    return -(-requested_bytes // CUDA_BLOCK) * CUDA_BLOCK if device.kind == "cuda" else requested_bytes
+
+
+def account(snapshot: Snapshot) -> Snapshot:
+    """The same snapshot with the live bytes of each device told apart: the model's, the optimizer's, and the others."""
+    held = held_bytes(snapshot.modules, snapshot.optimizer)
+    return replace(snapshot, memory=tell_apart(snapshot.memory, held))
+
+
+def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] = ()) -> Held:
+    """Bytes of a model by device and category; parameters win a storage over buffers, buffers over attributes."""
+    held: defaultdict[DeviceId, dict[str, int]] = defaultdict(dict)
+    for device, category, size in _counted([t for module in modules for t in module.tensors] + list(optimizer)):
+        held[device][category] = held[device].get(category, 0) + block_bytes(size, device)
+    return dict(held)
+
+
+def tell_apart(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
+    """Take the held bytes out of `activations`, into their categories; the parts still add up to the total."""
+    return tuple(_tell_apart(device, held.get(device.device, {})) for device in memory)
+
+
+def _tell_apart(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceMemory:
+    parts: dict[str, Any] = dict(held)
+    missing = sum(held.values())
+    for source in _SOURCES if memory.total else ():
+        taken = min(missing, getattr(memory, source))
+        parts[source] = getattr(memory, source) - taken
+        missing -= taken
+    return replace(memory, **parts)
+
+
+def _counted(tensors: list[TensorFacts]) -> Iterator[tuple[DeviceId, str, int]]:
+    """Device, category and bytes of each storage and each gradient."""
+    seen: set[int] = set()
+    for role, category in _CATEGORY.items():
+        for tensor in tensors:
+            if tensor.role == role and tensor.storage not in seen:
+                seen.add(tensor.storage)
+                yield tensor.device, category, tensor.storage_bytes
+    for tensor in tensors:
+        if tensor.grad_device is not None and not tensor.tied_to:
+            yield tensor.grad_device, "gradients", tensor.grad_bytes
