@@ -1,1 +1,5 @@
 """Virtual GPUs on a machine that has none: real numbers, CUDA's behaviour."""
+
+from devwidget.simulator.simulation import Simulation, active, simulate
+
+__all__ = ["Simulation", "active", "simulate"]

@@ -1,0 +1,17 @@
+"""Device checks of custom functions, which autograd's engine makes on real devices only."""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from devwidget.simulator import backward
+from devwidget.simulator.patching import Patches
+
+
+def install(patches: Patches) -> None:
+    """Check the gradients of `torch.autograd.Function`s."""
+    function = torch.autograd.Function
+    patches.set(function, "apply", classmethod(backward.remember_input_devices(vars(function)["apply"])))
+    patches.set(BackwardCFunction, "apply", backward.check_custom_gradients(BackwardCFunction.apply))
+    patches.set(BackwardCFunction, "apply_boxed", backward.check_custom_gradients(BackwardCFunction.apply_boxed))

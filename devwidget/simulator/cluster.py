@@ -1,0 +1,84 @@
+"""How many virtual GPUs there are and how much memory each has, read from what the user wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from devwidget.records.errors import SimulationError
+
+_UNITS = {"": 1, "b": 1}
+_UNITS |= {prefix + "b": 1000**power for power, prefix in enumerate("kmgt", 1)}
+_UNITS |= {prefix + "ib": 1024**power for power, prefix in enumerate("kmgt", 1)}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
+MOST_GPUS = 128
+"""torch keeps a device index in a signed byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The virtual GPUs of one simulation.
+
+    Attributes:
+        memory_bytes: capacity of each GPU, in bytes.
+        compute: False if tensors carry no values (they live on meta).
+    """
+
+    memory_bytes: tuple[int, ...]
+    compute: bool
+
+    @property
+    def gpus(self) -> int:
+        """The number of virtual GPUs."""
+        return len(self.memory_bytes)
+
+
+def parse_cluster(gpus: object, memory: object, compute: object) -> Cluster:
+    """Check what the user asked for.
+
+    Raises:
+        SimulationError: if a number or a size makes no sense.
+    """
+    if isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 < gpus <= MOST_GPUS:
+        raise SimulationError(
+            f"cannot simulate {gpus!r} GPUs",
+            why=f"`gpus` is a whole number from 1 to {MOST_GPUS}",
+            instead="devwidget.simulate(gpus=2)",
+        )
+    if not isinstance(compute, bool):
+        raise SimulationError(f"`compute` is True or False, not {compute!r}", instead="devwidget.simulate(compute=False)")
+    return Cluster(_memory_of_each(memory, gpus), compute)
+
+
+def _memory_of_each(memory: object, gpus: int) -> tuple[int, ...]:
+    if isinstance(memory, Sequence) and not isinstance(memory, str | bytes):
+        if len(memory) != gpus:
+            raise SimulationError(
+                f"{len(memory)} memory sizes for {gpus} GPUs",
+                why="a sequence names one size per GPU",
+                instead=f"devwidget.simulate(gpus={gpus}, memory={['16GiB'] * gpus!r})",
+            )
+        return tuple(parse_bytes(size) for size in memory)
+    return (parse_bytes(memory),) * gpus
+
+
+def parse_bytes(size: object) -> int:
+    """`"16GiB"`, `"80 GB"` or a whole number -> bytes.
+
+    Raises:
+        SimulationError: if that is no size above zero.
+    """
+    found: float | None = None
+    if isinstance(size, int) and not isinstance(size, bool):
+        found = size
+    elif isinstance(size, str) and (match := _SIZE.fullmatch(size)):
+        factor = _UNITS.get(match[2].lower())
+        found = None if factor is None else float(match[1]) * factor
+    if found is None or found < 1:
+        raise SimulationError(
+            f"{size!r} is no memory size",
+            why="a size is a number of bytes above zero, or a number with a unit",
+            instead='devwidget.simulate(memory="16GiB")',
+        )
+    return int(found)

@@ -1,0 +1,86 @@
+"""Operators that are told a device: factories, their `_like` forms, and moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from devwidget.simulator import follow, guards, labels, machine
+from devwidget.simulator.labels import CPU, CPU_DEVICE, META, TEMPORARY
+from devwidget.simulator.plans import Plan
+
+
+def run_factory(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor from nothing, on the device that is named."""
+    label = _asked_for(kwargs)
+    if label is None:
+        label = _from_composite(kwargs)
+    if kwargs.get("generator") is not None:
+        guards.check_generator(kwargs["generator"], label)
+    result = func(*args, **_real(kwargs))
+    return _mark(result, label, kwargs)
+
+
+def run_like(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor in the image of another: on that one's device, unless told otherwise."""
+    label = _asked_for(kwargs)
+    if label is None:
+        label, _ = follow.where(plan, args, kwargs)
+    if kwargs.get("generator") is not None:
+        guards.check_generator(kwargs["generator"], label)
+    result = func(*args, **_real(kwargs))
+    return _mark(result, label, kwargs)
+
+
+def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_to_copy`: a copy on the device that is named, or only a change of dtype where it is."""
+    label = _asked_for(kwargs)
+    if label is None:
+        label = labels.label_of(args[0])
+    kwargs = _real(kwargs)
+    kwargs.pop("non_blocking", None)
+    result = func(*args, **kwargs)
+    if label not in (CPU, META):
+        labels.put_label(result, label)
+    return result
+
+
+def _asked_for(kwargs: dict[str, Any]) -> int | None:
+    """The label of the device that the *user* named; None if it was filled in by torch's own C++ code.
+
+    Python's bindings always pass `pin_memory`, and so do the moves in this package; C++ code that creates a tensor
+    like another one does not, and what it read from that one is the real device.
+    """
+    device = kwargs.get("device")
+    if device is None:
+        return None
+    if device.type == "cuda":
+        return machine.ordinal(device)
+    if device.type == "cpu":
+        return CPU if "pin_memory" in kwargs else None
+    return META
+
+
+def _from_composite(kwargs: dict[str, Any]) -> int:
+    """C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU."""
+    return CPU if kwargs.get("device") is None else TEMPORARY
+
+
+def _real(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments for the CPU."""
+    kwargs = dict(kwargs)
+    device = kwargs.get("device")
+    if device is not None and device.type == "cuda":
+        kwargs["device"] = CPU_DEVICE
+    kwargs.pop("pin_memory", None)
+    return kwargs
+
+
+def _mark(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
+    if label >= 0 or label == TEMPORARY:
+        follow.label_results(result, label)
+    elif kwargs.get("pin_memory") and isinstance(result, torch.Tensor):
+        labels.pin(result)
+    return result

@@ -1,0 +1,152 @@
+"""`torch.cuda` and `torch.accelerator` on virtual GPUs: mostly the C functions that a CPU build of torch lacks."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from devwidget.simulator import generators, machine, memory_stats, streams
+from devwidget.simulator.labels import DEVICES, Books
+from devwidget.simulator.machine import Machine
+from devwidget.simulator.patching import Patches
+
+GPU_NAME = "devwidget virtual GPU"
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What `torch.cuda.get_device_properties` tells of a virtual GPU: an A100 in all but name and memory."""
+
+    name: str
+    total_memory: int
+    uuid: uuid.UUID
+    pci_bus_id: int
+    major: int = 8
+    minor: int = 0
+    multi_processor_count: int = 108
+    is_integrated: bool = False
+    is_multi_gpu_board: bool = False
+    warp_size: int = 32
+    max_threads_per_multi_processor: int = 2048
+    max_threads_per_block: int = 1024
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 49152
+    shared_memory_per_block_optin: int = 166912
+    shared_memory_per_multiprocessor: int = 167936
+    L2_cache_size: int = 41943040
+    clock_rate: int = 1410000
+    memory_clock_rate: int = 1593000
+    memory_bus_width: int = 5120
+    pci_device_id: int = 0
+    pci_domain_id: int = 0
+    gcnArchName: str = field(default=GPU_NAME)
+
+
+def properties(index: int) -> Properties:
+    """The properties of one GPU."""
+    identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{index}")
+    return Properties(GPU_NAME, Books.ledger.accounts[machine.checked(index)].capacity, identity, index)
+
+
+def install(patches: Patches) -> None:
+    """Give torch the virtual GPUs."""
+    for name, function in {**C_FUNCTIONS, **memory_stats.C_FUNCTIONS}.items():
+        patches.set(torch._C, name, function)
+    cuda = torch.cuda
+    for name, value in {
+        "_initialized": True,
+        "_cached_device_count": Machine.gpus,
+        "_device_count_nvml": lambda: -1,
+        "_get_device_properties": properties,
+        "_exchange_device": machine.exchange,
+        "_maybe_exchange_device": machine.exchange,
+        "default_generators": generators.default_generators(Machine.gpus),
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "get_arch_list": lambda: ["sm_80"],
+        "Stream": streams.VirtualStream,
+        "Event": streams.VirtualEvent,
+        "current_stream": streams.current_stream,
+        "default_stream": streams.default_stream,
+        "set_stream": streams.set_stream,
+        "utilization": lambda device=None: 0,
+    }.items():
+        patches.set(cuda, name, value)
+    patches.set(cuda.streams, "Stream", streams.VirtualStream)
+    patches.set(cuda.streams, "Event", streams.VirtualEvent)
+    patches.set(torch, "Stream", _stream)
+    patches.set(torch, "Event", _event)
+
+
+class _StreamType(type):
+    """Lets `isinstance` see real and virtual ones alike."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.kinds)  # type: ignore[attr-defined]
+
+
+class _stream(metaclass=_StreamType):
+    kinds = (torch.Stream,)
+
+    def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
+        """A virtual stream, unless the device is no GPU."""
+        if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
+            return _real_stream(device, **kwargs)
+        return streams.VirtualStream(device, **kwargs)
+
+
+class _event(metaclass=_StreamType):
+    kinds = (torch.Event, streams.VirtualEvent)
+
+    def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
+        """A virtual event, unless the device is no GPU."""
+        if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
+            return _real_event(device, **kwargs)
+        return streams.VirtualEvent(**kwargs)
+
+
+_real_stream, _real_event = torch.Stream, torch.Event
+
+
+def _nothing(*args: Any) -> None:
+    return None
+
+
+def _capability(index: int) -> dict[str, Any]:
+    return {"supported_dtypes": {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32}}
+
+
+C_FUNCTIONS: dict[str, Any] = {
+    "_cuda_getDeviceCount": lambda: Machine.gpus,
+    "_cuda_getDevice": machine.current_index,
+    "_cuda_setDevice": machine.set_current,
+    "_cuda_exchangeDevice": machine.exchange,
+    "_cuda_maybeExchangeDevice": machine.exchange,
+    "_cuda_synchronize": _nothing,
+    "_cuda_ipc_collect": _nothing,
+    "_cuda_init": _nothing,
+    "_cuda_isInBadFork": lambda: False,
+    "_cuda_hasPrimaryContext": lambda index: index < Machine.gpus,
+    "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
+    "_cuda_getCompiledVersion": lambda: 12080,
+    "_cuda_getDriverVersion": lambda: 12080,
+    "_cuda_getArchFlags": lambda: "sm_80",
+    "_cuda_get_sync_debug_mode": lambda: 0,
+    "_cuda_set_sync_debug_mode": _nothing,
+    "_cuda_getCurrentRawStream": lambda index: 0,
+    "_cuda_sleep": _nothing,
+    "_cuda_isCurrentStreamCapturing": lambda: False,
+    "_get_accelerator": lambda check=None: torch.device("cuda"),
+    "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+    "_accelerator_hooks_device_count": lambda: Machine.gpus,
+    "_accelerator_getDeviceIndex": machine.current_index,
+    "_accelerator_setDeviceIndex": machine.set_current,
+    "_accelerator_exchangeDevice": machine.exchange,
+    "_accelerator_maybeExchangeDevice": machine.exchange,
+    "_accelerator_getStream": lambda index: streams.current_stream(DEVICES[index]),
+    "_accelerator_setStream": streams.set_stream,
+    "_accelerator_synchronizeDevice": _nothing,
+    "_accelerator_getDeviceCapability": _capability,
+}

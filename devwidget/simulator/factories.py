@@ -1,0 +1,129 @@
+"""Functions that make tensors: integer devices for all, and those that never reach a mode with their device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._device
+from torch.overrides import handle_torch_function, has_torch_function, is_tensor_like
+
+from devwidget.simulator import labels, tensor_moves
+from devwidget.simulator.labels import CPU, CPU_DEVICE, META
+from devwidget.simulator.patching import Patches
+
+TAKE_DEVICE = """arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
+ones_like rand rand_like randint randint_like randn randn_like randperm range scalar_tensor zeros zeros_like tril_indices
+triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window sparse_coo_tensor sparse_csr_tensor
+sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor""".split()
+TENSOR_METHODS = "new_empty new_empty_strided new_full new_ones new_zeros".split()
+
+
+def install(patches: Patches) -> None:
+    """Replace the factories of torch."""
+    for name in TAKE_DEVICE:
+        patches.wrap(torch, name, integer_device)
+    for name in TENSOR_METHODS:
+        patches.wrap(torch.Tensor, name, integer_device)
+    for name in ("tensor", "as_tensor", "asarray"):
+        patches.wrap(torch, name, from_data)
+    patches.wrap(torch.Tensor, "new_tensor", new_tensor)
+    _know_constructors(patches)
+
+
+def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The same factory, for which `device=1` is a GPU: C++ would ask for an accelerator."""
+
+    @functools.wraps(original)
+    def factory(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(kwargs.get("device"), int):
+            kwargs["device"] = tensor_moves.as_device(kwargs["device"])
+        return original(*args, **kwargs)
+
+    return factory
+
+
+def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.tensor` and its kin: they fill a CPU tensor behind the modes' back and move it there."""
+
+    @functools.wraps(original)
+    def factory(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        public = getattr(torch, original.__name__)
+        if has_torch_function((data,)):
+            return handle_torch_function(public, (data,), data, *args, **kwargs)  # type: ignore[no-any-return]
+        device = kwargs.pop("device", None)
+        if isinstance(data, torch.Tensor) and original.__name__ != "tensor":
+            return _as_tensor(original, data, device, args, kwargs)
+        label = _label_for(data, device)
+        pinned = kwargs.pop("pin_memory", False)
+        kwargs["device"] = labels.META_DEVICE if label == META else CPU_DEVICE
+        if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
+            data = data.cpu()
+        result = _own_memory(original(data, *args, **kwargs), label)
+        return labels.pin(result) if pinned else _labelled(result, label)
+
+    return factory
+
+
+def _label_for(data: Any, device: Any) -> int:
+    """Where the result goes: where it is told to, else where the data are."""
+    if device is not None:
+        return tensor_moves.label_of_device(device)
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    if isinstance(data, torch.Tensor) and data.dim() > 0:
+        return max(labels.label_of(data), CPU)
+    return CPU
+
+
+def _as_tensor(original: Any, data: torch.Tensor, device: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    dtype = kwargs.get("dtype") or (args[0] if args else None) or data.dtype
+    if device is not None:
+        result = data.to(tensor_moves.as_device(device), dtype, copy=bool(kwargs.get("copy")))
+    else:
+        result = data.to(dtype, copy=bool(kwargs.get("copy")))
+    requires_grad = kwargs.get("requires_grad")
+    return result if requires_grad is None else result.detach().requires_grad_(requires_grad)
+
+
+def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
+    """A GPU never shares memory with numpy: where the factory would, copy."""
+    return tensor.clone() if label >= 0 and not tensor.untyped_storage().resizable() else tensor
+
+
+def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
+    if label >= 0:
+        labels.put_label(tensor, label)
+    return tensor
+
+
+def new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`Tensor.new_tensor`: on the device of the tensor, unless told otherwise."""
+
+    @functools.wraps(original)
+    def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
+        if has_torch_function((self,)):
+            return handle_torch_function(torch.Tensor.new_tensor, (self,), self, data, **kwargs)  # type: ignore[no-any-return]
+        device = kwargs.pop("device", None)
+        label = max(labels.label_of(self), CPU) if device is None else tensor_moves.label_of_device(device)
+        if is_tensor_like(data) and labels.label_of(data) >= 0:
+            data = data.cpu()
+        return _labelled(original(self, data, **kwargs), label)
+
+    return new_tensor
+
+
+def _know_constructors(patches: Patches) -> None:
+    """`with torch.device(...)` fills in the device for the functions of a set; let it contain the replacements."""
+    module = torch.utils._device
+    original = module._device_constructors
+
+    @functools.lru_cache(1)
+    def constructors() -> set[Any]:
+        return original() | {getattr(torch, name) for name in ("tensor", "as_tensor", "asarray", *TAKE_DEVICE)}
+
+    patches.set(module, "_device_constructors", constructors)
+
+

@@ -1,0 +1,81 @@
+"""Random generators of virtual GPUs.
+
+All devices draw from the CPU's default stream, so that a program gives the same numbers on virtual GPUs as on the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devwidget.simulator import tensor_moves
+from devwidget.simulator.labels import DEVICES
+from devwidget.simulator.patching import Patches
+
+
+class VirtualGenerator(torch._C.Generator):
+    """A generator that says it belongs to a GPU."""
+
+    def __new__(cls, device: Any = None) -> VirtualGenerator:
+        """A generator of its own."""
+        return super().__new__(cls)
+
+    def __init__(self, device: Any = None) -> None:
+        self._device = DEVICES[tensor_moves.label_of_device(device)]
+
+    @property
+    def device(self) -> torch.device:
+        """The virtual GPU."""
+        return self._device
+
+
+class DefaultGenerator(VirtualGenerator):
+    """The default generator of a GPU: another name for the CPU's."""
+
+    def manual_seed(self, seed: int) -> DefaultGenerator:
+        """Seed the common stream."""
+        torch.default_generator.manual_seed(seed)
+        return self
+
+    def seed(self) -> int:
+        """Seed the common stream at random."""
+        return torch.default_generator.seed()
+
+    def initial_seed(self) -> int:
+        """The seed of the common stream."""
+        return torch.default_generator.initial_seed()
+
+    def get_state(self) -> torch.Tensor:
+        """The state of the common stream."""
+        return torch.default_generator.get_state()
+
+    def set_state(self, state: torch.Tensor) -> DefaultGenerator:
+        """Set the state of the common stream."""
+        torch.default_generator.set_state(state)
+        return self
+
+
+class _GeneratorType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class Generator(metaclass=_GeneratorType):
+    """Stands for `torch.Generator`: a real one for the CPU, a virtual one for a GPU."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        """A generator for a device."""
+        if tensor_moves.label_of_device(device) >= 0:
+            return VirtualGenerator(device)
+        return torch._C.Generator(device)
+
+
+def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
+    """One for each GPU."""
+    return tuple(DefaultGenerator(DEVICES[index]) for index in range(count))
+
+
+def install(patches: Patches) -> None:
+    """Replace `torch.Generator`."""
+    patches.set(torch, "Generator", Generator)

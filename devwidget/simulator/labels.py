@@ -1,0 +1,145 @@
+"""Which virtual device a storage is on: labels keyed by the storage, so that views, `.data` and autograd follow by themselves.
+
+A label is a small number: an ordinal of a GPU, CPU, or TEMPORARY. Storages without an entry are on the CPU.
+TEMPORARY is for tensors that torch's own C++ code creates from the options of another tensor: all it could read there
+was the real device, so the label adopts that of its first partner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from devwidget.simulator import failures
+from devwidget.simulator.ledger import Ledger, block_bytes
+
+TEMPORARY = -1
+CPU = -2
+META = -3
+
+LABELS: dict[int, int] = {}
+"""Address of a storage -> label. Entries go when their storage dies, so an address that is used again is new."""
+DEVICES: list[torch.device] = [torch.device("cuda", index) for index in range(128)]
+CPU_DEVICE = torch.device("cpu")
+META_DEVICE = torch.device("meta")
+real_device: Callable[[torch.Tensor], torch.device] = torch._C.TensorBase.device.__get__
+storage_id: Callable[[torch.Tensor], int] = torch._C._storage_id
+"""Read without `__torch_function__`, unlike every method of a tensor."""
+
+
+class Books:
+    """The ledger of the running simulation."""
+
+    ledger = Ledger(())
+    compute = True
+
+
+class Allocation:
+    """Lives on a storage object and ends its label when the storage dies."""
+
+    __slots__ = ("address", "index", "ledger", "size")
+
+    def __init__(self, address: int, index: int, size: int) -> None:
+        self.address, self.index, self.size, self.ledger = address, index, size, Books.ledger
+
+    def __del__(self) -> None:
+        # Module globals may be gone while the interpreter shuts down, so only what the object holds is used.
+        if self.ledger is Books.ledger:
+            LABELS.pop(self.address, None)
+        if self.index >= 0:
+            self.ledger.freed.append((self.index, self.size))
+
+
+def label_of(tensor: torch.Tensor) -> int:
+    """The label of any tensor, sparse ones included."""
+    try:
+        return LABELS.get(storage_id(tensor), CPU)
+    except NotImplementedError:
+        return LABELS.get(storage_id(_part_with_storage(tensor)), CPU)
+
+
+def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """Sparse tensors have no storage of their own: their values say where they are."""
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        if tensor.layout == torch.sparse_coo:
+            return tensor._values()
+        return tensor.values()
+
+
+def put_label(tensor: torch.Tensor, label: int) -> None:
+    """Say that the storage of a tensor is on a GPU, or is a temporary.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit on that GPU; nothing is labelled then.
+    """
+    try:
+        address = storage_id(tensor)
+    except NotImplementedError:
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            for part in _parts(tensor):
+                put_label(part, label)
+        return
+    if LABELS.get(address, CPU) == label:
+        return
+    with torch._C.DisableTorchFunction():
+        label_storage(tensor.untyped_storage(), label)
+
+
+def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return ()
+
+
+def label_storage(storage: torch.UntypedStorage, label: int) -> None:
+    """Put a label on a storage object, in place of any other.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit on that GPU.
+    """
+    address = storage._cdata
+    if label == CPU:
+        storage._devwidget = None  # type: ignore[attr-defined]
+        LABELS.pop(address, None)
+        return
+    size = 0
+    if label >= 0:
+        ledger = Books.ledger
+        size = block_bytes(storage.nbytes())
+        if not ledger.fits(label, size):
+            raise failures.out_of_memory(label, storage.nbytes(), ledger)
+        ledger.take(label, size)
+    # The old allocation ends here, and takes its entry in LABELS with it: set the new entry afterwards.
+    storage._devwidget = Allocation(address, label, size)  # type: ignore[attr-defined]
+    LABELS[address] = label
+
+
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """The device that the user sees."""
+    label = label_of(tensor)
+    return DEVICES[label] if label >= 0 else real_device(tensor)
+
+
+def name_of(label: int) -> str:
+    """`cuda:1`, as it is written in messages."""
+    return f"cuda:{label}" if label >= 0 else "meta" if label == META else "cpu"
+
+
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Remember that the memory of a CPU tensor is page-locked; returns the tensor."""
+    with torch._C.DisableTorchFunction():
+        tensor.untyped_storage()._devwidget_pinned = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    """Whether the memory of a tensor is page-locked."""
+    if tensor.layout != torch.strided:
+        return False
+    with torch._C.DisableTorchFunction():
+        return getattr(tensor.untyped_storage(), "_devwidget_pinned", False)

@@ -1,0 +1,108 @@
+"""Bytes held on every virtual GPU, counted as CUDA's caching allocator counts them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+BLOCK_BYTES = 512
+"""Every CUDA allocation is a multiple of this. Source: `kMinBlockSize` in PyTorch's caching allocator."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What one virtual GPU holds.
+
+    Attributes:
+        capacity: bytes that fit.
+        held: bytes in blocks that are in use now; `peak` is the most since the last reset.
+        reserved: bytes taken from the GPU and not given back by `empty_cache`.
+    """
+
+    capacity: int
+    held: int = 0
+    peak: int = 0
+    reserved: int = 0
+    peak_reserved: int = 0
+    requested: int = 0
+    allocated_total: int = 0
+    freed_total: int = 0
+    allocations: int = 0
+    frees: int = 0
+    ooms: int = 0
+    active: int = 0
+    peak_active: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The accounts of all virtual GPUs.
+
+    Storages die at any moment, in any thread, inside the garbage collector: `freed` only collects
+    (append is atomic), and the accounts are brought up to date when somebody looks.
+    """
+
+    accounts: tuple[Account, ...]
+    freed: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def settle(self) -> None:
+        """Take note of the storages that died."""
+        while self.freed:
+            try:
+                index, size = self.freed.popleft()
+            except IndexError:  # another thread took the last one between the test and the pop
+                return
+            account = self.accounts[index]
+            account.held -= size
+            account.freed_total += size
+            account.frees += 1
+            account.active -= 1
+
+    def fits(self, index: int, size: int) -> bool:
+        """Whether `size` more bytes fit on GPU `index`."""
+        account = self.accounts[index]
+        if account.held + size <= account.capacity:
+            return True
+        self.settle()
+        return account.held + size <= account.capacity
+
+    def take(self, index: int, size: int) -> None:
+        """Note that GPU `index` now holds `size` bytes more."""
+        if self.freed:
+            self.settle()
+        account = self.accounts[index]
+        account.allocations += 1
+        account.allocated_total += size
+        account.active += 1
+        account.peak_active = max(account.peak_active, account.active)
+        account.held = held = account.held + size
+        if held > account.peak:
+            account.peak = held
+        if held > account.reserved:
+            account.reserved = held
+            account.peak_reserved = max(account.peak_reserved, held)
+
+    def account(self, index: int) -> Account:
+        """The account of GPU `index`, up to date."""
+        self.settle()
+        return self.accounts[index]
+
+    def reset_peaks(self, index: int) -> None:
+        """Let the peaks of GPU `index` start again from what it holds now."""
+        account = self.account(index)
+        account.peak, account.peak_reserved, account.peak_active = account.held, account.reserved, account.active
+
+    def release_cache(self) -> None:
+        """Give back what is reserved but unused, on all GPUs."""
+        self.settle()
+        for account in self.accounts:
+            account.reserved = account.held
+
+
+def block_bytes(requested_bytes: int) -> int:
+    """Bytes that one allocation really takes on a GPU.
+
+    Args:
+        requested_bytes: size asked for, zero or more.
+    """
+    return -(-requested_bytes // BLOCK_BYTES) * BLOCK_BYTES

@@ -1,0 +1,63 @@
+"""Moves between virtual devices, visible to every mode as `aten._to_copy` and differentiable both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devwidget.simulator import labels
+from devwidget.simulator.labels import CPU, CPU_DEVICE, DEVICES, META, META_DEVICE
+
+to_copy = torch.ops.aten._to_copy.default
+
+
+def device_named(label: int) -> torch.device:
+    """The device to write into a call for a label."""
+    return DEVICES[label] if label >= 0 else META_DEVICE if label == META else CPU_DEVICE
+
+
+class Move(torch.autograd.Function):
+    """A copy to another device whose gradient is copied back.
+
+    autograd's own node would not do: it compares the real devices, which are equal.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
+        """Copy, and remember where from."""
+        ctx.source, ctx.dtype = labels.label_of(tensor), tensor.dtype
+        return to_copy(tensor, device=device_named(label), pin_memory=False, **options)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        """Copy the gradient back."""
+        return move(gradients[0], ctx.source, {"dtype": ctx.dtype}), None, None
+
+
+def move(tensor: torch.Tensor, label: int, options: dict[str, Any] | None = None) -> torch.Tensor:
+    """A copy of a tensor on another device.
+
+    Args:
+        tensor: what to copy.
+        label: where to.
+        options: dtype, non_blocking and memory_format, as `_to_copy` takes them.
+    """
+    # `pin_memory` marks the call as meant by the user, see creation.py.
+    options = options or {}
+    if tensor.requires_grad and torch.is_grad_enabled() and _keeps_gradient(options.get("dtype") or tensor.dtype):
+        result: torch.Tensor = Move.apply(tensor, label, options)  # type: ignore[no-untyped-call]
+        return result
+    return to_copy(tensor, device=device_named(label), pin_memory=False, **options)  # type: ignore[no-any-return]
+
+
+def _keeps_gradient(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def is_there(tensor: torch.Tensor, label: int) -> bool:
+    """Whether a tensor is on that device already."""
+    own = labels.label_of(tensor)
+    if own < 0 and tensor.is_meta and labels.Books.compute:
+        own = META
+    return own == label or (own not in (label, META) and own < 0 and label == CPU)

@@ -1,0 +1,103 @@
+"""Which rule each operator follows on CUDA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from devwidget.simulator import creation, guards, mixing, native_rules
+from devwidget.simulator.plans import Plan
+
+BY_NAME: dict[str, Any] = {
+    "copy_": mixing.by_destination,
+    "_copy_from": mixing.by_destination,
+    "_copy_from_and_resize": mixing.by_destination,
+    "copy": mixing.by_destination,
+    "set_.source_Tensor": mixing.by_destination,
+    "resize_as_": mixing.by_destination,
+    "expand_as": mixing.by_destination,
+    "is_same_size": mixing.by_destination,
+    "slice_scatter": mixing.by_destination,
+    "select_scatter": mixing.by_destination,
+    "diagonal_scatter": mixing.by_destination,
+    "as_strided_scatter": mixing.by_destination,
+    "_has_same_storage_numel": mixing.by_destination,
+    "_has_compatible_shallow_copy_type": mixing.by_destination,
+    "_pack_padded_sequence": mixing.by_destination,
+    "index.Tensor": mixing.by_index,
+    "_unsafe_index.Tensor": mixing.by_index,
+    "index_put": mixing.by_index,
+    "index_put_": mixing.by_index,
+    "_index_put_impl_": mixing.by_index,
+    "_unsafe_index_put": mixing.by_index,
+    "masked_fill.Scalar": mixing.by_mask,
+    "masked_fill_.Scalar": mixing.by_mask,
+    "masked_fill.Tensor": mixing.by_mask,
+    "masked_fill_.Tensor": mixing.by_mask,
+    "where.self": mixing.by_where,
+    "where.self_out": mixing.by_where,
+    "fill_.Tensor": mixing.by_filling,
+    "fill.Tensor": mixing.by_filling,
+    "embedding": mixing.by_embedding,
+    "convolution": mixing.by_convolution,
+    "convolution_overrideable": mixing.by_convolution,
+    "bucketize.Tensor": mixing.by_search,
+    "searchsorted.Tensor": mixing.by_search,
+    "grid_sampler_2d": mixing.by_grid,
+    "grid_sampler_3d": mixing.by_grid,
+    "index_fill.int_Tensor": mixing.by_filled_index,
+    "index_fill_.int_Tensor": mixing.by_filled_index,
+    "native_batch_norm": mixing.under_name("cudnn_batch_norm"),
+    "_native_batch_norm_legit": mixing.under_name("cudnn_batch_norm"),
+    "_batch_norm_with_update": mixing.under_name("cudnn_batch_norm"),
+    "mv": mixing.under_name("addmv_"),
+    "addr_": mixing.by_iterator,
+}
+GUARDS: dict[str, Any] = {
+    "_pack_padded_sequence": guards.lengths_on_cpu,
+    "convolution": guards.same_convolution_types,
+}
+
+
+def plan_for(func: OpOverload) -> Plan:
+    """Read the schema of an operator and choose its rule."""
+    plan = Plan(func)
+    if func.namespace == "aten" and _is_composite(func):
+        plan.special, plan.passive = decompose, False
+        return plan
+    plan.special = _special(plan)
+    plan.resolve = BY_NAME.get(plan.name) or _by_table(plan)
+    plan.guard = GUARDS.get(plan.name)
+    if plan.name in native_rules.CPU_ONLY:
+        plan.guard = guards.no_kernel
+    if plan.special is not None or plan.guard is not None:
+        plan.passive = False
+    return plan
+
+
+def _special(plan: Plan) -> Any:
+    if plan.name in ("_to_copy", "to.device"):
+        return creation.run_move
+    if plan.has_device:
+        return creation.run_like if any(plan.flags) else creation.run_factory
+    return None
+
+
+def _by_table(plan: Plan) -> Any:
+    if plan.name.startswith("_foreach_") or plan.name.startswith(("_fused_", "_amp_foreach")):
+        return mixing.by_position
+    if plan.name in native_rules.UNCHECKED or plan.name in native_rules.COMPOSITE:
+        return mixing.by_iterator
+    return mixing.by_wrapper
+
+
+def _is_composite(func: OpOverload) -> bool:
+    """Composites only arrive here in inference mode, where nothing above has taken them apart."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+def decompose(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Marks composites; the mode takes them apart with itself active."""
+    raise AssertionError("the mode handles composites itself")

@@ -1,0 +1,77 @@
+"""Starts and ends a simulation in this process."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from devwidget.records.errors import SimulationError
+from devwidget.simulator import (
+    autograd_surface,
+    comm,
+    composites,
+    cuda_surface,
+    device_type,
+    factories,
+    generators,
+    machine,
+    tensor_surface,
+    threads,
+)
+from devwidget.simulator.cluster import Cluster
+from devwidget.simulator.dispatch_mode import VirtualMode
+from devwidget.simulator.labels import LABELS, Books
+from devwidget.simulator.ledger import Account, Ledger
+from devwidget.simulator.patching import Patches
+
+PARTS = (tensor_surface, factories, cuda_surface, comm, composites, autograd_surface, generators, device_type, threads)
+
+
+class Session:
+    """One running simulation: what it replaced, and the mode of the thread that started it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        Books.ledger = Ledger(tuple(Account(size) for size in cluster.memory_bytes))
+        Books.compute = cluster.compute
+        LABELS.clear()
+        machine.Machine.gpus = cluster.gpus
+        machine.set_current(0)
+        self._patches = Patches()
+        self._mode = VirtualMode()
+        try:
+            for part in PARTS:
+                part.install(self._patches)
+            self._mode.__enter__()
+        except BaseException:
+            self._patches.undo()
+            raise
+
+    def end(self) -> None:
+        """Put everything back.
+
+        Raises:
+            SimulationError: from another thread, or if a mode that was entered later is still active.
+        """
+        stack = _get_current_dispatch_mode_stack()
+        if self._mode not in stack:
+            raise SimulationError("this simulation runs in another thread", instead="stop it in the thread that started it")
+        if stack[-1] is not self._mode:
+            raise SimulationError(
+                f"cannot stop virtual GPUs inside {type(stack[-1]).__name__}", why="it was entered after the simulation"
+            )
+        self._mode.__exit__(None, None, None)
+        self._patches.undo()
+        LABELS.clear()
+        Books.ledger = Ledger(())
+        Books.compute = True
+        machine.Machine.gpus = 0
+
+
+def check_torch() -> None:
+    """Refuse versions of torch whose inside is not as expected.
+
+    Raises:
+        SimulationError: names what is missing.
+    """
+    if torch.cuda._is_compiled() and torch.cuda.is_available():
+        raise SimulationError("this machine has real GPUs", why="virtual GPUs stand in for CUDA where there is none")

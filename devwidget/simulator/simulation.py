@@ -1,0 +1,101 @@
+"""`simulate`: the object that a user starts, enters and asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from devwidget.records.errors import SimulationError
+from devwidget.simulator.cluster import Cluster, parse_cluster
+
+if TYPE_CHECKING:
+    from devwidget.simulator.session import Session
+
+_active: Simulation | None = None
+
+
+class Simulation:
+    """Virtual GPUs, as long as they are started.
+
+    Attributes:
+        gpus: how many.
+        memory_bytes: the capacity of each, in bytes.
+        compute: False if tensors have no values.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._session: Session | None = None
+
+    @property
+    def gpus(self) -> int:
+        """How many virtual GPUs there are."""
+        return self._cluster.gpus
+
+    @property
+    def memory_bytes(self) -> tuple[int, ...]:
+        """The capacity of each GPU, in bytes."""
+        return self._cluster.memory_bytes
+
+    @property
+    def compute(self) -> bool:
+        """Whether tensors have values."""
+        return self._cluster.compute
+
+    def start(self) -> Simulation:
+        """Begin: from now on torch has these GPUs.
+
+        Raises:
+            SimulationError: if virtual GPUs are running already.
+        """
+        global _active
+        if _active is not None:
+            raise SimulationError(
+                f"{_active.gpus} virtual GPUs are running already", instead="stop them first, or use those"
+            )
+        from devwidget.simulator import session  # imports torch: `import devwidget` stays light
+
+        session.check_torch()
+        self._session = session.Session(self._cluster)
+        _active = self
+        return self
+
+    def stop(self) -> None:
+        """End: torch is as it was before. Does nothing if these GPUs are not running.
+
+        Raises:
+            SimulationError: from a place where it cannot be ended.
+        """
+        global _active
+        if self._session is None:
+            return
+        self._session.end()
+        self._session = _active = None
+
+    def __enter__(self) -> Simulation:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "running" if self._session else "not running"
+        return f"<{self.gpus} virtual GPUs, {state}>"
+
+
+def simulate(gpus: int = 2, memory: int | str | Sequence[int | str] = "16GiB", compute: bool = True) -> Simulation:
+    """Virtual GPUs on this machine: `with devwidget.simulate(2): ...`, or `.start()` and `.stop()`.
+
+    Args:
+        gpus: how many.
+        memory: of each GPU: bytes, or text such as "16GiB" or "80 GB"; a sequence gives one size per GPU.
+        compute: False to follow placement and memory alone, with nothing allocated and no values.
+    Raises:
+        SimulationError: if that makes no sense, or virtual GPUs are running already.
+    """
+    return Simulation(parse_cluster(gpus, memory, compute))
+
+
+def active() -> Simulation | None:
+    """The simulation that is running, if any."""
+    return _active

@@ -1,0 +1,36 @@
+"""Threads that are started while a simulation runs belong to it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+
+from devwidget.simulator.dispatch_mode import VirtualMode
+from devwidget.simulator.patching import Patches
+
+
+def install(patches: Patches) -> None:
+    """Have every new thread enter a mode of its own."""
+    patches.wrap(threading.Thread, "start", starting_simulated)
+
+
+def starting_simulated(original: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+    """A `Thread.start` whose thread runs on virtual GPUs."""
+
+    @functools.wraps(original)
+    def start(self: threading.Thread) -> None:
+        run = self.run
+
+        def run_simulated() -> None:
+            # Modes are kept per thread. The one that the caller holds keeps torch's process-wide flags in order.
+            with VirtualMode():
+                run()
+
+        self.run = run_simulated  # type: ignore[method-assign]
+        try:
+            original(self)
+        finally:
+            del self.run
+
+    return start
