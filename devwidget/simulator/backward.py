@@ -32,7 +32,8 @@ def keep_scalar_gradients_home(operands: Iterable[Operand], common: int) -> None
 def _bring_home(tensor: torch.Tensor, label: int) -> None:
     # A mode runs below autograd; the edge of a leaf can only be had above it.
     with torch._C._RestorePythonTLSSnapshot(), torch._C._DisableTorchDispatch():
-        node, number = torch.autograd.graph.get_gradient_edge(tensor)
+        edge = torch.autograd.graph.get_gradient_edge(tensor)
+    node, number = edge.node, edge.output_nr
     key = f"{MARK} {number}"
     if node.metadata.get(key) == label:
         return

@@ -23,6 +23,7 @@ TENSOR_METHODS = "new_empty new_empty_strided new_full new_ones new_zeros".split
 
 def install(patches: Patches) -> None:
     """Replace the factories of torch."""
+    known = torch.utils._device._device_constructors()  # cached by torch: asked before anything is replaced
     for name in TAKE_DEVICE:
         patches.wrap(torch, name, integer_device)
     for name in TENSOR_METHODS:
@@ -30,7 +31,8 @@ def install(patches: Patches) -> None:
     for name in ("tensor", "as_tensor", "asarray"):
         patches.wrap(torch, name, from_data)
     patches.wrap(torch.Tensor, "new_tensor", new_tensor)
-    _know_constructors(patches)
+    patches.set(torch.utils._device, "_device_constructors", lambda: known | replaced)
+    replaced = {getattr(torch, name) for name in ("tensor", "as_tensor", "asarray", *TAKE_DEVICE)}
 
 
 def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,17 +115,3 @@ def new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
         return _labelled(original(self, data, **kwargs), label)
 
     return new_tensor
-
-
-def _know_constructors(patches: Patches) -> None:
-    """`with torch.device(...)` fills in the device for the functions of a set; let it contain the replacements."""
-    module = torch.utils._device
-    original = module._device_constructors
-
-    @functools.lru_cache(1)
-    def constructors() -> set[Any]:
-        return original() | {getattr(torch, name) for name in ("tensor", "as_tensor", "asarray", *TAKE_DEVICE)}
-
-    patches.set(module, "_device_constructors", constructors)
-
-

@@ -108,6 +108,11 @@ def by_destination(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return settled(plan, args, kwargs)[0].label
 
 
+def by_packing(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+    """Packed data stay where they are, batch sizes are on the CPU."""
+    return labels.label_of(args[0]), CPU
+
+
 def by_index(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Indices may stay on the CPU. Source: `TensorAdvancedIndexing.cpp`."""
     found = settled(plan, args, kwargs)

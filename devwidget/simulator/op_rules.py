@@ -25,7 +25,7 @@ BY_NAME: dict[str, Any] = {
     "as_strided_scatter": mixing.by_destination,
     "_has_same_storage_numel": mixing.by_destination,
     "_has_compatible_shallow_copy_type": mixing.by_destination,
-    "_pack_padded_sequence": mixing.by_destination,
+    "_pack_padded_sequence": mixing.by_packing,
     "index.Tensor": mixing.by_index,
     "_unsafe_index.Tensor": mixing.by_index,
     "index_put": mixing.by_index,

@@ -13,6 +13,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, str, Any]] = []
+        self._afterwards: list[Callable[[], None]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add one that is not there."""
@@ -27,8 +28,14 @@ class Patches:
         if original is not ABSENT:
             self.set(owner, name, wrapper(original))
 
+    def on_undo(self, action: Callable[[], None]) -> None:
+        """Have something done when everything is put back."""
+        self._afterwards.append(action)
+
     def undo(self) -> None:
         """Put everything back."""
+        while self._afterwards:
+            self._afterwards.pop()()
         while self._done:
             owner, name, before = self._done.pop()
             if before is ABSENT:

@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from devwidget.records.errors import SimulationError
 from devwidget.simulator import (
+    autocast,
     autograd_surface,
     comm,
     composites,
@@ -24,7 +25,7 @@ from devwidget.simulator.labels import LABELS, Books
 from devwidget.simulator.ledger import Account, Ledger
 from devwidget.simulator.patching import Patches
 
-PARTS = (tensor_surface, factories, cuda_surface, comm, composites, autograd_surface, generators, device_type, threads)
+PARTS = (tensor_surface, factories, cuda_surface, comm, composites, autograd_surface, autocast, generators, device_type, threads)
 
 
 class Session:

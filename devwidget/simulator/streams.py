@@ -63,6 +63,10 @@ class VirtualStream(torch.Stream):
         """Everything is done."""
         return True
 
+    def is_capturing(self) -> bool:
+        """There are no CUDA graphs here."""
+        return False
+
     def record_event(self, event: Any = None) -> VirtualEvent:
         """An event that has happened."""
         event = VirtualEvent() if event is None else event
