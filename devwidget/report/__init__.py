@@ -3,6 +3,6 @@
 Importing this package teaches the records how to print, how to become data frames, and how to become HTML.
 """
 
-from devwidget.report import frames, text
+from devwidget.report import frames, html, text
 
-__all__ = ["frames", "text"]
+__all__ = ["frames", "html", "text"]

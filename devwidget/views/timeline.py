@@ -40,12 +40,12 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Lanes from top to bottom, boxes, moves as arrows, faults as `(position, lane, number)`."""
+    """Lanes from top to bottom, boxes, moves as arrows, faults as `(position, lane, module)`."""
 
     lanes: tuple[DeviceId, ...]
     boxes: tuple[Box, ...]
     moves: tuple[Move, ...]
-    faults: tuple[tuple[float, DeviceId, int], ...]
+    faults: tuple[tuple[float, DeviceId, str | None], ...]
     left_out: int = 0
 
 
@@ -57,7 +57,7 @@ def timeline(trace: Trace) -> Timeline:
     boxes = tuple(_box(event, stop, level) for event, stop, level in zip(chosen, stops, _levels(chosen, stops), strict=True))
     moves = tuple(move for move in trace.moves if move.source != move.target)
     used = {box.lane for box in boxes} | {move.source for move in moves} | {move.target for move in moves}
-    faults = tuple((fault.number, fault.target, fault.number) for fault in trace.faults if fault.target is not None)
+    faults = tuple((fault.number, fault.target, fault.module) for fault in trace.faults if fault.target is not None)
     lanes = tuple(sorted(used | {lane for _, lane, _ in faults}, key=device_order))
     return Timeline(lanes, boxes, moves, faults, len(events) - len(chosen))
 

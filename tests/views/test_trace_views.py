@@ -84,7 +84,7 @@ def test_lanes_hold_boxes_moves_and_faults():
     lanes = timeline(one_step())
     assert lanes.lanes == (GPU0, GPU1, CPU)
     assert {box.path: str(box.lane) for box in lanes.boxes}["decoder.head"] == "cuda:1"
-    assert lanes.faults == ((13, GPU1, 13),)
+    assert lanes.faults == ((13, GPU1, "decoder.head"),)
 
 
 def test_a_box_ends_where_the_next_one_outside_it_begins():

@@ -1,0 +1,152 @@
+"""Findings, hops, replicas and details as small dictionaries of words that a page can draw as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.site import Site
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.tensor import TensorFacts
+from devwidget.records.trace import Replica, Trace
+from devwidget.report.finding_text import extra_notes, finding_text
+from devwidget.report.snapshot_text import bytes_by_device
+from devwidget.report.units import counted, format_bytes, format_count, format_seconds
+from devwidget.report.words import first_line, module_words, site_words, tensor_words
+from devwidget.views.hops import Hop, group_hops
+from devwidget.views.parallel import ParallelCall
+from devwidget.views.placement import Placement
+
+Card = dict[str, Any]
+
+
+def finding_card(finding: Finding, row: int, class_name: str = "") -> Card:
+    """One finding; `row` is the row of the module tree to jump to, -1 for none."""
+    return {
+        "kind": finding.kind,
+        "severity": finding.severity,
+        "headline": finding.headline,
+        "module": module_words(finding.module),
+        "class": class_name if finding.module is not None else "",
+        "row": row,
+        "why": finding.why,
+        "operands": list(finding.operands),
+        "fault": _source(finding.fault),
+        "birth": _source(finding.birth) if finding.birth != finding.fault else None,
+        "notes": [*finding.notes, *(note for note in extra_notes(finding) if not note.startswith("placed at"))],
+        "fixes": [_fix(fix) for fix in finding.fixes],
+        "text": finding_text(finding, class_name),
+    }
+
+
+def _fix(fix: Fix) -> Card:
+    confidence = f"{fix.confidence}, verified" if fix.verified else fix.confidence
+    return {"summary": fix.summary, "code": fix.code, "confidence": confidence}
+
+
+def _source(site: Site | None) -> Card | None:
+    if site is None:
+        return None
+    return {"place": site_words(site), "file": site.file, "line": site.line, "function": site.function, "text": site.text}
+
+
+def hop_cards(trace: Trace, most: int = 500) -> list[Card]:
+    """The hops by line, dearest first."""
+    return [_hop(hop) for hop in group_hops(trace.moves)[:most]]
+
+
+def _hop(hop: Hop) -> Card:
+    more = f" and {len(hop.modules) - 1} more" if len(hop.modules) > 1 else ""
+    return {
+        "source": str(hop.source),
+        "target": str(hop.target),
+        "cause": hop.cause,
+        "phase": hop.phase,
+        "count": hop.count,
+        "bytes": format_bytes(hop.bytes),
+        "seconds": format_seconds(hop.seconds) if hop.seconds else "",
+        "module": module_words(hop.modules[0]) + more,
+        "what": ", ".join(tensor_words(*example) for example in hop.examples[:3]) + (", …" if len(hop.examples) > 3 else ""),
+        "place": site_words(hop.site),
+        "code": first_line(hop.site),
+    }
+
+
+def parallel_card(call: ParallelCall) -> Card:
+    """One DataParallel module: a row for each replica and the gather point in words."""
+    return {
+        "title": f"DataParallel{f' at {call.wrapper}' if call.wrapper else ''}",
+        "summary": f"{counted(call.samples, 'sample')} cut over {counted(len(call.replicas), 'replica')}",
+        "replicas": [_replica(replica) for replica in call.replicas],
+        "words": parallel_words(call),
+    }
+
+
+def _replica(replica: Replica) -> Card:
+    return {
+        "device": str(replica.device),
+        "samples": replica.samples,
+        "input": format_bytes(replica.input_bytes),
+        "parameters": format_bytes(replica.parameter_bytes) if replica.parameter_bytes else "own",
+        "output": format_bytes(replica.output_bytes),
+        "peak": format_bytes(replica.peak_bytes) if replica.peak_bytes else "",
+        "time": format_seconds(replica.seconds) if replica.seconds else "",
+    }
+
+
+def parallel_words(call: ParallelCall) -> list[str]:
+    """What the flow costs, one sentence each."""
+    words = []
+    if call.copied_bytes:
+        words.append(f"Every forward copies {format_bytes(call.copied_bytes)} of parameters and buffers from {call.source}.")
+    if call.gathered_on:
+        others = sum(replica.output_bytes for replica in call.replicas if replica.device != call.gathered_on)
+        words.append(
+            f"The outputs are gathered on {call.gathered_on}: it holds all {format_bytes(call.gathered_bytes)},"
+            f" {format_bytes(others)} of them copied from the other devices, and the loss is computed there."
+        )
+    if call.reduced_bytes:
+        words.append(f"In backward {format_bytes(call.reduced_bytes)} of gradients are added up on {call.source}.")
+    if (idle := sum(1 for replica in call.replicas if not replica.samples)) > 0:
+        words.append(f"The batch is too small: {counted(idle, 'replica')} had nothing to do.")
+    return words
+
+
+def row_detail(snapshot: Snapshot, table: Placement, row: int) -> Card:
+    """What opens below a row: where its class is defined, and each tensor."""
+    module = snapshot.modules[table.modules[row]]
+    tensor = table.tensors[row]
+    facts = [] if module.training else ["eval mode"]
+    return {
+        "path": table.paths[row] or "the model itself",
+        "class": module.class_name if tensor is None else f"plain attribute of {module.class_name}",
+        "defined": _source(module.defined),
+        "facts": [*facts, *([table.notes[row]] if table.notes[row] else [])],
+        "tensors": [_tensor(each) for each in ([tensor] if tensor is not None else module.tensors)],
+    }
+
+
+def _tensor(tensor: TensorFacts) -> Card:
+    grad = f"{format_bytes(tensor.grad_bytes)} on {tensor.grad_device}" if tensor.grad_bytes else ""
+    return {
+        "name": tensor.name,
+        "role": tensor.role if tensor.role != "attribute" else "plain attribute",
+        "type": tensor_words(tensor.dtype, tensor.shape),
+        "device": str(tensor.device),
+        "bytes": format_bytes(tensor.bytes),
+        "grad": grad or ("required" if tensor.requires_grad else ""),
+        "note": " · ".join(filter(None, (f"tied to {tensor.tied_to}" if tensor.tied_to else "", tensor.note))),
+    }
+
+
+def header_card(snapshot: Snapshot, table: Placement) -> Card:
+    """The first line of a panel; each device with the bytes of the model on it."""
+    if not len(table):
+        return {"title": "no model", "parameters": "", "bytes": "", "devices": [], "dtypes": []}
+    return {
+        "title": table.classes[0],
+        "parameters": f"{format_count(table.parameters[0])} params",
+        "bytes": format_bytes(table.bytes[0]),
+        "devices": [[str(device), format_bytes(size)] for device, size in bytes_by_device(snapshot).items()],
+        "dtypes": list(table.dtypes_of(0)),
+    }

@@ -1,0 +1,72 @@
+"""Records -> what a page needs to draw a panel, live or exported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.cards import finding_card, header_card, hop_cards, parallel_card, row_detail
+from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
+from devwidget.report.trace_text import findings_words, summary_words
+from devwidget.views.memory import memory_bars, memory_series
+from devwidget.views.overlay import Overlay
+from devwidget.views.parallel import parallel_calls
+from devwidget.views.placement import Placement
+from devwidget.views.timeline import timeline
+
+MOST_EAGER = 1500
+"""Tensors up to which all details travel with the table; beyond, each is asked for when a row is opened."""
+
+Content = dict[str, Any]
+
+
+def head_content(snapshot: Snapshot, table: Placement) -> Content:
+    """The header."""
+    return header_card(snapshot, table) | {"virtual": snapshot.virtual_gpus}
+
+
+def eager_details(snapshot: Snapshot, table: Placement, *, most: int = MOST_EAGER) -> Content:
+    """Details of all rows of a model of ordinary size, else none."""
+    if sum(len(module.tensors) for module in snapshot.modules) > most or len(table) > most:
+        return {}
+    return {str(row): row_detail(snapshot, table, row) for row in range(len(table))}
+
+
+def memory_content(memory: Iterable[DeviceMemory], trace: Trace | None) -> Content:
+    """Bars of the accelerators, and of all devices for whoever asks for the cpu."""
+    memory = tuple(memory)
+    gpus, everything = memory_bars(memory, trace), memory_bars(memory, trace, with_cpu=True)
+    return {
+        "gpus": memory_figure(gpus) if gpus else None,
+        "all": memory_figure(everything) if len(everything) > len(gpus) else None,
+        "no_gpu": not any(each.device.is_accelerator for each in memory),
+    }
+
+
+def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Content:
+    """Everything that a trace shows beside the tree; {} before the first one."""
+    if trace is None:
+        return {}
+    calls, lanes, series = parallel_calls(trace), timeline(trace), memory_series(trace)
+    return {
+        "summary": summary_words(trace),
+        "verdict": findings_words(trace),
+        "error": trace.error,
+        "findings": finding_cards(trace, table, marks),
+        "checked": list(trace.checked),
+        "not_checked": list(trace.not_checked),
+        "hops": hop_cards(trace),
+        "timeline": timeline_figure(lanes) if lanes.boxes else None,
+        "parallel": [parallel_card(call) | {"figure": parallel_figure(call)} for call in calls],
+        "memory": memory_steps_figure(series) if series else None,
+    }
+
+
+def finding_cards(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:
+    """The findings, each with the row of the tree that it belongs to."""
+    rows = marks.rows_of_findings or [-1] * len(trace.findings)
+    classes = [table.classes[row] if 0 <= row < len(table) else "" for row in rows]
+    return [finding_card(*each) for each in zip(trace.findings, rows, classes, strict=True)]

@@ -1,0 +1,36 @@
+"""The panel's content as a file to keep: HTML, JSON, CSV or text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from devwidget.records.json_io import dumps
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.html import panel_page
+from devwidget.report.panel_text import panel_text
+
+
+def export(snapshot: Snapshot | None, trace: Trace | None, form: str) -> dict[str, str]:
+    """A file as `name`, `mime` and `text`; `error` for an unknown form or without anything to export."""
+    if snapshot is None:
+        return {"error": "there is nothing to export: the model was deleted"}
+    if form not in _FORMS:
+        return {"error": f"unknown form {form!r}; known: {', '.join(_FORMS)}"}
+    ending, mime, write = _FORMS[form]
+    name = snapshot.modules[0].class_name if snapshot.modules else "model"
+    safe = "".join(letter if letter.isalnum() else "-" for letter in name)
+    return {"name": f"{safe}-devices.{ending}", "mime": mime, "text": write(snapshot, trace)}
+
+
+def _csv(snapshot: Snapshot, trace: Trace | None) -> str:
+    return str(snapshot.to_frame("tensors").to_csv(index=False))
+
+
+_FORMS: dict[str, tuple[str, str, Callable[[Snapshot, Trace | None], str]]] = {
+    "html": ("html", "text/html", panel_page),
+    "json": ("json", "application/json", lambda snapshot, trace: dumps(snapshot)),
+    "trace": ("trace.json", "application/json", lambda snapshot, trace: dumps(trace if trace is not None else Trace())),
+    "csv": ("csv", "text/csv", _csv),
+    "text": ("txt", "text/plain", panel_text),
+}

@@ -1,0 +1,30 @@
+"""One hue for each device and one for each part of memory, the same on every screen and in every export."""
+
+from __future__ import annotations
+
+from devwidget.records.device import DeviceId
+
+DEVICE_HUES = ("#2f6fd0", "#c8641b", "#1d8a6b", "#9b4fb5", "#b3892b", "#c23b63", "#2a93ad", "#6a8a2f")
+"""For accelerators by index, repeating; told apart by people who are colour-blind, and readable on white and on black."""
+
+CPU_HUE, META_HUE = "#7d8590", "#9aa0a6"
+
+CATEGORY_HUES = {
+    "parameters": "#3b78c4",
+    "buffers": "#2aa198",
+    "attributes": "#b065b5",
+    "gradients": "#e08a2e",
+    "optimizer": "#d1495b",
+    "activations": "#5a9e4b",
+    "cache": "#a3a9b2",
+    "others": "#6d747d",
+    "free": "rgba(128,128,128,0.10)",
+}
+CATEGORY_PATTERNS = {"gradients": "/", "optimizer": "x", "activations": ".", "cache": "\\", "attributes": "-"}
+
+
+def device_hue(device: DeviceId) -> str:
+    """The colour of a device."""
+    if device.is_accelerator:
+        return DEVICE_HUES[(device.index or 0) % len(DEVICE_HUES)]
+    return CPU_HUE if device.kind == "cpu" else META_HUE

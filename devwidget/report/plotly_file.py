@@ -1,0 +1,14 @@
+"""Where the installed plotly wheel keeps plotly.js."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+
+
+def plotly_path() -> pathlib.Path:
+    """The minified bundle; found without importing plotly, which would take a second."""
+    found = importlib.util.find_spec("plotly")
+    if found is None or found.origin is None:
+        raise FileNotFoundError("plotly is not installed: pip install plotly")
+    return pathlib.Path(found.origin).parent / "package_data" / "plotly.min.js"

@@ -1,0 +1,44 @@
+"""What a panel may ask for: functions handed in by the layer that knows torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """The inputs of one traced step, as typed; "" for none.
+
+    Attributes:
+        batch, loss, target: expressions, evaluated in the user's namespace.
+        heal: move stray tensors and go on, so that one run finds all faults.
+    """
+
+    batch: str = ""
+    loss: str = ""
+    target: str = ""
+    heal: bool = True
+
+
+@dataclass(frozen=True)
+class PanelActions:
+    """The panel's way to the model. None of these may hold the model strongly.
+
+    Attributes:
+        snapshot: where everything is now; None when the model is gone.
+        trace: runs one step; its second argument is called with words of progress. Raises DevwidgetError with a text to show.
+        names: notebook variables that could be a batch, best first.
+        memory: memory of each device now; cheap.
+        request: what the inputs say at first.
+    """
+
+    snapshot: Callable[[], Snapshot | None]
+    trace: Callable[[TraceRequest, Callable[[str], None]], Trace]
+    names: Callable[[], tuple[str, ...]]
+    memory: Callable[[], tuple[DeviceMemory, ...]]
+    request: TraceRequest = TraceRequest()

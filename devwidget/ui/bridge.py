@@ -1,0 +1,70 @@
+"""The widgets behind a panel, one for each direction and kind of data.
+
+A click while a cell runs is answered on another thread only if Python never publishes unasked on the comm that it came in on
+(ipykernel 7 routes by the last publisher). So `Control` carries questions and their answers, and all other widgets only
+carry data to the page. `Live` is separate because a thread writes it, and traits are not safe for two writers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anywidget
+from traitlets import Bool, Bytes, Dict, Int, List, Unicode
+
+from devwidget.report.assets import PANEL, TREE, joined, static_text
+
+
+class Control(anywidget.AnyWidget):
+    """Questions from the page, answers inside the handler, nothing else."""
+
+    _esm = "export default { render() {} };"
+
+
+class Live(anywidget.AnyWidget):
+    """The memory figure while a long cell runs; written by the sampler's thread alone."""
+
+    _esm = "export default { render() {} };"
+    figure = Dict().tag(sync=True)
+
+
+class TreeTable(anywidget.AnyWidget):
+    """The virtualised tree table."""
+
+    _esm = joined(*TREE)
+    _css = static_text("base.css") + static_text("tree.css")
+    table = Dict().tag(sync=True)
+    marks = Dict().tag(sync=True)
+    details = Dict().tag(sync=True)
+    cards = List().tag(sync=True)
+    control = Unicode().tag(sync=True)
+
+
+class PanelView(anywidget.AnyWidget):
+    """Everything around the tree: header, memory bars, tabs, findings, hops, figures."""
+
+    _esm = joined(*PANEL)
+    _css = static_text("base.css") + static_text("panel.css")
+    _view_count = Int(None, allow_none=True).tag(sync=True)
+    tree = Unicode().tag(sync=True)
+    control = Unicode().tag(sync=True)
+    live = Unicode().tag(sync=True)
+    plotly = Unicode().tag(sync=True)
+    head = Dict().tag(sync=True)
+    inputs = Dict().tag(sync=True)
+    status = Dict().tag(sync=True)
+    memory = Dict().tag(sync=True)
+    traced = Dict().tag(sync=True)
+    gone = Bool(False).tag(sync=True)
+
+
+class PlotlyCode(anywidget.AnyWidget):
+    """plotly.js, gzipped, pushed once to each page that shows a panel."""
+
+    _esm = "export default { render() {} };"
+    code = Bytes().tag(sync=True)
+
+
+def reference(widget: Any) -> str:
+    """How the page finds a widget from another one."""
+    return f"anywidget:{widget.model_id}"

@@ -1,0 +1,80 @@
+"""Work for the main thread, asked for from wherever a click arrives.
+
+ipykernel may run a widget's callback on a thread of its own, beside the user's running cell. A forward pass there would race
+with the user's training loop, so it is handed to the loop of the main thread, which takes it when the running cell has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+
+class MainThreadJobs:
+    """Runs one job at a time on the main thread, and can stop the one that runs."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._running = self._waiting = False
+        with contextlib.suppress(RuntimeError):  # plain Python and tests have no running loop: jobs then run where they are
+            self._loop = asyncio.get_running_loop()
+
+    def submit(self, job: Callable[[], None]) -> str:
+        """Run `job` now if this is the main thread, else as soon as the main thread is free.
+
+        Returns:
+            `done`, `queued`, or `busy` when another job runs or waits already.
+        """
+        with self._lock:
+            if self._running or self._waiting:
+                return "busy"
+            self._waiting = True
+        if threading.current_thread() is threading.main_thread() or self._loop is None:
+            self._run(job)
+            return "done"
+        self._loop.call_soon_threadsafe(self._run, job)
+        return "queued"
+
+    def cancel(self) -> bool:
+        """Interrupt the running job as the kernel's stop button would; False if none runs."""
+        import _thread
+
+        with self._lock:
+            if self._running:
+                _thread.interrupt_main()
+            return self._running
+
+    def _run(self, job: Callable[[], None]) -> None:
+        try:
+            with _interruptible():
+                with self._lock:
+                    self._running, self._waiting = True, False
+                try:
+                    job()
+                finally:
+                    with self._lock:
+                        self._running = False
+        finally:
+            with self._lock:
+                self._running = self._waiting = False
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Between cells ipykernel ignores SIGINT; while a job runs it must raise KeyboardInterrupt.
+
+    An interrupt that arrives between the job's own handling and this exit ends here.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGINT, before)

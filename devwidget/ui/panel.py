@@ -1,0 +1,166 @@
+"""DeviceWidget: the panel that `devwidget.show` displays."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.content import eager_details, finding_cards, head_content, memory_content, traced_content
+from devwidget.report.panel_text import panel_html, panel_text
+from devwidget.ui import refresh
+from devwidget.ui.actions import PanelActions, TraceRequest
+from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference
+from devwidget.ui.jobs import MainThreadJobs
+from devwidget.ui.plotly_code import shared_plotly
+from devwidget.ui.questions import Questions
+from devwidget.views.overlay import Overlay, overlay
+from devwidget.views.placement import Placement, place
+from devwidget.views.tree_columns import mark_columns, tree_columns
+
+
+class DeviceWidget:
+    """A panel. It holds the model weakly, through its actions, and keeps only numbers and words.
+
+    Attributes:
+        snapshot: the last snapshot; None if the model was gone before the first.
+        trace: the last trace, None before the first.
+    """
+
+    def __init__(self, actions: PanelActions) -> None:
+        self.snapshot: Snapshot | None = None
+        self.trace: Trace | None = None
+        self.table, self.marks = Placement(), Overlay()
+        self._actions, self._request = actions, actions.request
+        self._lock = threading.RLock()
+        self.jobs = MainThreadJobs()
+        self.control, self.live = Control(), Live()
+        self.tree = TreeTable(control=reference(self.control))
+        self.view = PanelView(
+            tree=reference(self.tree),
+            control=reference(self.control),
+            live=reference(self.live),
+            plotly=reference(shared_plotly()),
+        )
+        self.control.on_msg(Questions(self).on_message)
+        self.refresh()
+        refresh.watch(self)
+
+    def refresh(self) -> None:
+        """Read the model again and redraw what has changed; says so if the model is gone."""
+        with self._lock:
+            snapshot = self._actions.snapshot()
+            self.view.gone = snapshot is None
+            self._offer_inputs()
+            if snapshot is None or snapshot == self.snapshot:
+                return
+            placed_before = self.snapshot
+            self.snapshot = snapshot
+            if placed_before is None or placed_before.modules != snapshot.modules:
+                self._draw_tree(snapshot)
+            self._draw_head(snapshot)
+
+    def run_trace(self, request: TraceRequest | None = None) -> Trace:
+        """Trace one step, as the button does; without a request, with the inputs used last.
+
+        Raises:
+            DevwidgetError: if there is no batch, or it does not fit; the panel shows it too.
+        """
+        with self._lock:
+            self._request = request or self._request
+            self._say("busy", "tracing …")
+            try:
+                trace = self._actions.trace(self._request, lambda text: self._say("busy", text))
+            except DevwidgetError as error:
+                self._say("error", str(error))
+                raise
+            except KeyboardInterrupt:
+                self._say("error", "cancelled; the model was put back as it was")
+                raise
+            except BaseException as error:
+                self._say("error", f"{type(error).__name__}: {error}")
+                raise
+            self.show_trace(trace)
+            return trace
+
+    def show_trace(self, trace: Trace) -> None:
+        """Draw a trace that was recorded elsewhere over the module tree."""
+        with self._lock:
+            self.trace = trace
+            self.refresh()
+            self._draw_marks()
+            if self.snapshot is not None:
+                self.view.memory = memory_content(self.snapshot.memory, trace)
+            counts = self.view.traced["summary"]
+            self._say("error" if trace.error else "done", f"ended by {trace.error}" if trace.error else counts)
+
+    def refresh_after_cell(self) -> None:
+        """`refresh` that shows what goes wrong in the panel: a failing panel must not spoil the user's next cell."""
+        try:
+            self.refresh()
+        except Exception as error:
+            self._say("error", f"the panel could not read the model again: {type(error).__name__}: {error}")
+
+    def sample_memory(self) -> bool:
+        """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
+        try:
+            self.live.figure = memory_content(self._actions.memory(), self.trace)
+        except Exception as error:
+            self.live.figure = {"error": f"memory cannot be watched: {type(error).__name__}: {error}"}
+            return False
+        return True
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a page displays the panel now."""
+        return bool(self.view._view_count)
+
+    def close(self) -> None:
+        """Take the panel off every page and forget it; the shared plotly code stays for the other panels."""
+        refresh.forget(self)
+        for widget in (self.view, self.tree, self.live, self.control):
+            widget.close()
+
+    def __repr__(self) -> str:
+        return panel_text(self.snapshot, self.trace)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        link = {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id}
+        return {
+            "text/plain": repr(self),
+            "text/html": panel_html(self.snapshot, self.trace),
+            "application/vnd.jupyter.widget-view+json": link,
+        }
+
+    def _say(self, kind: str, text: str) -> None:
+        self.view.status = {"kind": kind, "text": text}
+
+    def _offer_inputs(self) -> None:
+        request = self._request
+        self.view.inputs = {
+            "batch": request.batch,
+            "loss": request.loss,
+            "target": request.target,
+            "heal": request.heal,
+            "names": list(self._actions.names()),
+        }
+
+    def _draw_head(self, snapshot: Snapshot) -> None:
+        self.view.head = head_content(snapshot, self.table)
+        self.view.memory = memory_content(snapshot.memory, self.trace)
+
+    def _draw_tree(self, snapshot: Snapshot) -> None:
+        self.table = place(snapshot)
+        with self.tree.hold_sync():
+            self.tree.details = eager_details(snapshot, self.table)
+            self.tree.table = tree_columns(self.table)
+        self._draw_marks()
+
+    def _draw_marks(self) -> None:
+        self.marks = overlay(self.table, self.trace)
+        with self.tree.hold_sync():
+            self.tree.cards = finding_cards(self.trace, self.table, self.marks) if self.trace else []
+            self.tree.marks = mark_columns(self.table, self.marks)
+        self.view.traced = traced_content(self.trace, self.table, self.marks)

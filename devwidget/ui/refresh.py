@@ -1,0 +1,72 @@
+"""Panels follow the notebook: they look again after each cell, and watch memory while a long cell runs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from devwidget.ui.panel import DeviceWidget
+
+SAMPLE_SECONDS = 1.0
+"""Time between two looks at memory, and how long a cell must run before the first."""
+
+_panels: weakref.WeakSet[DeviceWidget] = weakref.WeakSet()
+_shells: weakref.WeakSet[Any] = weakref.WeakSet()
+_cell_ended: list[threading.Event] = []
+
+
+def watch(panel: DeviceWidget) -> None:
+    """Keep a panel up to date from now on, if this Python runs cells."""
+    _panels.add(panel)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None and shell not in _shells:
+        # not pre_execute and post_execute: those fire on every comm message, on other threads too
+        shell.events.register("pre_run_cell", _before_cell)
+        shell.events.register("post_run_cell", _after_cell)
+        _shells.add(shell)
+
+
+def forget(panel: DeviceWidget) -> None:
+    """Leave a panel alone."""
+    _panels.discard(panel)
+
+
+def stop(shell: Any) -> None:
+    """Take the callbacks off a shell."""
+    if shell in _shells:
+        _shells.discard(shell)
+        shell.events.unregister("pre_run_cell", _before_cell)
+        shell.events.unregister("post_run_cell", _after_cell)
+
+
+def _before_cell(info: Any = None) -> None:
+    if threading.current_thread() is not threading.main_thread() or not _shown():
+        return
+    ended = threading.Event()
+    _cell_ended.append(ended)
+    threading.Thread(target=_sample, args=(ended,), name="devwidget-memory", daemon=True).start()
+
+
+def _after_cell(result: Any = None) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    while _cell_ended:
+        _cell_ended.pop().set()
+    for panel in list(_panels):
+        if panel.is_shown:
+            panel.refresh_after_cell()
+
+
+def _shown() -> list[DeviceWidget]:
+    return [panel for panel in _panels if panel.is_shown]
+
+
+def _sample(ended: threading.Event) -> None:
+    """The thread of one cell: it ends with the cell, and at the first look that fails."""
+    while not ended.wait(SAMPLE_SECONDS):
+        for panel in _shown():
+            if not panel.sample_memory():
+                return

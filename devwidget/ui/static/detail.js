@@ -1,0 +1,39 @@
+// The drawer of one row: where its class is defined, its findings, each of its tensors.
+import { chip, h, prose } from "./dom.js";
+
+const HEAD = ["tensor", "kind", "type", "device", "bytes", "gradient", ""];
+
+export function detailView(detail, cards, close) {
+  const title = h(
+    "div",
+    { class: "dw-detail-title" },
+    h("strong", null, detail.path),
+    h("span", { class: "dw-soft" }, detail.class),
+    ...detail.facts.map((fact) => h("span", { class: "dw-tag" }, fact)),
+    detail.defined && h("span", { class: "dw-soft", title: detail.defined.file }, `class at ${detail.defined.place}`),
+    h("button", { class: "dw-icon", type: "button", "aria-label": "Close detail", title: "Close (Escape)", onclick: close }, "✕"),
+  );
+  const notes = cards.map((card) =>
+    h("div", { class: `dw-detail-finding dw-${card.severity}` }, h("b", null, card.severity), " ", ...prose(card.headline)),
+  );
+  return [title, ...notes, detail.tensors.length ? tensorTable(detail.tensors) : h("p", { class: "dw-soft" }, "no tensors of its own")];
+}
+
+function tensorTable(tensors) {
+  const rows = tensors.slice(0, 200).map((each) =>
+    h(
+      "tr",
+      null,
+      h("td", { class: "dw-mono" }, each.name),
+      h("td", null, each.role),
+      h("td", { class: "dw-mono" }, each.type),
+      h("td", null, chip(each.device)),
+      h("td", { class: "dw-number" }, each.bytes),
+      h("td", null, each.grad),
+      h("td", { class: "dw-soft" }, each.note),
+    ),
+  );
+  const more = tensors.length > 200 ? h("p", { class: "dw-soft" }, `… and ${tensors.length - 200} more`) : "";
+  const head = h("tr", null, HEAD.map((text) => h("th", { scope: "col" }, text)));
+  return h("div", { class: "dw-scroll-x" }, h("table", { class: "dw-table" }, h("thead", null, head), h("tbody", null, rows)), more);
+}

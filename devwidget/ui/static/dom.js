@@ -1,0 +1,70 @@
+// Elements without HTML strings: every text from the model arrives as a text node, so no name can become markup.
+
+export function h(tag, props, ...children) {
+  const el = document.createElement(tag);
+  for (const [key, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) el.addEventListener(key.slice(2), value);
+    else if (key === "class") el.className = value;
+    else if (key === "style") el.style.cssText = value;
+    else el.setAttribute(key, value === true ? "" : value);
+  }
+  el.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  return el;
+}
+
+// `words` in backticks become code; the rest stays text.
+export function prose(text) {
+  return String(text).split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
+}
+
+const HUES = ["#2f6fd0", "#c8641b", "#1d8a6b", "#9b4fb5", "#b3892b", "#c23b63", "#2a93ad", "#6a8a2f"];
+
+export function hueOf(device) {
+  const [kind, index] = String(device).split(":");
+  if (kind === "cpu") return "#7d8590";
+  return kind === "meta" ? "#9aa0a6" : HUES[(Number(index) || 0) % HUES.length];
+}
+
+// A device is never told by colour alone: its name is the chip's text.
+export function chip(device, extra, onclick) {
+  const text = extra ? [device, h("span", { class: "dw-chip-extra" }, extra)] : [device];
+  return h(
+    onclick ? "button" : "span",
+    {
+      class: `dw-chip${device === "meta" ? " dw-meta" : ""}`,
+      "data-device": device,
+      style: `--dw-hue:${hueOf(device)}`,
+      type: onclick && "button",
+      title: onclick && `show rows on ${device}`,
+      onclick,
+    },
+    h("span", { class: "dw-dot", "aria-hidden": "true" }),
+    ...text,
+  );
+}
+
+// JupyterLab's command mode listens for plain keys above us: `x` in a focused table would cut the user's cell.
+export function keepKeys(root) {
+  root.setAttribute("data-lm-suppress-shortcuts", "true");
+  root.addEventListener("keydown", (event) => {
+    const leaving = event.key === "Tab" || event.key === "Escape";
+    if (!event.ctrlKey && !event.metaKey && !event.altKey && !leaving && !(event.shiftKey && event.key === "Enter")) {
+      event.stopPropagation();
+    }
+  });
+}
+
+let questions = 0;
+
+// Ask Python something on the control comm; `answered` gets the reply, `done` stops listening.
+export function ask(control, question, answered) {
+  const id = `${Date.now()}-${questions++}`;
+  const listen = (message) => {
+    if (message?.to !== id) return;
+    control.off("msg:custom", listen);
+    answered?.(message);
+  };
+  control.on("msg:custom", listen);
+  control.send({ ...question, id });
+}

@@ -1,0 +1,78 @@
+// Figures: plotly.js comes from Python once per page; colours of text follow the page's theme.
+import { h } from "./dom.js";
+
+const CONFIG = { displaylogo: false, displayModeBar: false, showSendToCloud: false, doubleClick: false };
+const LOADED = Symbol.for("devwidget.plotly");
+
+// -> Promise of the Plotly object, shared by all panels of this page.
+export function loadPlotly(codeModel) {
+  globalThis[LOADED] ??= unpack(codeModel.get("code")).catch((error) => {
+    globalThis[LOADED] = undefined; // the next figure may try again
+    throw error;
+  });
+  return globalThis[LOADED];
+}
+
+async function unpack(view) {
+  const packed = new Blob([view]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const source = await new Response(packed).text();
+  const module = { exports: {} };
+  new Function("module", "exports", "define", source)(module, module.exports, undefined);
+  return module.exports;
+}
+
+// One figure: draws when it is in sight, again when its size or the theme changes.
+export class Figure {
+  constructor(plotly, className) {
+    this.plotly = plotly; // () => Promise of Plotly
+    this.plot = h("div", { class: "dw-plot" });
+    this.legend = h("div", { class: "dw-legend" });
+    this.canvas = h("div", { class: "dw-canvas", role: "img" }, this.plot);
+    this.el = h("div", { class: `dw-figure ${className ?? ""}` }, this.legend, this.canvas);
+    this.sizes = new ResizeObserver(() => this.fit());
+    this.sizes.observe(this.el);
+    this.themes = new MutationObserver(() => this.draw());
+    this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
+  }
+
+  show(spec) {
+    this.spec = spec;
+    this.el.hidden = !spec;
+    if (!spec) return;
+    this.canvas.style.height = `${spec.layout.height}px`;
+    this.canvas.setAttribute("aria-label", spec.words);
+    const entry = ([name, colour]) => h("span", null, h("i", { style: `background:${colour}`, "aria-hidden": "true" }), name);
+    this.legend.replaceChildren(...(spec.legend ?? []).map(entry));
+    this.draw();
+  }
+
+  fit() {
+    const width = this.el.clientWidth;
+    if (width && width !== this.width) this.draw();
+  }
+
+  async draw() {
+    const width = this.el.clientWidth;
+    if (!this.spec || !width || this.closed) return;
+    try {
+      const Plotly = await this.plotly();
+      if (this.closed || !this.el.clientWidth) return;
+      this.width = this.el.clientWidth;
+      const { data, layout } = structuredClone(this.spec);
+      const style = getComputedStyle(this.el);
+      layout.width = this.width;
+      layout.font = { ...layout.font, family: style.fontFamily, color: style.color };
+      layout.hoverlabel = { ...layout.hoverlabel, bgcolor: style.getPropertyValue("--dw-pop") || "#fff", font: { size: 12, color: style.color } };
+      await Plotly.react(this.plot, data, layout, CONFIG);
+    } catch (error) {
+      this.plot.textContent = `the figure cannot be drawn: ${error.message}`;
+    }
+  }
+
+  close() {
+    this.closed = true;
+    this.sizes.disconnect();
+    this.themes.disconnect();
+    globalThis[LOADED]?.then((Plotly) => Plotly.purge(this.plot)).catch(() => undefined); // never drawn
+  }
+}

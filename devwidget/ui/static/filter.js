@@ -1,0 +1,56 @@
+// The filter language: words, and `device:`, `dtype:`, `kind:`, `class:`, `has:`; all must hold.
+
+const TESTS = {
+  device: (rows, value) => bySet(rows.deviceSets, rows.device, (name) => name === value || name.startsWith(`${value}:`)),
+  dtype: (rows, value) => bySet(rows.dtypeSets, rows.dtype, (name) => name.includes(value)),
+  kind: (rows, value) => (row) => ("attribute".startsWith(value) ? rows.isAttribute(row) : !rows.isAttribute(row)),
+  class: (rows, value) => byText(rows.classes, rows.kind, value),
+  has: (rows, value) => {
+    if ("findings".startsWith(value)) return (row) => (rows.marks[row]?.[2].length ?? 0) > 0;
+    if ("hops".startsWith(value)) return (row) => (rows.marks[row]?.[0] ?? 0) > 0;
+    if ("grads".startsWith(value)) return (row) => rows.hasGradient(row) && !hasOpenGradientBelow(rows, row);
+    return () => false;
+  },
+};
+
+function hasOpenGradientBelow(rows, row) {
+  return row < rows.last[row] && rows.childrenOf(row).some((child) => rows.hasGradient(child));
+}
+
+function bySet(sets, codes, fits) {
+  const good = sets.map((names) => names.some(fits));
+  return (row) => good[codes[row]];
+}
+
+function byText(texts, codes, value) {
+  const good = texts.map((text) => text.toLowerCase().includes(value));
+  return (row) => good[codes[row]];
+}
+
+function byWord(rows, word) {
+  if (word.includes(".")) return (row) => rows.pathOf(row).toLowerCase().includes(word);
+  const name = byText(rows.names, rows.name, word);
+  const kind = byText(rows.classes, rows.kind, word);
+  return (row) => name(row) || kind(row);
+}
+
+// -> { kept, hits, count }: rows to show (hits and their ancestors), rows that match; null for an empty filter.
+export function filterRows(rows, text) {
+  const terms = text.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!terms.length) return null;
+  const tests = terms.map((term) => {
+    const [key, ...rest] = term.split(":");
+    const value = rest.join(":");
+    return rest.length && TESTS[key] ? (value ? TESTS[key](rows, value) : () => true) : byWord(rows, term);
+  });
+  const kept = new Uint8Array(rows.count);
+  const hits = new Uint8Array(rows.count);
+  let count = 0;
+  for (let row = 0; row < rows.count; row++) {
+    if (!tests.every((test) => test(row))) continue;
+    hits[row] = 1;
+    count++;
+    for (let at = row; at >= 0 && !kept[at]; at = rows.parent[at]) kept[at] = 1;
+  }
+  return { kept, hits, count };
+}

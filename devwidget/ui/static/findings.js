@@ -1,0 +1,95 @@
+// Findings as cards, written like a good compiler's messages.
+import { h, prose } from "./dom.js";
+
+const MARKS = { error: "✖", warning: "▲", info: "ℹ" };
+
+export function findingsView(traced, reveal) {
+  if (!traced.summary) return [h("p", { class: "dw-empty" }, "No batch has been traced yet. Name a batch above and press Trace batch.")];
+  const cards = traced.findings.map((card) => findingCard(card, reveal));
+  const clean = cards.length ? "" : h("p", { class: "dw-clean" }, "✓ Nothing found.");
+  return [traced.error ? h("p", { class: "dw-ended" }, `The recording ended by ${traced.error}`) : "", clean, ...cards, checks(traced)].filter(Boolean);
+}
+
+function findingCard(card, reveal) {
+  const where = h(
+    "dd",
+    null,
+    card.row >= 0
+      ? h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal(card.row) }, card.module)
+      : card.module,
+    card.class ? h("span", { class: "dw-soft" }, ` (${card.class})`) : "",
+    card.fault ? h("span", { class: "dw-soft", title: card.fault.file }, `  ${card.fault.place}`) : "",
+    operands(card.operands),
+    source(card.fault, "fails here"),
+    source(card.birth, "placed here"),
+  );
+  const entries = [entry("where", where)];
+  if (card.why) entries.push(entry("why", h("dd", null, ...prose(card.why))));
+  for (const note of card.notes) entries.push(entry("note", h("dd", null, ...prose(note))));
+  for (const fix of card.fixes) entries.push(entry("help", help(fix)));
+  return h(
+    "article",
+    { class: `dw-finding dw-${card.severity}`, "data-kind": card.kind, "data-severity": card.severity },
+    h(
+      "header",
+      null,
+      h("span", { class: `dw-badge dw-${card.severity}` }, h("span", { "aria-hidden": "true" }, MARKS[card.severity]), ` ${card.severity}`),
+      h("span", { class: "dw-kind" }, card.kind),
+      h("h4", null, ...prose(card.headline)),
+      copyButton(card.text, "Copy this finding", "copy"),
+    ),
+    h("dl", null, entries),
+  );
+}
+
+const entry = (word, dd) => [h("dt", null, word), dd];
+
+function operands(texts) {
+  return texts.length ? h("ul", { class: "dw-operands" }, texts.map((text) => h("li", { class: "dw-mono" }, text))) : "";
+}
+
+function source(site, label) {
+  if (!site || !site.text) return site && label === "placed here" ? h("p", { class: "dw-soft", title: site.file }, `placed at ${site.place}`) : "";
+  return h(
+    "figure",
+    { class: "dw-source" },
+    h("figcaption", { title: site.file }, `${label}: ${site.place}${site.function && site.function !== "<module>" ? ` in ${site.function}` : ""}`),
+    h("pre", null, h("span", { class: "dw-line", "aria-hidden": "true" }, site.line), h("code", null, site.text)),
+  );
+}
+
+function help(fix) {
+  return h(
+    "dd",
+    null,
+    h("span", { class: "dw-tag" }, fix.confidence),
+    " ",
+    ...prose(fix.summary),
+    fix.code ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, fix.code)), copyButton(fix.code, "Copy the fix", "copy")) : "",
+  );
+}
+
+function copyButton(text, label, word) {
+  const button = h("button", { class: "dw-plain dw-copy", type: "button", "aria-label": label, title: label }, word);
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "copied";
+    } catch (error) {
+      button.textContent = "cannot copy";
+      button.title = error.message;
+    }
+    setTimeout(() => (button.textContent = word), 1500);
+  });
+  return button;
+}
+
+function checks(traced) {
+  const skipped = traced.not_checked.map((reason) => h("li", null, ...prose(reason)));
+  return h(
+    "div",
+    { class: "dw-checks dw-soft" },
+    traced.checked.length ? h("p", null, `checked: ${traced.checked.join(", ")}`) : "",
+    skipped.length ? h("div", null, "not checked:", h("ul", null, skipped)) : "",
+  );
+}

@@ -1,0 +1,101 @@
+// The header: what the model is, on which devices; the inputs and the button; the status line; the menu.
+import { chip, h } from "./dom.js";
+
+let lists = 0;
+
+export function headline(head, filterBy) {
+  const dtype = (name) => h("button", { class: "dw-tag dw-dtype", type: "button", title: `show rows with ${name}`, onclick: () => filterBy(`dtype:${name}`) }, name);
+  return [
+    h("strong", { class: "dw-title" }, head.title),
+    h("span", { class: "dw-soft" }, [head.parameters, head.bytes].filter(Boolean).join(" · ")),
+    h("span", { class: "dw-chips" }, head.devices.map(([name, size]) => chip(name, size, () => filterBy(`device:${name}`))), head.dtypes.map(dtype)),
+    head.virtual ? h("span", { class: "dw-badge dw-info dw-virtual", title: "simulated on the CPU; numbers are real, speed is not" }, `virtual GPUs: ${head.virtual}`) : "",
+  ];
+}
+
+export class Inputs {
+  constructor(act) {
+    const list = `dw-names-${lists++}`;
+    const field = (name, label, hint, more) =>
+      h("label", { class: `dw-field dw-field-${name}` }, h("span", null, label), (this[name] = h("input", { class: "dw-input", type: "text", placeholder: hint, spellcheck: "false", autocomplete: "off", ...more })));
+    this.names = h("datalist", { id: list });
+    this.heal = h("input", { type: "checkbox", checked: true });
+    this.button = h("button", { class: "dw-primary", type: "submit" }, "Trace batch");
+    this.cancel = h("button", { class: "dw-plain", type: "button", hidden: true, onclick: act.cancel }, "Cancel");
+    this.el = h(
+      "form",
+      { class: "dw-inputs", "aria-label": "trace one batch" },
+      field("batch", "batch", "variable or next(iter(loader))", { list, "aria-label": "batch" }),
+      this.names,
+      field("loss", "loss", "loss_fn"),
+      field("target", "target", "labels"),
+      h("label", { class: "dw-check", title: "move stray tensors and go on, so that one run finds all faults" }, this.heal, "heal"),
+      this.button,
+      this.cancel,
+    );
+    this.el.addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (!this.button.disabled) act.trace(this.read());
+    });
+    this.touched = new Set();
+    for (const name of ["batch", "loss", "target", "heal"]) this[name].addEventListener("input", () => this.touched.add(name));
+  }
+
+  read() {
+    return { batch: this.batch.value, loss: this.loss.value, target: this.target.value, heal: this.heal.checked };
+  }
+
+  // Offers from Python; what somebody has typed stays.
+  offer(inputs) {
+    this.names.replaceChildren(...(inputs.names ?? []).map((name) => h("option", { value: name })));
+    for (const name of ["batch", "loss", "target"]) if (!this.touched.has(name)) this[name].value = inputs[name] ?? "";
+    if (!this.touched.has("heal")) this.heal.checked = inputs.heal ?? true;
+    if (!this.touched.has("batch") && !this.batch.value && inputs.names?.length) this.batch.value = inputs.names[0];
+  }
+
+  busy(running) {
+    this.button.disabled = running;
+    this.cancel.hidden = !running;
+  }
+
+  disable() {
+    for (const field of this.el.querySelectorAll("input, button")) field.disabled = true;
+  }
+}
+
+const FORMS = [
+  ["text", "Copy text report"],
+  ["html", "Save as HTML"],
+  ["json", "Save snapshot as JSON"],
+  ["trace", "Save trace as JSON"],
+  ["csv", "Save tensors as CSV"],
+];
+
+export function menu(pick) {
+  const box = h("details", { class: "dw-menu" });
+  const entries = FORMS.map(([form, text]) =>
+    h("button", { type: "button", class: "dw-entry", onclick: () => { box.open = false; pick(form); } }, text),
+  );
+  box.append(h("summary", { "aria-label": "Export", title: "Export" }, "⋯"), h("div", { class: "dw-entries" }, entries));
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !box.open) return;
+    box.open = false;
+    box.firstChild.focus();
+    event.stopPropagation();
+  });
+  box.addEventListener("focusout", (event) => {
+    if (event.relatedTarget && !box.contains(event.relatedTarget)) box.open = false;
+  });
+  return box;
+}
+
+export function save(answer, copied) {
+  if (answer.mime === "text/plain") {
+    navigator.clipboard.writeText(answer.text).then(() => copied("report copied"), (error) => copied(`cannot copy: ${error.message}`));
+    return;
+  }
+  const url = URL.createObjectURL(new Blob([answer.text], { type: answer.mime }));
+  h("a", { href: url, download: answer.name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+  copied(`saved ${answer.name}`);
+}

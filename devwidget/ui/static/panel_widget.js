@@ -1,0 +1,169 @@
+// The panel: header, memory bars, tabs; it composes the tree widget and asks Python through the control widget.
+import { ask, h, keepKeys } from "./dom.js";
+import { Figure, loadPlotly } from "./figure.js";
+import { Inputs, headline, menu, save } from "./header.js";
+import { findingsView } from "./findings.js";
+import { hopTable, replicaTable } from "./tables.js";
+import { Tabs } from "./tabs.js";
+
+const TABS = ["Modules", "Findings", "Trace", "Parallel", "Memory"];
+const NO_GPU = "No GPU here. Virtual GPUs show the same: run %devwidget simulate 2 and build the model again.";
+
+async function render({ model, el, host, signal }) {
+  const ready = (name) => (model.get(name) ? host.getModel(model.get(name)) : null);
+  const [control, tree, live, code] = await Promise.all(["control", "tree", "live", "plotly"].map(ready));
+  const plotly = () => (code ? loadPlotly(code) : Promise.reject(new Error("plotly.js is not here")));
+  const figures = [];
+  const figure = (name) => figures[figures.push(new Figure(plotly, name)) - 1];
+  const memory = figure("dw-memory");
+  let withCpu = false;
+
+  const title = h("div", { class: "dw-headline" });
+  const inputs = new Inputs({ trace, cancel: () => control && ask(control, { ask: "cancel" }) });
+  const status = h("div", { class: "dw-status", role: "status", "aria-live": "polite" });
+  const banner = h("div", { class: "dw-banner", role: "alert", hidden: true });
+  const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, NO_GPU);
+  const cpu = h("button", { class: "dw-plain dw-cpu", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, "show cpu");
+  const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
+  const exportMenu = control ? menu((form) => ask(control, { ask: "export", form }, exported)) : "";
+  const root = h(
+    "div",
+    { class: "dw dw-panel" },
+    h("div", { class: "dw-top" }, title, exportMenu),
+    banner,
+    control ? inputs.el : "",
+    status,
+    h("div", { class: "dw-bars" }, memory.el, hint, cpu),
+    tabs.list,
+    tabs.pages,
+  );
+  keepKeys(root);
+  el.append(root);
+
+  function say(kind, text) {
+    status.className = `dw-status dw-status-${kind}`;
+    status.replaceChildren(kind === "busy" || kind === "queued" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", text ?? "");
+    inputs.busy(kind === "busy" || kind === "queued");
+  }
+  function trace(request) {
+    say("queued", "asking the kernel … (a running cell ends first)");
+    ask(control, { ask: "trace", ...request }, (answer) => {
+      if (answer.error) say("error", answer.error);
+      else if (answer.state === "queued" && status.classList.contains("dw-status-queued")) say("queued", "queued: waiting for the running cell");
+      else if (answer.state === "busy") say("queued", "queued: a trace is running already");
+    });
+  }
+  function exported(answer) {
+    if (answer.error) say("error", answer.error);
+    else save(answer, (text) => say("done", text));
+  }
+  function filterBy(text) {
+    tabs.open("Modules");
+    tree.set("filter", tree.get("filter") === text ? "" : text);
+  }
+  function reveal(row) {
+    tabs.open("Modules");
+    tree.set("reveal", { row, at: Date.now() });
+  }
+
+  function drawHead() {
+    const head = model.get("head");
+    if (head?.title) title.replaceChildren(...headline(head, filterBy).filter(Boolean));
+  }
+  function drawMemory(content = model.get("memory") ?? {}) {
+    if (content.error) return say("error", content.error);
+    memory.show(withCpu && content.all ? content.all : content.gpus);
+    hint.hidden = !content.no_gpu;
+    cpu.hidden = !content.all;
+    cpu.setAttribute("aria-pressed", String(withCpu));
+    cpu.textContent = withCpu ? "hide cpu" : "show cpu";
+  }
+  const timeline = figure("dw-timeline");
+  const steps = figure("dw-steps");
+  const calls = [];
+  function drawTrace() {
+    const traced = model.get("traced") ?? {};
+    const findings = traced.findings ?? [];
+    tabs.count("Findings", findings.length, findings[0]?.severity);
+    tabs.count("Trace", traced.hops?.length ?? 0);
+    tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
+    tabs.page("Findings").replaceChildren(...findingsView(traced, reveal));
+    const none = () => h("p", { class: "dw-empty" }, "No batch has been traced yet. Name a batch above and press Trace batch.");
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [h("p", { class: "dw-soft" }, traced.summary), timeline.el, hopTable(traced.hops)] : [none()]));
+    timeline.show(traced.timeline);
+    drawParallel(traced, none);
+    const empty = h("p", { class: "dw-empty" }, "This trace has no memory figures.");
+    tabs.page("Memory").replaceChildren(...(!traced.summary ? [none()] : traced.memory ? [steps.el] : [empty]));
+    steps.show(traced.memory);
+  }
+  function drawParallel(traced, none) {
+    for (const old of calls.splice(0)) {
+      old.close();
+      figures.splice(figures.indexOf(old), 1);
+    }
+    const parts = (traced.parallel ?? []).map((call) => {
+      const drawing = figure("dw-flow");
+      calls.push(drawing);
+      const section = h("section", { class: "dw-parallel" }, h("h4", null, call.title), h("p", { class: "dw-soft" }, call.summary), drawing.el, replicaTable(call), h("ul", { class: "dw-words" }, call.words.map((text) => h("li", null, text))));
+      drawing.show(call.figure);
+      return section;
+    });
+    const single = h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace: the model worked on one copy.");
+    tabs.page("Parallel").replaceChildren(...(parts.length ? parts : [traced.summary ? single : none()]));
+  }
+  function drawGone() {
+    if (model.get("gone")) stale("The model was deleted. This is how it was when it was last seen.");
+  }
+  function stale(text) {
+    banner.textContent = text;
+    banner.hidden = false;
+    root.classList.add("dw-stale");
+    say("idle", "");
+    inputs.disable();
+  }
+  function drawInputs() {
+    inputs.offer(model.get("inputs") ?? {});
+  }
+  function drawStatus() {
+    const { kind, text } = model.get("status") ?? {};
+    if (!kind) return;
+    say(kind, text);
+    if (kind === "done" && model.get("traced")?.findings?.length) tabs.open("Findings");
+  }
+  // Not in the widget specification, but Jupyter fires it when the kernel's side of a widget goes away.
+  async function kernelChanged() {
+    const self = await model.widget_manager?.get_model(model.get("control").replace("anywidget:", ""));
+    if (!self?.comm_live) stale("The kernel was restarted. Run the cell again; this is the last state.");
+  }
+
+  const listeners = {
+    "change:head": drawHead,
+    "change:memory": () => drawMemory(),
+    "change:traced": drawTrace,
+    "change:gone": drawGone,
+    "change:inputs": drawInputs,
+    "change:status": drawStatus,
+    comm_live_update: kernelChanged,
+  };
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  const sampled = () => drawMemory(live.get("figure"));
+  live?.on("change:figure", sampled);
+  drawHead();
+  drawInputs();
+  drawMemory();
+  drawTrace();
+  drawGone();
+  if (model.get("status")?.kind && !model.get("gone")) say(model.get("status").kind, model.get("status").text);
+  const inner = tabs.page("Modules").appendChild(h("div"));
+  (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
+  if (control) ask(control, { ask: "hello" }); // the answer lets later clicks be heard while a cell runs
+  const stop = () => {
+    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
+    live?.off("change:figure", sampled);
+    figures.forEach((each) => each.close());
+  };
+  signal?.addEventListener("abort", stop);
+  return stop;
+}
+
+export default { render };

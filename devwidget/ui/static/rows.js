@@ -1,0 +1,151 @@
+// The packed columns of the module tree, and which rows are visible in which order.
+
+function numbers(kind, view) {
+  if (!view || !view.byteLength) return new kind(0);
+  return new kind(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength)); // copied: offsets may be unaligned
+}
+
+export class Rows {
+  constructor(table) {
+    this.count = table.rows ?? 0;
+    this.names = table.names ?? [];
+    this.classes = table.classes ?? [];
+    this.deviceSets = table.devices ?? [];
+    this.dtypeSets = table.dtypes ?? [];
+    this.notes = table.notes ?? {};
+    this.name = numbers(Uint32Array, table.name);
+    this.kind = numbers(Uint32Array, table.class);
+    this.device = numbers(Uint32Array, table.device);
+    this.dtype = numbers(Uint32Array, table.dtype);
+    this.depth = numbers(Uint16Array, table.depth);
+    this.parameters = numbers(Float64Array, table.parameters);
+    this.bytes = numbers(Float64Array, table.bytes);
+    this.flags = numbers(Uint8Array, table.flags);
+    this.flow = new Uint32Array(0);
+    this.flows = [];
+    this.marks = {};
+    this.measure();
+  }
+
+  // `last` row below each row, and its parent; rows are in pre-order.
+  measure() {
+    this.parent = new Int32Array(this.count).fill(-1);
+    this.last = new Int32Array(this.count);
+    const open = [];
+    for (let row = 0; row < this.count; row++) {
+      while (open.length && this.depth[open[open.length - 1]] >= this.depth[row]) this.last[open.pop()] = row - 1;
+      if (open.length) this.parent[row] = open[open.length - 1];
+      open.push(row);
+    }
+    while (open.length) this.last[open.pop()] = this.count - 1;
+  }
+
+  mark(columns) {
+    this.flow = numbers(Uint32Array, columns.flow);
+    this.flows = columns.flows ?? [];
+    this.marks = columns.marks ?? {};
+  }
+
+  nameOf(row) {
+    return this.names[this.name[row]];
+  }
+  classOf(row) {
+    return this.classes[this.kind[row]];
+  }
+  devicesOf(row) {
+    return this.deviceSets[this.device[row]] ?? [];
+  }
+  dtypesOf(row) {
+    return this.dtypeSets[this.dtype[row]] ?? [];
+  }
+  flowOf(row) {
+    return this.flow.length ? this.flows[this.flow[row]] : "";
+  }
+  hasChildren(row) {
+    return this.last[row] > row;
+  }
+  isAttribute(row) {
+    return (this.flags[row] & 2) !== 0;
+  }
+  hasGradient(row) {
+    return (this.flags[row] & 1) !== 0;
+  }
+
+  pathOf(row) {
+    const parts = [];
+    for (let at = row; at > 0; at = this.parent[at]) parts.unshift(this.nameOf(at));
+    return parts.join(".");
+  }
+
+  // Rows from top to bottom: `open` says which are expanded, `kept` (a Uint8Array or null) which a filter left, `order` sorts siblings.
+  visible(open, kept, order) {
+    const shown = [];
+    if (!this.count) return shown;
+    const visit = (row) => {
+      const stack = [row];
+      while (stack.length) {
+        const at = stack.pop();
+        if (kept && !kept[at]) continue;
+        shown.push(at);
+        if (this.hasChildren(at) && (open[at] || kept)) stack.push(...this.childrenOf(at, order).reverse());
+      }
+    };
+    if (order) visit(0);
+    else this.inOrder(open, kept, shown);
+    return shown;
+  }
+
+  // The common case without a stack: skip whole subtrees.
+  inOrder(open, kept, shown) {
+    for (let row = 0; row < this.count; row++) {
+      if (kept && !kept[row]) {
+        row = this.last[row];
+        continue;
+      }
+      shown.push(row);
+      if (!open[row] && !kept) row = this.last[row];
+    }
+  }
+
+  childrenOf(row, order) {
+    const children = [];
+    for (let at = row + 1; at <= this.last[row]; at = this.last[at] + 1) children.push(at);
+    return order ? children.sort(order) : children;
+  }
+
+  // Expand level by level while the table stays short enough to take in.
+  firstOpen(most) {
+    const open = new Uint8Array(this.count);
+    const counts = [];
+    for (let row = 0; row < this.count; row++) counts[this.depth[row]] = (counts[this.depth[row]] ?? 0) + 1;
+    let total = counts[0] ?? 0;
+    for (let depth = 0; depth + 1 < counts.length; depth++) {
+      total += counts[depth + 1];
+      if (depth > 0 && total > most) break;
+      for (let row = 0; row < this.count; row++) if (this.depth[row] === depth) open[row] = 1;
+    }
+    return open;
+  }
+
+  // For sorting siblings by one column.
+  orderBy(column, descending) {
+    const sign = descending ? -1 : 1;
+    const text = (of) => (a, b) => sign * of(a).localeCompare(of(b), undefined, { numeric: true }) || a - b;
+    const number = (values) => (a, b) => sign * (values[a] - values[b]) || a - b;
+    const orders = {
+      module: () => text((row) => this.nameOf(row)),
+      device: () => text((row) => this.devicesOf(row).join(" ")),
+      dtype: () => text((row) => this.dtypesOf(row).join(" ")),
+      params: () => number(this.parameters),
+      bytes: () => number(this.bytes),
+      flow: () => text((row) => this.flowOf(row) ?? ""),
+      notes: () => (a, b) => sign * (this.weight(a) - this.weight(b)) || a - b,
+    };
+    return orders[column]();
+  }
+
+  weight(row) {
+    const mark = this.marks[row];
+    return mark ? Math.max(mark[4], mark[5]) * 1e6 + mark[1] : 0;
+  }
+}

@@ -1,0 +1,40 @@
+// The tables below the figures: hops by line, replicas of a DataParallel call.
+import { chip, h } from "./dom.js";
+
+function table(label, head, rows) {
+  const cells = head.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
+  return h("div", { class: "dw-scroll-x" }, h("table", { class: "dw-table", "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
+}
+
+export function hopTable(hops) {
+  if (!hops.length) return h("p", { class: "dw-empty" }, "No tensor crossed between devices.");
+  const head = [["from → to"], ["times", "dw-number"], ["bytes", "dw-number"], ["cause"], ["tensor"], ["module"], ["line"]];
+  const rows = hops.map((hop) =>
+    h(
+      "tr",
+      { class: "dw-hop-row", "data-source": hop.source, "data-target": hop.target, "data-cause": hop.cause },
+      h("td", { class: "dw-nowrap" }, chip(hop.source), " → ", chip(hop.target)),
+      h("td", { class: "dw-number" }, hop.count),
+      h("td", { class: "dw-number" }, hop.bytes),
+      h("td", null, hop.cause, h("span", { class: "dw-soft" }, ` ${hop.phase}`)),
+      h("td", { class: "dw-mono" }, hop.what),
+      h("td", null, hop.module),
+      h("td", null, hop.place, hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
+    ),
+  );
+  return table("hops by line", head, rows);
+}
+
+export function replicaTable(call) {
+  const number = "dw-number";
+  const head = [["device"], ["samples", number], ["batch in", number], ["parameters in", number], ["outputs", number], ["peak", number], ["time", number]];
+  const rows = call.replicas.map((each) =>
+    h(
+      "tr",
+      { class: "dw-replica", "data-device": each.device },
+      h("td", null, chip(each.device)),
+      ...[each.samples, each.input, each.parameters, each.output, each.peak, each.time].map((text) => h("td", { class: number }, text)),
+    ),
+  );
+  return table(`replicas of ${call.title}`, head, rows);
+}

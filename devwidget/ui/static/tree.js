@@ -1,0 +1,304 @@
+// The virtualised tree table: only the rows in sight are in the page, whatever the size of the model.
+import { chip, h } from "./dom.js";
+import { filterRows } from "./filter.js";
+
+const ROW = 24;
+const SPARE = 24;
+const MOST_OPEN = 60;
+const COLUMNS = [
+  ["module", "module"],
+  ["device", "device"],
+  ["dtype", "dtype"],
+  ["params", "params"],
+  ["bytes", "bytes"],
+  ["flow", "in → out"],
+  ["notes", "notes"],
+];
+const SEVERITY = ["", "info", "warning", "error"];
+const SIGN = { info: "ℹ", warning: "▲", error: "✖" };
+let tables = 0;
+
+const amount = (value, units, base) => {
+  let at = 0;
+  while (value >= base && at < units.length - 1) {
+    value /= base;
+    at++;
+  }
+  return `${at === 0 ? value : value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2)}${units[at]}`;
+};
+const bytesText = (value) => (value ? amount(value, [" B", " KiB", " MiB", " GiB", " TiB"], 1024) : "");
+const countText = (value) => (!value ? "" : value < 10000 ? String(value) : amount(value, ["", " k", " M", " B", " T"], 1000));
+const dtypeText = (name) => name.replace("float", "f").replace("uint", "u").replace("int", "i").replace("complex", "c");
+
+export class TreeView {
+  constructor(opened, chosen) {
+    this.id = `dw-tree-${tables++}`;
+    this.opened = opened; // called with a row: show its detail
+    this.chosen = chosen;
+    this.filterText = "";
+    this.sort = null;
+    this.active = 0; // place in `shown`
+    this.typed = "";
+    this.head = h("div", { class: "dw-row dw-head", role: "row", "aria-rowindex": "1" }, COLUMNS.map((column) => this.headCell(column)));
+    this.body = h("div", { class: "dw-body", role: "rowgroup" });
+    this.grid = h(
+      "div",
+      { class: "dw-grid", role: "treegrid", tabindex: "0", "aria-label": "modules", "aria-readonly": "true", onscroll: () => this.paint() },
+      h("div", { role: "rowgroup", class: "dw-head-group" }, this.head),
+      this.body,
+    );
+    this.grid.addEventListener("keydown", (event) => this.key(event));
+    this.body.addEventListener("click", (event) => this.click(event));
+    this.live = h("span", { class: "dw-hidden", role: "status" });
+    this.el = h("div", { class: "dw-tree" }, this.grid, this.live);
+    this.watcher = new ResizeObserver(() => this.paint());
+    this.watcher.observe(this.grid);
+  }
+
+  headCell([key, title]) {
+    const sort = () => this.sortBy(key);
+    return h("div", { class: `dw-cell dw-${key}`, role: "columnheader", "aria-sort": "none", "data-column": key }, h("button", { type: "button", tabindex: "-1", onclick: sort }, title));
+  }
+
+  // New rows; rows that were open stay open, found again by their path.
+  show(rows) {
+    const before = this.rows;
+    const openPaths = before && new Set(this.openRows().map((row) => before.pathOf(row)));
+    const activePath = before && this.shown.length ? before.pathOf(this.shown[this.active]) : "";
+    this.rows = rows;
+    this.open = rows.firstOpen(MOST_OPEN);
+    if (before) for (let row = 0; row < rows.count; row++) this.open[row] = rows.hasChildren(row) && openPaths.has(rows.pathOf(row)) ? 1 : 0;
+    this.update();
+    if (activePath) this.active = Math.max(0, this.shown.findIndex((row) => rows.pathOf(row) === activePath));
+    this.paint();
+  }
+
+  openRows() {
+    const rows = [];
+    for (let row = 0; row < this.open.length; row++) if (this.open[row]) rows.push(row);
+    return rows;
+  }
+
+  filter(text) {
+    const row = this.shown?.[this.active];
+    this.filterText = text;
+    this.update(row);
+    if (text) this.live.textContent = `${this.found?.count ?? 0} rows match`;
+  }
+
+  sortBy(key) {
+    const [column, descending] = this.sort ?? [];
+    const first = key === "params" || key === "bytes" || key === "notes"; // largest first
+    this.sort = column !== key ? [key, first] : descending === first ? [key, !first] : null;
+    for (const cell of this.head.children) {
+      const mine = this.sort?.[0] === cell.dataset.column;
+      cell.setAttribute("aria-sort", !mine ? "none" : this.sort[1] ? "descending" : "ascending");
+    }
+    this.update(this.shown[this.active]);
+  }
+
+  openAll(open) {
+    const row = this.shown[this.active];
+    this.open.fill(0);
+    for (let at = 0; at < this.rows.count; at++) if (this.rows.hasChildren(at)) this.open[at] = open || at === 0 ? 1 : 0;
+    this.update(row);
+  }
+
+  toggle(row, open = !this.open[row]) {
+    if (!this.rows.hasChildren(row)) return;
+    this.open[row] = open ? 1 : 0;
+    this.update(row);
+  }
+
+  // Jump to a row wherever it hides.
+  reveal(row) {
+    if (row < 0 || row >= this.rows.count) return;
+    for (let at = this.rows.parent[row]; at >= 0; at = this.rows.parent[at]) this.open[at] = 1;
+    this.update(row);
+    if (this.shown[this.active] !== row) return;
+    this.grid.scrollTop = Math.max(0, this.active * ROW - this.grid.clientHeight / 2);
+    this.paint();
+    this.chosen?.(row);
+  }
+
+  update(keep) {
+    this.found = filterRows(this.rows, this.filterText);
+    const order = this.sort && this.rows.orderBy(...this.sort);
+    this.shown = this.rows.visible(this.open, this.found?.kept, order);
+    const place = keep === undefined ? -1 : this.shown.indexOf(keep);
+    this.active = place >= 0 ? place : Math.min(this.active, Math.max(0, this.shown.length - 1));
+    this.grid.setAttribute("aria-rowcount", this.shown.length + 1);
+    this.body.style.height = `${this.shown.length * ROW}px`;
+    this.paint();
+  }
+
+  paint() {
+    if (!this.shown) return;
+    const first = Math.max(0, Math.floor(this.grid.scrollTop / ROW) - SPARE);
+    const stop = Math.min(this.shown.length, Math.ceil((this.grid.scrollTop + (this.grid.clientHeight || 480)) / ROW) + SPARE);
+    const painted = [];
+    for (let place = first; place < stop; place++) painted.push(this.rowView(place));
+    if (!this.shown.length) painted.push(h("div", { class: "dw-empty" }, this.filterText ? "no row matches the filter" : "no modules"));
+    this.body.replaceChildren(...painted);
+    const active = this.shown[this.active];
+    if (active !== undefined && this.active >= first && this.active < stop) this.grid.setAttribute("aria-activedescendant", `${this.id}-${active}`);
+    else this.grid.removeAttribute("aria-activedescendant");
+  }
+
+  rowView(place) {
+    const { rows } = this;
+    const row = this.shown[place];
+    const mark = rows.marks[row];
+    const severity = SEVERITY[mark?.[4] ?? 0];
+    const parent = rows.hasChildren(row);
+    const dim = this.found && !this.found.hits[row];
+    return h(
+      "div",
+      {
+        class: `dw-row${severity ? ` dw-row-${severity}` : ""}${dim ? " dw-dim" : ""}`,
+        role: "row",
+        id: `${this.id}-${row}`,
+        style: `top:${place * ROW}px`,
+        "data-path": rows.pathOf(row),
+        "data-row": row,
+        "data-severity": severity || null,
+        "aria-level": rows.depth[row] + 1,
+        "aria-rowindex": place + 2,
+        "aria-expanded": parent ? String(Boolean(this.open[row] || this.found)) : null,
+        "aria-selected": String(place === this.active),
+      },
+      this.nameCell(row, parent),
+      this.cell("device", this.deviceChips(row)),
+      this.cell("dtype", rows.dtypesOf(row).map(dtypeText).join(" ")),
+      this.cell("params", rows.isAttribute(row) ? "(attr)" : countText(rows.parameters[row])),
+      this.cell("bytes", bytesText(rows.bytes[row])),
+      this.cell("flow", rows.flowOf(row)),
+      this.cell("notes", this.notes(row, mark, parent)),
+    );
+  }
+
+  cell(key, content) {
+    return h("div", { class: `dw-cell dw-${key}`, role: "gridcell", title: typeof content === "string" ? content : null }, content);
+  }
+
+  nameCell(row, parent) {
+    const { rows } = this;
+    const twist = h("span", { class: `dw-twist${parent ? (this.open[row] || this.found ? " dw-open" : "") : " dw-leaf"}`, "aria-hidden": "true" });
+    const kind = row === 0 || rows.isAttribute(row) ? "" : rows.classOf(row);
+    return h(
+      "div",
+      { class: "dw-cell dw-module", role: "rowheader", style: `padding-left:${8 + rows.depth[row] * 14}px`, title: rows.pathOf(row) || rows.nameOf(row) },
+      twist,
+      h("span", { class: "dw-name" }, rows.nameOf(row)),
+      kind && h("span", { class: "dw-class" }, kind),
+    );
+  }
+
+  deviceChips(row) {
+    const devices = this.rows.devicesOf(row);
+    const chips = devices.slice(0, 3).map((device) => chip(device));
+    if (devices.length > 1) for (const each of chips) each.title = devices.join(" ");
+    return devices.length > 3 ? [...chips, h("span", { class: "dw-soft", title: devices.join(" ") }, `+${devices.length - 3}`)] : chips;
+  }
+
+  notes(row, mark, parent) {
+    const parts = [];
+    const shut = parent && !this.open[row] && !this.found;
+    if (mark) {
+      const own = mark[2].length;
+      const below = mark[3].filter((number) => !mark[2].includes(number)).length;
+      if (own) parts.push(this.badge(SEVERITY[mark[4]], `${own} ${own > 1 ? "findings" : "finding"}`));
+      if (below && (shut || !own)) parts.push(this.badge(SEVERITY[mark[5]], `${below} below`, !shut));
+      const hops = shut ? mark[1] : mark[0];
+      if (hops) parts.push(h("span", { class: "dw-hop" }, `⇄ ${hops} ${hops > 1 ? "hops" : "hop"}`));
+    }
+    if (this.rows.isAttribute(row)) parts.push(h("span", { class: "dw-soft" }, "unregistered"));
+    const note = this.rows.notes[row];
+    if (note) parts.push(h("span", { class: "dw-soft", title: note }, note));
+    return parts;
+  }
+
+  badge(severity, text, quiet) {
+    return h("span", { class: `dw-badge dw-${severity}${quiet ? " dw-quiet" : ""}` }, h("span", { "aria-hidden": "true" }, SIGN[severity]), ` ${text}`);
+  }
+
+  click(event) {
+    const line = event.target.closest("[data-row]");
+    if (!line) return;
+    const row = Number(line.dataset.row);
+    this.active = this.shown.indexOf(row);
+    if (event.target.closest(".dw-twist")) this.toggle(row);
+    else this.openRow(row);
+    this.grid.focus({ preventScroll: true });
+  }
+
+  openRow(row) {
+    this.paint();
+    this.chosen?.(row);
+    this.opened(row);
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !this.shown.length) return;
+    const row = this.shown[this.active];
+    const page = Math.max(1, Math.floor(this.grid.clientHeight / ROW) - 2);
+    const moves = {
+      ArrowDown: 1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -Infinity,
+      End: Infinity,
+    };
+    if (event.key in moves) this.move(moves[event.key]);
+    else if (event.key === "ArrowRight") this.right(row);
+    else if (event.key === "ArrowLeft") this.left(row);
+    else if (event.key === "Enter" || event.key === " ") this.openRow(row);
+    else if (event.key === "*") this.openAll(true);
+    else if (event.key === "Escape") {
+      if (!this.opened(null)) return;
+      event.stopPropagation();
+    } else if (event.key.length === 1) this.typeAhead(event.key);
+    else return;
+    event.preventDefault();
+  }
+
+  move(step) {
+    this.active = Math.min(this.shown.length - 1, Math.max(0, this.active + step));
+    const top = this.active * ROW;
+    const room = this.grid.clientHeight - this.head.offsetHeight - ROW;
+    if (top < this.grid.scrollTop) this.grid.scrollTop = top;
+    else if (top > this.grid.scrollTop + room) this.grid.scrollTop = top - room;
+    this.paint();
+    this.chosen?.(this.shown[this.active]);
+  }
+
+  right(row) {
+    if (this.rows.hasChildren(row) && !this.open[row]) this.toggle(row, true);
+    else if (this.rows.hasChildren(row)) this.move(1);
+  }
+
+  left(row) {
+    if (this.open[row] && this.rows.hasChildren(row) && !this.found) this.toggle(row, false);
+    else if (this.rows.parent[row] >= 0) this.move(this.shown.indexOf(this.rows.parent[row]) - this.active);
+  }
+
+  typeAhead(letter) {
+    clearTimeout(this.pause);
+    this.pause = setTimeout(() => (this.typed = ""), 700);
+    this.typed += letter.toLowerCase();
+    const count = this.shown.length;
+    const from = this.typed.length === 1 ? 1 : 0;
+    for (let step = from; step < count + from; step++) {
+      const place = (this.active + step) % count;
+      if (!this.rows.nameOf(this.shown[place]).toLowerCase().startsWith(this.typed)) continue;
+      this.move(place - this.active);
+      return;
+    }
+  }
+
+  close() {
+    this.watcher.disconnect();
+    clearTimeout(this.pause);
+  }
+}

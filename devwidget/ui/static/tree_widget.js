@@ -1,0 +1,99 @@
+// The tree as a widget: toolbar, table, drawer; its data comes from Python, and the panel around it may set `filter` and `reveal`.
+import { ask, h, keepKeys } from "./dom.js";
+import { Rows } from "./rows.js";
+import { TreeView } from "./tree.js";
+import { detailView } from "./detail.js";
+
+const EXAMPLES = ["device:cpu", "dtype:float16", "kind:attribute", "has:finding", "has:hop", "has:grad", "class:Linear"];
+let lists = 0;
+
+async function render({ model, el, host, signal }) {
+  const control = model.get("control") ? await host.getModel(model.get("control")) : null;
+  const drawer = h("section", { class: "dw-detail", "aria-label": "row detail", hidden: true });
+  const tree = new TreeView((row) => openDetail(row));
+  const list = `dw-filters-${lists++}`;
+  const field = h("input", {
+    class: "dw-input dw-filter",
+    type: "search",
+    list,
+    placeholder: "filter: words, device:cuda:1, has:finding …",
+    "aria-label": "filter rows",
+    oninput: () => tree.filter(field.value),
+  });
+  const button = (text, label, onclick) => h("button", { class: "dw-plain", type: "button", "aria-label": label, onclick }, text);
+  const bar = h(
+    "div",
+    { class: "dw-toolbar" },
+    field,
+    h("datalist", { id: list }, EXAMPLES.map((value) => h("option", { value }))),
+    button("expand", "Expand all rows", () => tree.openAll(true)),
+    button("collapse", "Collapse all rows", () => tree.openAll(false)),
+  );
+  const root = h("div", { class: "dw dw-modules" }, bar, h("div", { class: "dw-split" }, tree.el, drawer));
+  keepKeys(root);
+  el.append(root);
+
+  let shownRow = null;
+  function openDetail(row) {
+    const wasOpen = shownRow !== null;
+    shownRow = row;
+    if (row === null) {
+      drawer.hidden = true;
+      return wasOpen;
+    }
+    const known = model.get("details")?.[row];
+    if (known) fill(row, known);
+    else if (control) askFor(row);
+    return true;
+  }
+  function askFor(row) {
+    fill(row, null, "asking the kernel …");
+    ask(control, { ask: "detail", row }, (answer) => {
+      if (shownRow === row) fill(row, answer.detail, answer.error ?? "this row is gone");
+    });
+  }
+  function fill(row, detail, otherwise) {
+    const cards = (tree.rows.marks[row]?.[2] ?? []).map((number) => model.get("cards")[number]).filter(Boolean);
+    const shut = () => {
+      openDetail(null);
+      tree.grid.focus();
+    };
+    drawer.replaceChildren(...(detail ? detailView(detail, cards, shut) : [h("p", { class: "dw-soft" }, otherwise)]));
+    drawer.hidden = false;
+  }
+
+  const draw = () => {
+    const rows = new Rows(model.get("table") ?? {});
+    rows.mark(model.get("marks") ?? {});
+    tree.show(rows);
+  };
+  const remark = () => {
+    tree.rows.mark(model.get("marks") ?? {});
+    tree.update();
+    if (shownRow !== null) openDetail(shownRow);
+  };
+  const refilter = () => {
+    field.value = model.get("filter") ?? "";
+    tree.filter(field.value);
+  };
+  const reveal = () => {
+    const row = model.get("reveal")?.row ?? -1;
+    if (row < 0) return;
+    field.value = "";
+    tree.filterText = "";
+    tree.reveal(row);
+    tree.grid.focus({ preventScroll: true });
+    openDetail(row);
+  };
+  const listeners = { "change:table": draw, "change:marks": remark, "change:filter": refilter, "change:reveal": reveal };
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  draw();
+  const stop = () => {
+    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
+    tree.close();
+  };
+  signal?.addEventListener("abort", stop);
+  return stop;
+}
+
+export default { render };
