@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from devwidget.simulator import guards, labels, mixing
+from devwidget.simulator import guards, labels, mixing, substitutes
 from devwidget.simulator.labels import CPU, LABELS, TEMPORARY, storage_id
 from devwidget.simulator.plans import NOTHING, ONE, Plan
 
@@ -21,7 +21,12 @@ def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, A
         guards.check_generator(kwargs["generator"], target)
     if plan.guard is not None:
         plan.guard(plan, args, kwargs, target)
-    result = func(*args, **kwargs)
+    try:
+        result = func(*args, **kwargs)
+    except NotImplementedError as error:
+        if target == CPU or plan.written:
+            raise
+        result = substitutes.run(func, args, kwargs, error)
     if has_temporary and plan.written:
         adopt(plan, args, kwargs, target)
     if target == CPU or plan.fresh == NOTHING:

@@ -61,3 +61,8 @@ def is_there(tensor: torch.Tensor, label: int) -> bool:
     if own < 0 and tensor.is_meta and labels.Books.compute:
         own = META
     return own == label or (own not in (label, META) and own < 0 and label == CPU)
+
+
+def shown(real: torch.device, label: int) -> torch.device:
+    """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
+    return real if labels.Books.compute or label == META else CPU_DEVICE

@@ -16,6 +16,7 @@ from devwidget.simulator import (
     factories,
     generators,
     machine,
+    storage_surface,
     tensor_surface,
     threads,
 )
@@ -25,7 +26,7 @@ from devwidget.simulator.labels import LABELS, Books
 from devwidget.simulator.ledger import Account, Ledger
 from devwidget.simulator.patching import Patches
 
-PARTS = (tensor_surface, factories, cuda_surface, comm, composites, autograd_surface, autocast, generators, device_type, threads)
+PARTS = (tensor_surface, storage_surface, factories, cuda_surface, comm, composites, autograd_surface, autocast, generators, device_type, threads)
 
 
 class Session:

@@ -24,6 +24,9 @@ def install(patches: Patches) -> None:
     patches.set(tensor, "grad", property(_grad.__get__, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in METHODS.items():
         patches.wrap(tensor, name, wrapper)
+    lazy = torch.nn.parameter.UninitializedTensorMixin
+    allowed = [*lazy._allowed_methods, *(getattr(tensor, name) for name in ("to", "cuda", "cpu", "get_device", "copy_"))]
+    patches.set(lazy, "_allowed_methods", allowed)
 
 
 def device(self: torch.Tensor) -> torch.device:
