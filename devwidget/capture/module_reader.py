@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any
 
-import torch
 from torch import nn
 
 from devwidget.capture.class_site import class_site
@@ -48,7 +46,7 @@ class ModuleReader:
     def __init__(self, tree: ModuleTree) -> None:
         self.tensors = TensorReader()
         self._tree = tree
-        self._search = Search(self._is_registered)
+        self._search = Search(tree.registers)
         self._kinds: dict[type, _Kind] = {}
 
     def read(self, place: int, visit: Visit) -> ModuleFacts:
@@ -96,13 +94,6 @@ class ModuleReader:
         if kind.wrapping.word != "scripted":  # those share one Python class and have many names
             self._kinds[type(module)] = kind
         return kind
-
-    @cached_property
-    def _parameters(self) -> dict[int, str]:
-        return self._tree.parameter_paths()
-
-    def _is_registered(self, value: object) -> bool:
-        return id(value) in (self._parameters if isinstance(value, torch.Tensor) else self._tree.index)
 
 
 def _also(paths: Iterable[str]) -> str:

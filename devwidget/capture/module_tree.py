@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from functools import cached_property
 
 from torch import nn
 
-
-class Visit(NamedTuple):
-    """One module: its dotted path, the place of its parent in the walk (-1 for the root), and its depth."""
-
-    module: nn.Module
-    path: str
-    parent: int
-    depth: int
+Visit = tuple[nn.Module, str, int, int]
+"""One module: its dotted path, the place of its parent in the walk (-1 for the root), and its depth."""
 
 
 class ModuleTree:
@@ -30,7 +24,7 @@ class ModuleTree:
         self.visits: list[Visit] = []
         self.index: dict[int, int] = {}
         self.also: dict[int, list[str]] = defaultdict(list)
-        waiting = [Visit(root, "", -1, 0)]
+        waiting: list[Visit] = [(root, "", -1, 0)]
         while waiting:
             self._visit(waiting.pop(), waiting)
 
@@ -44,14 +38,19 @@ class ModuleTree:
         children = module.__dict__["_modules"]
         if children:
             prefix = f"{path}." if path else ""
-            found = [Visit(child, prefix + name, place, depth + 1) for name, child in children.items() if child is not None]
+            found = [(child, prefix + name, place, depth + 1) for name, child in children.items() if child is not None]
             waiting += reversed(found)  # the last in is the first out
 
+    def registers(self, value: object) -> bool:
+        """True for the modules of this tree and for their registered parameters."""
+        return id(value) in (self.index if isinstance(value, nn.Module) else self.parameter_paths)
+
+    @cached_property
     def parameter_paths(self) -> dict[int, str]:
         """First path of each registered parameter, by `id(parameter)`."""
         paths: dict[int, str] = {}
-        for visit in self.visits:
-            for name, parameter in visit.module._parameters.items():
+        for module, path, _, _ in self.visits:
+            for name, parameter in module._parameters.items():
                 if parameter is not None:
-                    paths.setdefault(id(parameter), f"{visit.path}.{name}" if visit.path else name)
+                    paths.setdefault(id(parameter), f"{path}.{name}" if path else name)
         return paths

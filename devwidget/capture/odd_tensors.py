@@ -18,7 +18,6 @@ class Reading(NamedTuple):
         bytes, storage_bytes: on this process' device.
         note: what a reader should know.
         storage_key: identity of the storage where there is just one, None otherwise.
-        holder: the tensor that keeps that storage alive.
     """
 
     shape: tuple[int, ...] | None
@@ -26,7 +25,6 @@ class Reading(NamedTuple):
     storage_bytes: int
     note: str
     storage_key: int | None = None
-    holder: torch.Tensor | None = None
 
 
 def is_odd(tensor: torch.Tensor) -> bool:
@@ -75,14 +73,14 @@ def _of_parts(tensor: torch.Tensor, parts: list[torch.Tensor], note: str) -> Rea
         size = tensor.numel() * tensor.element_size()
         return Reading(_shape(tensor), size, size, note)
     readings = [read_odd(part) if is_odd(part) else _dense(part) for part in parts]
-    key, holder = (readings[0].storage_key, readings[0].holder) if len(readings) == 1 else (None, None)
+    key = readings[0].storage_key if len(readings) == 1 else None
     total, stored = sum(part.bytes for part in readings), sum(part.storage_bytes for part in readings)
-    return Reading(_shape(tensor), total, stored, note, key, holder)
+    return Reading(_shape(tensor), total, stored, note, key)
 
 
 def _dense(tensor: torch.Tensor) -> Reading:
     storage = tensor.untyped_storage()
-    return Reading(tuple(tensor.shape), tensor.nbytes, storage.nbytes(), "", storage._cdata, tensor)
+    return Reading(tuple(tensor.shape), tensor.nbytes, storage.nbytes(), "", storage._cdata)
 
 
 def _shape(tensor: torch.Tensor) -> tuple[int, ...] | None:

@@ -20,7 +20,7 @@ def packed_weight(own: dict[str, Any], reader: TensorReader) -> TensorFacts | No
         return None
     size = prod(shape)
     note = "packed for the quantized kernel"
-    return TensorFacts("weight", "parameter", shape, "qint8", CPU, size, reader.new_storage(), size, note=note)
+    return TensorFacts("weight", "parameter", shape, "qint8", CPU, size, reader.storages.new(), size, note=note)
 
 
 class _Nothing:

@@ -11,20 +11,16 @@ T = TypeVar("T")
 
 
 def quick(record: Callable[P, T]) -> Callable[P, T]:
-    """A function that takes what the constructor of a frozen dataclass with slots takes, and returns the same record.
+    """A constructor that takes what that of a frozen dataclass with slots takes, and returns the same record.
 
     A frozen class stores each field through `object.__setattr__` (0.9 us for 13 fields). A twin with the same slots that
-    is not frozen stores them directly, and Python lets an object change to a class of the same layout (0.25 us).
+    is not frozen stores them directly, and Python lets an object change to a class of the same layout (0.2 us).
     """
-    twin: Any = dataclasses.make_dataclass(
-        f"_Draft{record.__name__}",
-        [(f.name, Any, dataclasses.field(default=f.default)) for f in dataclasses.fields(record)],  # type: ignore[arg-type]
-        slots=True,
-    )
 
-    def build(*values: P.args, **named: P.kwargs) -> T:
-        made: Any = twin(*values, **named)
-        made.__class__ = record
-        return made  # type: ignore[no-any-return]
+    def seal(self: Any) -> None:
+        self.__class__ = record
 
-    return build
+    kind: Any = record
+    fields: Any = [(field.name, Any, dataclasses.field(default=field.default)) for field in dataclasses.fields(kind)]
+    name, namespace = f"_Draft{record.__name__}", {"__post_init__": seal}
+    return dataclasses.make_dataclass(name, fields, namespace=namespace, slots=True)

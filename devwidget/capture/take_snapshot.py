@@ -10,6 +10,7 @@ from torch import nn
 from devwidget.capture.module_reader import ModuleReader
 from devwidget.capture.module_tree import ModuleTree
 from devwidget.capture.optimizer_state import read_optimizer
+from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.records.snapshot import Snapshot
@@ -32,7 +33,7 @@ def take_snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None =
     """
     refuse_model(model)
     refuse_optimizer(optimizer)
-    with torch._C.DisableTorchFunction():  # a mode or a tensor subclass of the user must not see our reading
+    with paused_gc(), torch._C.DisableTorchFunction():  # a mode or a tensor subclass of the user must not see our reading
         return _read(model, optimizer, virtual_gpus)
 
 
@@ -40,5 +41,5 @@ def _read(model: nn.Module, optimizer: Any, virtual_gpus: int) -> Snapshot:
     tree = ModuleTree(model)
     modules = ModuleReader(tree)
     facts = tuple(modules.read(place, visit) for place, visit in enumerate(tree.visits))
-    states = () if optimizer is None else tuple(read_optimizer(optimizer, tree.parameter_paths(), modules.tensors))
+    states = () if optimizer is None else tuple(read_optimizer(optimizer, tree.parameter_paths, modules.tensors))
     return Snapshot(facts, states, read_memory(virtual_gpus), virtual_gpus)
