@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import pathlib
+import sys
 import sysconfig
 from types import CodeType, FrameType
+from typing import Any
+
+from torch.overrides import handle_torch_function
 
 from devwidget.capture import source
 from devwidget.records.site import Site
@@ -12,12 +17,13 @@ from devwidget.records.site import Site
 RawSite = tuple[CodeType, int]
 """Code object and offset of the instruction: cheap to take, resolved to a `Site` only when somebody reads it."""
 
-_PACKAGE = str(pathlib.Path(__file__).resolve().parent.parent)
+_PACKAGE = str(pathlib.Path(__file__).resolve().parent.parent) + "/"
 _LIBRARY_FOLDERS = tuple(
-    {str(pathlib.Path(path)) + "/" for path in (*sysconfig.get_paths().values(), _PACKAGE)}
+    {_PACKAGE, *(str(pathlib.Path(path)) + "/" for path in sysconfig.get_paths().values())}
     - {str(pathlib.Path(sysconfig.get_path("data"))) + "/"}  # the prefix itself; people keep projects under it
 )
 _LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
+_RELAY = handle_torch_function.__code__
 _known: dict[str, bool] = {}
 
 
@@ -34,6 +40,13 @@ def is_library(filename: str) -> bool:
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of user code at or above `frame`, None if there is none."""
     while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def caller(frame: FrameType | None) -> FrameType | None:
+    """The frame that called a torch function: ours and torch's own relay are skipped."""
+    while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code is _RELAY):
         frame = frame.f_back
     return frame
 
@@ -77,3 +90,16 @@ def call_text(raw: RawSite | None) -> str:
     """Source of the very expression that was running, such as `torch.zeros(1, batch)`; "" if not at hand."""
     where = positions(raw) if raw is not None else None
     return source.segment(raw[0].co_filename, where) if raw is not None and where is not None else ""
+
+
+def locals_of(frame: FrameType) -> dict[str, Any]:
+    """A copy of a frame's variables that leaves nothing behind.
+
+    Before Python 3.13 reading `f_locals` of a function leaves a snapshot in the frame, which would keep a deleted model
+    alive until the function returns. Python fills it anew at each reading, so it can be emptied.
+    """
+    found = frame.f_locals
+    copy = dict(found)
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        found.clear()
+    return copy

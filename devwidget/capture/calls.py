@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from devwidget.capture import device_faults, operand_faults
-from devwidget.capture.call_site import raw_site
+from devwidget.capture.call_site import caller, raw_site
 from devwidget.capture.identity import Birth
 from devwidget.capture.state import State
 
@@ -37,15 +39,26 @@ class Calls(TorchFunctionMode):
                     return func(*args, **kwargs)
             out = func(*args, **kwargs)
         except Exception as error:
-            frame = sys._getframe(1)
-            healed = operand_faults.meet(self._state, func, args, kwargs, error, frame)
-            if healed is operand_faults.NOT_OURS:
-                healed = device_faults.meet(self._state, func, args, kwargs, error, frame)
-            if healed is operand_faults.NOT_OURS:
+            out = self._healed(func, args, kwargs, error, sys._getframe(1))
+            if out is operand_faults.NOT_OURS:
                 raise
-            out = healed
-        self._remember(name, args, kwargs, out)
+        try:
+            self._remember(name, args, kwargs, out)
+        except Exception as error:  # a bug of ours, or a tensor class that answers no question
+            self._state.log.trouble(error)
         return out
+
+    def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
+        """The result of the repaired call; NOT_OURS if the exception is none of our business."""
+        for kind in (operand_faults, device_faults):
+            try:
+                out = kind.meet(self._state, func, args, kwargs, error, frame)
+            except Exception as trouble:  # a bug of ours must not take the place of the user's exception
+                self._state.log.trouble(trouble)
+                continue
+            if out is not operand_faults.NOT_OURS:
+                return out
+        return operand_faults.NOT_OURS
 
     def _remember(self, name: str, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """Note which line decided the device of each result."""
@@ -59,24 +72,25 @@ class Calls(TorchFunctionMode):
     def _born(self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor) -> None:
         state = self._state
         births, device = state.births, result.device
-        source = None
+        source, computed = None, False
         for tensor in _operands(args, kwargs):
             if tensor is result:
                 return
             if tensor.device == device:
-                source = tensor
-                break
+                source = tensor if source is None else source
+                computed = computed or isinstance(tensor, nn.Parameter)
         number = state.log.number()
-        if source is not None:
+        if source is not None and not computed:
             parent = births.get(source)
             if parent is None:  # older than the recording
                 parent = Birth(source, -1)
                 births.put(source, parent)
             births.put(result, Birth(result, number, parent=parent))
             return
-        frame = sys._getframe(3)
+        # A factory, a move, or a layer: an activation is where it is because the layer's weights are there.
+        frame = caller(sys._getframe(3))
         site = raw_site(frame)
-        direct = site is not None and frame.f_code is site[0]
+        direct = site is not None and frame is not None and frame.f_code is site[0]
         births.put(result, Birth(result, number, call=name, site=site, direct=direct, is_move=name in _MOVES))
 
     def _data_replaced(self, args: tuple[Any, ...]) -> None:

@@ -38,11 +38,10 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], module: nn.Module 
     accelerators = {device for device in devices if is_accelerator(device)}
     if len(accelerators) == 1:
         return next(iter(accelerators))
-    homes = {tensor.device for tensor in own_tensors(module).values()} if module is not None else set()
-    if not homes and module is not None:
-        homes = {tensor.device for tensor in module.parameters()}
-    if len(homes & accelerators) == 1 and len(homes) == 1:
-        return next(iter(homes))
+    for part in ((module,), module.modules()) if module is not None else ():
+        homes = {tensor.device for each in part for tensor in own_tensors(each).values()}
+        if len(homes) == 1 and homes <= accelerators:
+            return next(iter(homes))
     return max((t for t in tensors if is_accelerator(t.device)), key=lambda t: _age(t, births)).device
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -53,38 +54,48 @@ class Birth:
         return last
 
 
-class _Entry(weakref.ref[torch.Tensor]):
+class _Entry(weakref.ref[Any]):
     """A weak key that knows its slot. Ids are used again after deletion, so a dead key must leave at once."""
 
-    __slots__ = ("birth", "key")
+    __slots__ = ("birth", "key", "slots")
     birth: Birth
     key: int
+    slots: dict[int, _Entry]
+
+
+def _forget(entry: weakref.ref[Any]) -> None:
+    if isinstance(entry, _Entry) and entry.slots.get(entry.key) is entry:
+        del entry.slots[entry.key]
 
 
 class Births:
-    """Birth of every tensor seen; forgets a tensor when it dies."""
+    """Birth of every tensor seen; forgets a tensor when it dies.
+
+    A tensor that was made out of sight (`nn.Parameter(data)`, a view) has the birth of its storage.
+    """
 
     def __init__(self) -> None:
-        self._entries: dict[int, _Entry] = {}
-        entries = self._entries
-
-        def forget(entry: weakref.ref[torch.Tensor]) -> None:
-            key = entry.key  # type: ignore[attr-defined]
-            if entries.get(key) is entry:
-                del entries[key]
-
-        self._forget = forget
+        self._tensors: dict[int, _Entry] = {}
+        self._storages: dict[int, _Entry] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._tensors)
 
     def get(self, tensor: torch.Tensor) -> Birth | None:
         """What is known of a tensor, None for one never seen."""
-        entry = self._entries.get(id(tensor))
+        entry = self._tensors.get(id(tensor))
+        if entry is None and self._storages and tensor.layout is torch.strided:
+            entry = self._storages.get(id(tensor.untyped_storage()))
         return None if entry is None else entry.birth
 
     def put(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember a tensor's birth, in place of an earlier one."""
-        entry = _Entry(tensor, self._forget)
-        entry.birth, entry.key = birth, id(tensor)
-        self._entries[id(tensor)] = entry
+        _keep(self._tensors, tensor, birth)
+        if birth.parent is None and birth.site is not None and tensor.layout is torch.strided:
+            _keep(self._storages, tensor.untyped_storage(), birth)
+
+
+def _keep(slots: dict[int, _Entry], key: Any, birth: Birth) -> None:
+    entry = _Entry(key, _forget)
+    entry.birth, entry.key, entry.slots = birth, id(key), slots
+    slots[id(key)] = entry

@@ -25,6 +25,7 @@ class Log:
         self.faults: list[Fault] = []
         self.replicas: list[Replica] = []
         self.memory: list[MemoryPoint] = []
+        self.troubles: list[str] = []
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}
@@ -96,6 +97,12 @@ class Log:
         """A call failed."""
         if len(self.faults) < MOST_FAULTS:
             self.faults.append(fault)
+
+    def trouble(self, error: Exception) -> None:
+        """Our own code failed: say so in the trace, and let the user's program go on as if we were not there."""
+        text = f"recorder: {type(error).__name__}: {error}"
+        if text not in self.troubles:
+            self.troubles.append(text)
 
     # -- records
 

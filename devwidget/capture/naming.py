@@ -14,7 +14,7 @@ from torch import nn
 from torch.overrides import get_testing_overrides
 
 from devwidget.capture import source
-from devwidget.capture.call_site import call_text, is_library, line_of, to_site, user_frame
+from devwidget.capture.call_site import call_text, is_library, line_of, locals_of, to_site, user_frame
 from devwidget.capture.fields import class_values
 from devwidget.capture.identity import Birth
 from devwidget.capture.places import own_tensors
@@ -43,7 +43,7 @@ class Names:
             return self._state.places.model_name
         roots = [root for ref in self._state.places.roots if (root := ref()) is not None]
         for frame in self._frames:
-            for name, value in frame.f_locals.items():
+            for name, value in locals_of(frame).items():
                 if name != "self" and not name.startswith("_") and any(value is root for root in roots):
                     return str(name)
         return ""
@@ -90,8 +90,23 @@ class Names:
             for how, name, tensor in _owned(module, search):
                 if any(tensor is member for member in family):
                     assigned = _assigned_in_class(type(module), name)
-                    return Held(path, name, how, type(module).__name__, assigned)
+                    left = self._left_behind(path, tensor.device) if how in ("parameter", "buffer") else None
+                    return Held(path, name, how, type(module).__name__, assigned, left)
         return self._held_by_name(family)
+
+    def _left_behind(self, path: str, device: torch.device) -> str:
+        """The topmost module around `path` that has nothing on another device: what the user forgot to move."""
+        elsewhere = {
+            owner
+            for owner, module in self._state.places.modules()
+            if any(tensor.device != device for tensor in own_tensors(module).values())
+        }
+        names = path.split(".") if path else []
+        for length in range(len(names) + 1):
+            top = ".".join(names[:length])
+            if not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):
+                return top
+        return path
 
     def _held_by_name(self, family: list[torch.Tensor]) -> Held | None:
         for frame in self._frames:
@@ -124,7 +139,7 @@ class Names:
         frame = next((f for f in self._frames if root.site is not None and f.f_code is root.site[0]), None)
         if frame is None:
             return ""
-        locals_ = frame.f_locals
+        locals_ = locals_of(frame)
         for name in [*frame.f_code.co_varnames[: frame.f_code.co_argcount], *locals_]:
             value = locals_.get(name)
             if isinstance(value, torch.Tensor) and value.device == target and _known_before(self._state, value, root):
@@ -155,7 +170,7 @@ def _signature(func: Any) -> tuple[str, ...]:
 def name_in(frame: FrameType, matches: Any) -> str:
     """A variable of a frame, an attribute of one or an item in one, whose value matches; the simplest there is."""
     used = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
-    scopes: dict[str, Any] = {**used, **frame.f_locals}
+    scopes: dict[str, Any] = {**used, **locals_of(frame)}
     for name, value in scopes.items():
         if matches(value):
             return name
@@ -183,7 +198,7 @@ def _owned(module: nn.Module, search: Search) -> Iterator[tuple[str, str, torch.
     for how, group in (("parameter", module._parameters), ("buffer", module._buffers), ("parameter", copied)):
         yield from ((how, name, tensor) for name, tensor in group.items() if tensor is not None)
     own = vars(module)
-    for name in search.candidates(own):
+    for name in search.candidates(own, own):
         if name not in copied:
             yield from (("attribute", found, tensor) for found, tensor, _ in search.tensors(name, own[name]))
     for name, value in class_values(type(module), nn.Module):
@@ -227,7 +242,7 @@ def _argument_nodes(text: str) -> Iterable[ast.expr]:
 
 
 def _lookup(frame: FrameType, name: str) -> Any:
-    return frame.f_locals.get(name, frame.f_globals.get(name))
+    return locals_of(frame).get(name, frame.f_globals.get(name))
 
 
 def _same(value: Any, requested: Any) -> bool:

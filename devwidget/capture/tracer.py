@@ -73,6 +73,7 @@ class Recorder:
             memory=tuple(log.memory),
             replicas=tuple(log.replicas),
             error=self._error,
+            not_checked=tuple(log.troubles),
             seconds=self._seconds,
         )
 

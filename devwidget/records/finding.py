@@ -46,6 +46,7 @@ class Finding(Record):
         notes: context, one sentence each.
         operands: the tensors that met, for display (`input f32[8, 512] cuda:0`).
         explains: numbers of the trace's faults behind it.
+        cause: what two findings of one root cause share; "" for the line of birth, else of fault.
     """
 
     kind: str
@@ -60,3 +61,4 @@ class Finding(Record):
     notes: tuple[str, ...] = ()
     operands: tuple[str, ...] = ()
     explains: tuple[int, ...] = ()
+    cause: str = ""

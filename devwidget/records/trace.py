@@ -25,6 +25,7 @@ class Held:
         how: `parameter`, `buffer`, `attribute` (of a module), `class attribute`, `global`, `closure` or `batch`.
         owner_class: class name of the owning module.
         assigned: the user's line that stored it there, if it can be found.
+        left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
     """
 
     module: str | None
@@ -32,6 +33,7 @@ class Held:
     how: str
     owner_class: str = ""
     assigned: Site | None = None
+    left_behind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

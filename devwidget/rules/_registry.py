@@ -109,7 +109,9 @@ def _one_per_cause(found: list[Finding]) -> Iterator[Finding]:
 
 
 def _cause(finding: Finding) -> object:
-    """What two findings of one root cause share: the line of birth, else the line of fault."""
+    """What two findings of one root cause share: what the rule says, the line of birth, else the line of fault."""
+    if finding.cause:
+        return finding.cause
     site: Site | None = finding.birth or finding.fault
     return (site.file, site.line) if site is not None else (finding.module, finding.headline)
 

@@ -43,6 +43,12 @@ def assigned_name(statement: str) -> str:
     return ast.unparse(node.targets[0]) if node is not None else ""
 
 
+def hands_on(statement: str) -> bool:
+    """True for `self.mask = mask`: the value was made elsewhere."""
+    node = _assignment(statement)
+    return node is not None and isinstance(node.value, ast.Name | ast.Attribute)
+
+
 def as_buffer(statement: str, name: str) -> str:
     """`self.mask = value` -> `self.register_buffer('mask', value, persistent=False)`."""
     node = _assignment(statement)

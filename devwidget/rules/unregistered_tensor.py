@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules import _repairs
 from devwidget.rules._registry import confirmed, rule
@@ -37,12 +38,19 @@ def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
         headline=f"`{path}` stayed on {stray.device} when the model went to {fault.target}",
         why="`Module.to` moves parameters, buffers and registered modules; this is none of them",
         fault=fault.site,
-        birth=stray.birth or held.assigned,
+        birth=_birth(stray, held),
         fixes=confirmed(_fixes(fault, stray, held), fault),
         notes=(f"`{held.owner_class}` keeps it as a plain {held.how}, `{held.name}`",),
         operands=described(fault.operands),
         explains=(fault.number,),
     )
+
+
+def _birth(stray: Operand, held: Held) -> Site | None:
+    """Where the attribute got its value; if the value was handed in ready-made, where that was made."""
+    if held.assigned is None or _repairs.hands_on(held.assigned.text):
+        return stray.birth or held.assigned
+    return held.assigned
 
 
 def _fixes(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix]:

@@ -39,6 +39,7 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
         notes=_notes(fault, stray),
         operands=described(fault.operands),
         explains=(fault.number,),
+        cause=f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else "",
     )
 
 
@@ -47,6 +48,8 @@ def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         path = f"{stray.held.module}.{stray.held.name}".strip(".")
         where = f"`{path}` is on {stray.device}"
+        if stray.held.left_behind == "":
+            where = f"the whole model is on {stray.device}"
     elif stray.birth is not None:
         where = f"`{name}` was {'moved to' if stray.from_move else 'made on'} {stray.device} at {stray.birth}"
     else:
@@ -98,12 +101,12 @@ def _at_use(fault: Fault, stray: Operand) -> Iterator[Fix]:
 
 
 def _move_the_module(fault: Fault, stray: Operand) -> Iterator[Fix]:
-    """The stray is a parameter: its module is not where its inputs are."""
+    """The stray is a parameter: its module, or the whole model, is not where its inputs are."""
     model, target = fault.model_name or "model", str(fault.target)
-    path = f".{fault.module}" if fault.module else ""
     yield Fix("move the model to its inputs' device, after its last layer is in place", f"{model}.to({target!r})")
+    path = stray.held.left_behind if stray.held is not None else None
     if path:
-        yield Fix("or move this module alone", f"{model}.get_submodule({fault.module!r}).to({target!r})", "choice")
+        yield Fix("or move this module alone", f"{model}.get_submodule({path!r}).to({target!r})", "choice")
     other = next((o for o in fault.operands if not o.stray and o.expression), None)
     if other is not None:
         yield Fix(

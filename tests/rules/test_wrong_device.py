@@ -27,7 +27,7 @@ def test_a_batch_made_elsewhere_is_moved_before_the_call():
 def test_a_layer_left_behind_moves_the_model_not_the_data():
     from devwidget.records.trace import Held
 
-    held = Held("head", "weight", "parameter", "Linear")
+    held = Held("head", "weight", "parameter", "Linear", left_behind="head")
     weight = operand("weight", CPU, stray=True, birth=site("self.head = nn.Linear(3, 2)", 4, "__init__"), held=held)
     (found,) = findings(fault(operand("x"), weight, module="head"))
     assert found.fixes[0].code == "model.to('cuda:0')"
@@ -56,3 +56,16 @@ def test_no_fault_gives_no_finding():
 def test_a_fault_that_was_not_healed_is_not_called_verified():
     (found,) = findings(fault(operand("x", GPU0), operand("h", CPU, **BORN_HERE), healed=False))
     assert not found.fixes[0].verified
+
+
+def test_a_model_that_was_never_moved_is_one_finding():
+    from devwidget.records.trace import Held
+
+    def layer(name, number, line):
+        held = Held(name, "weight", "parameter", "Linear", left_behind="")
+        birth = site(f"self.{name} = nn.Linear(3, 2)", line, "__init__")
+        return fault(operand("x"), operand("weight", CPU, stray=True, birth=birth, held=held), module=name, number=number)
+
+    (found,) = findings(layer("enter", 0, 4), layer("leave", 1, 5))
+    assert (found.module, found.also) == ("enter", ("leave",))
+    assert "the whole model is on cpu" in found.notes[0]
