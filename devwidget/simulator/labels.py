@@ -7,6 +7,7 @@ was the real device, so the label adopts that of its first partner.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import torch
@@ -26,6 +27,15 @@ META_DEVICE = torch.device("meta")
 real_device: Callable[[torch.Tensor], torch.device] = torch._C.TensorBase.device.__get__
 storage_id: Callable[[torch.Tensor], int] = torch._C._storage_id
 """Read without `__torch_function__`, unlike every method of a tensor."""
+
+
+class _Inside(threading.local):
+    """How deep this thread is in operators that are written in Python: they must see the real device."""
+
+    depth = 0
+
+
+inside = _Inside()
 
 
 class Books:
@@ -122,7 +132,7 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
 def device_of(tensor: torch.Tensor) -> torch.device:
     """The device that the user sees."""
     label = label_of(tensor)
-    return DEVICES[label] if label >= 0 else real_device(tensor)
+    return DEVICES[label] if label >= 0 and not inside.depth else real_device(tensor)
 
 
 def name_of(label: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from devwidget.simulator import creation, guards, mixing, native_rules
+from devwidget.simulator import creation, follow, guards, labels, mixing, native_rules
 from devwidget.simulator.plans import Plan
 
 BY_NAME: dict[str, Any] = {
@@ -67,7 +67,7 @@ def plan_for(func: OpOverload) -> Plan:
     if func.namespace == "aten" and _is_composite(func):
         plan.special, plan.passive = decompose, False
         return plan
-    plan.special = _special(plan)
+    plan.special = _special(plan) if func.namespace == "aten" else run_foreign
     plan.resolve = BY_NAME.get(plan.name) or _by_table(plan)
     plan.guard = GUARDS.get(plan.name)
     if plan.name in native_rules.CPU_ONLY:
@@ -85,6 +85,15 @@ def _special(plan: Plan) -> Any:
     return None
 
 
+def run_foreign(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator of another library: if it is written in Python, its factories reach no mode, so it must see the CPU."""
+    labels.inside.depth += 1
+    try:
+        return follow.run(plan, func, args, kwargs)
+    finally:
+        labels.inside.depth -= 1
+
+
 def _by_table(plan: Plan) -> Any:
     if plan.name.startswith("_foreach_") or plan.name.startswith(("_fused_", "_amp_foreach")):
         return mixing.by_position
@@ -95,7 +104,9 @@ def _by_table(plan: Plan) -> Any:
 
 def _is_composite(func: OpOverload) -> bool:
     """Composites only arrive here in inference mode, where nothing above has taken them apart."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    # Some operators have a composite form and a kernel of their own, which rounds differently (silu_backward).
+    return has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(func.name(), "CPU")
 
 
 def decompose(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

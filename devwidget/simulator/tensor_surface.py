@@ -35,12 +35,12 @@ def device(self: torch.Tensor) -> torch.device:
         label = LABELS.get(storage_id(self), CPU)
     except NotImplementedError:
         label = labels.label_of(self)
-    return DEVICES[label] if label >= 0 else labels.real_device(self)
+    return DEVICES[label] if label >= 0 and not labels.inside.depth else labels.real_device(self)
 
 
 def is_cuda(self: torch.Tensor) -> bool:
     """Whether it is on a virtual GPU."""
-    return labels.label_of(self) >= 0
+    return labels.label_of(self) >= 0 and not labels.inside.depth
 
 
 def is_cpu(self: torch.Tensor) -> bool:
