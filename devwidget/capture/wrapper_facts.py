@@ -52,7 +52,7 @@ _WRAPPINGS = {
     "torch.nn.parallel.data_parallel.DataParallel": Wrapping("DataParallel", _data_parallel),
     "torch.nn.parallel.distributed.DistributedDataParallel": Wrapping("DistributedDataParallel", _distributed),
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": Wrapping("FSDP", _nothing),
-    "torch.distributed.fsdp._fully_shard._fully_shard.FSDPModule": Wrapping("FSDP2", _nothing, hides=False),
+    "torch.distributed.fsdp.FSDPModule": Wrapping("FSDP2", _nothing, hides=False),
     "torch._dynamo.eval_frame.OptimizedModule": Wrapping("compiled", _nothing),
     "torch.jit._script.RecursiveScriptModule": Wrapping("scripted", _nothing),
     "torch.ao.nn.quantized.modules.utils.WeightedQuantizedModule": Wrapping("quantized", _nothing, hides=False),
