@@ -45,7 +45,7 @@ class PanelView(anywidget.AnyWidget):
 
     _esm = joined(*PANEL)
     _css = static_text("base.css") + static_text("panel.css")
-    _view_count = Int(None, allow_none=True).tag(sync=True)
+    _view_count = Int(0, allow_none=True).tag(sync=True)  # pages count views only if this begins as a number
     tree = Unicode().tag(sync=True)
     control = Unicode().tag(sync=True)
     live = Unicode().tag(sync=True)

@@ -9,7 +9,7 @@ export function h(tag, props, ...children) {
     else if (key === "style") el.style.cssText = value;
     else el.setAttribute(key, value === true ? "" : value);
   }
-  el.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  el.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false && child !== ""));
   return el;
 }
 

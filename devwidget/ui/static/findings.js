@@ -18,7 +18,7 @@ function findingCard(card, reveal) {
       ? h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal(card.row) }, card.module)
       : card.module,
     card.class ? h("span", { class: "dw-soft" }, ` (${card.class})`) : "",
-    card.fault ? h("span", { class: "dw-soft", title: card.fault.file }, `  ${card.fault.place}`) : "",
+    card.fault && !card.fault.text ? h("span", { class: "dw-soft", title: card.fault.file }, `  ${card.fault.place}`) : "",
     operands(card.operands),
     source(card.fault, "fails here"),
     source(card.birth, "placed here"),

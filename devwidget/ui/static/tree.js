@@ -134,6 +134,7 @@ export class TreeView {
 
   paint() {
     if (!this.shown) return;
+    this.deviceWidth = this.head.children[1].offsetWidth || 220;
     const first = Math.max(0, Math.floor(this.grid.scrollTop / ROW) - SPARE);
     const stop = Math.min(this.shown.length, Math.ceil((this.grid.scrollTop + (this.grid.clientHeight || 480)) / ROW) + SPARE);
     const painted = [];
@@ -196,9 +197,10 @@ export class TreeView {
 
   deviceChips(row) {
     const devices = this.rows.devicesOf(row);
-    const chips = devices.slice(0, 3).map((device) => chip(device));
-    if (devices.length > 1) for (const each of chips) each.title = devices.join(" ");
-    return devices.length > 3 ? [...chips, h("span", { class: "dw-soft", title: devices.join(" ") }, `+${devices.length - 3}`)] : chips;
+    const room = Math.max(1, Math.floor((this.deviceWidth - 16) / 72));
+    const most = devices.length > room ? Math.max(1, room - (this.deviceWidth - 16 - room * 72 < 20 ? 1 : 0)) : room;
+    const chips = devices.slice(0, most).map((device) => chip(device));
+    return devices.length > most ? [...chips, h("span", { class: "dw-soft", title: devices.join(" ") }, `+${devices.length - most}`)] : chips;
   }
 
   notes(row, mark, parent) {

@@ -1,0 +1,80 @@
+"""Headless Chromium for tests: found, launched, and kept from the network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+
+
+def find_chromium() -> str | None:
+    """The browser named by CHROMIUM, or the one on the path."""
+    named = os.environ.get("CHROMIUM")
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    return named or next((found for found in map(shutil.which, names) if found), None)
+
+
+def require_chromium() -> str:
+    """The browser's path; without one a test is skipped, but fails on CI, where nothing may be left out silently."""
+    found = find_chromium()
+    if found is None:
+        message = "no Chromium found: install `chromium`, or name one in the environment variable CHROMIUM"
+        if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return found
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A browser process."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=require_chromium(), args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Watched:
+    """A browser context with its page; it lets nothing out to the network and collects what the console complains about.
+
+    Attributes:
+        page: playwright's page.
+        blocked: addresses outside this machine that something asked for.
+        errors: console errors and uncaught exceptions.
+    """
+
+    def __init__(self, browser: Browser, **options: Any) -> None:
+        self.context = browser.new_context(**options)
+        self.blocked: list[str] = []
+        self.errors: list[str] = []
+        self.context.route(lambda url: not url.startswith(("http://127.0.0.1", "file:", "data:", "blob:")), self._block)
+        self.page = self.context.new_page()
+        self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def _block(self, route: Any) -> None:
+        self.blocked.append(route.request.url)
+        route.abort()
+
+    def close(self) -> None:
+        """Close the page and all that belongs to it."""
+        self.context.close()

@@ -1,0 +1,104 @@
+"""The panel in a real JupyterLab, over hand-made records."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.lab import DARK, LIGHT
+
+CELLS = [
+    "from tests.browser.handmade_panel import open_panel\npanel, fake = open_panel()\npanel",
+    "import time\ntime.sleep(3)",
+    "fake.gone = True",
+]
+
+
+@pytest.fixture(scope="module")
+def session(lab, browser):
+    lab.write("panel.ipynb", CELLS)
+    opened = lab.open(browser, "panel.ipynb")
+    opened.run(0)
+    yield opened
+    opened.close()
+
+
+def test_the_page_shows_a_row_for_every_module_and_a_bar_for_every_gpu(session):
+    page = session.page
+    expect(page.locator("[role=row][data-path='decoder.head'] .dw-chip")).to_have_text("cuda:1")
+    assert page.locator(".dw-body [role=row]").count() == 8
+    expect(page.locator(".dw-memory")).to_contain_text("7.00 MiB of 16.0 MiB", timeout=15_000)
+    assert page.locator(".dw-memory .point path").count() > 3
+    session.shot("panel-light-1400")
+
+
+def test_trace_batch_shows_findings_and_marks_the_row(session):
+    page = session.page
+    page.get_by_role("button", name="Trace batch").click()
+    finding = page.locator(".dw-finding[data-kind='wrong-device']")
+    expect(finding).to_contain_text('hidden = hidden.to("cuda:1")')
+    expect(page.locator(".dw-status")).to_contain_text("2 errors")
+    finding.get_by_role("button", name="decoder.head").click()
+    expect(page.locator("[role=row][data-path='decoder.head']")).to_have_attribute("data-severity", "error")
+    assert session.python("fake.threads") == "['MainThread']"
+    assert "heal=True" in session.python("fake.requests")
+
+
+def test_a_click_while_a_cell_runs_waits_for_the_main_thread(session):
+    page = session.page
+    session.start(1)
+    page.wait_for_timeout(700)
+    page.get_by_role("button", name="Trace batch").click()
+    expect(page.locator(".dw-status")).to_contain_text(re.compile("queued|asking"))
+    expect(page.locator(".dw-status")).to_contain_text("2 errors", timeout=15_000)
+    assert session.python("set(fake.threads)") == "{'MainThread'}"
+
+
+def test_errors_are_text_in_the_status_line(session):
+    page = session.page
+    page.get_by_label("batch", exact=True).fill("missing")
+    page.keyboard.press("Enter")
+    expect(page.locator(".dw-status")).to_contain_text("<img src=x onerror=alert(1)>")
+    assert page.locator(".dw-status img").count() == 0
+
+
+def test_command_mode_keys_do_not_reach_the_notebook(session):
+    page = session.page
+    before = page.locator(".jp-Cell").count()
+    page.get_by_role("tab", name="Modules").click()
+    page.get_by_role("treegrid").click()
+    for key in ("x", "d", "d", "a", "b"):
+        page.keyboard.press(key)
+    assert page.locator(".jp-Cell").count() == before
+
+
+def test_a_running_trace_can_be_cancelled(session):
+    page = session.page
+    page.get_by_label("batch", exact=True).fill("slow")
+    page.get_by_role("button", name="Trace batch").click()
+    expect(page.locator(".dw-status")).to_contain_text("forward")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".dw-status")).to_contain_text("cancelled", timeout=15_000)
+    assert session.python("1 + 1") == "2"
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+@pytest.mark.parametrize("width", [700, 1600])
+def test_screenshots(session, theme, width):
+    session.use_theme(theme)
+    session.resize(width)
+    session.hide_sidebar()
+    for tab in ("Modules", "Findings", "Trace", "Memory"):
+        session.page.get_by_role("tab", name=tab).click()
+        session.page.wait_for_timeout(300)
+        session.shot(f"panel-{tab.lower()}-{theme.split()[1].lower()}-{width}", ".dw-panel")
+
+
+def test_a_deleted_model_and_a_restarted_kernel_are_told(session):
+    page = session.page
+    session.run(2)
+    expect(page.locator(".dw-banner")).to_contain_text("The model was deleted")
+    assert session.watched.blocked == []
+    assert session.watched.errors == []
+    session.restart_kernel()
+    expect(page.locator(".dw-banner")).to_contain_text("The kernel was restarted", timeout=20_000)

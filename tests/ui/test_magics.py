@@ -1,0 +1,93 @@
+"""The magics, in a shell without a notebook."""
+
+import contextlib
+import io
+
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from devwidget import api, magics
+
+
+@pytest.fixture
+def shell():
+    shell = InteractiveShell.instance()
+    magics.load_ipython_extension(shell)
+    yield shell
+    magics.unload_ipython_extension(shell)
+    active = api.simulator.active()
+    if active is not None:
+        active.stop()
+    shell.reset()
+    shell.history_manager.end_session()
+    InteractiveShell.clear_instance()
+
+
+def printed(act):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        act()
+    return out.getvalue()
+
+
+def test_loading_twice_prints_nothing_and_unloading_takes_everything_off(shell):
+    assert printed(lambda: magics.load_ipython_extension(shell)) == ""
+    magics.unload_ipython_extension(shell)
+    assert shell.find_line_magic("devwidget") is None
+    assert shell.find_cell_magic("devtrace") is None
+
+
+def test_without_arguments_it_prints_its_usage(shell):
+    assert printed(lambda: shell.run_line_magic("devwidget", "")).startswith("%devwidget model [batch-expression]")
+
+
+def test_simulate_starts_tells_and_stops(shell):
+    assert printed(lambda: shell.run_line_magic("devwidget", "simulate 3 1GiB")) == "virtual GPUs: 3\n"
+    assert api.simulator.active().memory_bytes == (2**30,) * 3
+    assert printed(lambda: shell.run_line_magic("devwidget", "simulate status")) == "virtual GPUs: 3\n"
+    assert printed(lambda: shell.run_line_magic("devwidget", "simulate off")) == "virtual GPUs: off\n"
+    assert printed(lambda: shell.run_line_magic("devwidget", "simulate off")) == "virtual GPUs: off\n"
+
+
+@pytest.mark.parametrize("words", ["simulate many", "simulate 0", "simulate 2 lots", "simulate 1 2 3"])
+def test_nonsense_is_a_short_error_and_starts_nothing(shell, words):
+    with pytest.raises(UsageError):
+        shell.run_line_magic("devwidget", words)
+    assert api.simulator.active() is None
+
+
+def test_what_is_no_module_is_a_short_error(shell):
+    shell.user_ns["number"] = 3
+    with pytest.raises(UsageError, match=r"not a torch\.nn\.Module"):
+        shell.run_line_magic("devwidget", "number")
+
+
+def test_a_model_opens_a_panel(shell):
+    shell.run_cell("from torch import nn\nnet = nn.Linear(2, 3)")
+    panel = shell.run_line_magic("devwidget", "net batch.float()")
+    assert panel.snapshot.modules[0].class_name == "Linear"
+    assert panel.view.inputs["batch"] == "batch.float()"
+    panel.close()
+
+
+def test_devtrace_gives_the_result_and_then_the_trace(shell):
+    shell.run_cell("import torch\nfrom torch import nn\nnet = nn.Linear(2, 3)")
+    results = []
+    text = printed(lambda: results.append(shell.run_cell_magic("devtrace", "net", "x = torch.ones(1, 2)\nnet(x).shape\n")))
+    assert tuple(results[0]) == (1, 3)
+    assert shell.user_ns["x"].shape == (1, 2)
+    assert text.startswith("Trace: ")
+
+
+def test_devtrace_lets_an_exception_go_its_way_and_still_tells(shell):
+    out = io.StringIO()
+    with pytest.raises(ZeroDivisionError), contextlib.redirect_stdout(out):
+        shell.run_cell_magic("devtrace", "", "1 / 0\n")
+    assert "ended by ZeroDivisionError" in out.getvalue()
+
+
+def test_a_semicolon_silences_the_result(shell):
+    results = []
+    printed(lambda: results.append(shell.run_cell_magic("devtrace", "", "3 + 4;\n")))
+    assert results == [None]
