@@ -1,0 +1,143 @@
+"""Who imports whom, against the table of layers; and what `import devwidget` costs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "devwidget"
+
+EVERYTHING = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui", "api", "live", "magics"}
+MAY_IMPORT = {
+    "records": set(),
+    "capture": {"records"},
+    "memory": {"records"},
+    "simulator": {"records", "capture"},
+    "rules": {"records", "memory"},
+    "views": {"records", "memory"},
+    "report": {"records", "views"},
+    "ui": {"records", "views", "report"},
+    "api": EVERYTHING,
+    "live": EVERYTHING,  # the live half of `show`, split from api
+    "magics": {"api", "records"},  # records for the exceptions that it prints
+    "__init__": EVERYTHING,
+    "_version": set(),
+}
+"""Layer -> the other layers that it may import."""
+
+ONLY_IN = {"ipywidgets": {"ui"}, "anywidget": {"ui"}, "traitlets": {"ui"}, "plotly": {"ui"}}
+"""Library -> the layers that may import it."""
+
+WITHOUT_TORCH = {"records", "memory", "rules", "views", "report", "ui"}
+HEAVY = ("plotly", "pandas", "ipywidgets", "anywidget", "traitlets", "IPython")
+MOST_MILLISECONDS = 150
+
+
+def layer_of(file: Path) -> str:
+    first = file.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def only_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imported(node: ast.AST, package: str) -> Iterator[str]:
+    """Full names of everything imported below a node, except for type checkers."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1]]) if node.level else ""
+        module = ".".join(part for part in (base, node.module) if part)
+        yield from (f"{module}.{alias.name}" for alias in node.names)
+    for child in ast.iter_child_nodes(node):
+        if not only_for_types(node) or child in node.orelse:  # type: ignore[attr-defined]
+            yield from imported(child, package)
+
+
+def imports() -> Iterator[tuple[Path, str]]:
+    for file in sorted(PACKAGE.rglob("*.py")):
+        package = ".".join(("devwidget", *file.relative_to(PACKAGE).parent.parts))
+        for name in imported(ast.parse(file.read_text(encoding="utf-8")), package):
+            yield file, name
+
+
+def test_every_folder_and_file_stands_in_the_table() -> None:
+    found = {layer_of(file) for file in PACKAGE.rglob("*.py")}
+    assert found <= set(MAY_IMPORT)
+
+
+def test_layers_import_only_what_the_table_allows() -> None:
+    wrong = []
+    for file, name in imports():
+        parts = name.split(".")
+        if parts[0] != "devwidget":
+            continue
+        layer, target = layer_of(file), parts[1] if len(parts) > 1 else "__init__"
+        target = target if target in EVERYTHING else "__init__"
+        if target not in {layer, "__init__"} | MAY_IMPORT[layer]:
+            wrong.append(f"{file.relative_to(PACKAGE)} imports {name}")
+    assert wrong == []
+
+
+def test_only_the_screen_imports_widget_libraries() -> None:
+    wrong = [
+        f"{file.relative_to(PACKAGE)} imports {name}"
+        for file, name in imports()
+        if layer_of(file) not in ONLY_IN.get(name.partition(".")[0], {layer_of(file)})
+    ]
+    assert wrong == []
+
+
+def test_layers_of_plain_facts_never_import_torch() -> None:
+    wrong = [
+        f"{file.relative_to(PACKAGE)} imports {name}"
+        for file, name in imports()
+        if name.partition(".")[0] == "torch" and layer_of(file) in WITHOUT_TORCH
+    ]
+    assert wrong == []
+
+
+def test_an_import_that_breaks_the_table_would_be_seen() -> None:
+    inside = "def f():\n    from devwidget.capture.tracer import Recorder\n"
+    for_types = "if TYPE_CHECKING:\n    import pandas\nelse:\n    import plotly.io\n"
+    source = inside + for_types
+    assert list(imported(ast.parse(source), "devwidget.views")) == ["devwidget.capture.tracer.Recorder", "plotly.io"]
+    assert list(imported(ast.parse("from ..capture import tracer"), "devwidget.views")) == ["devwidget.capture.tracer"]
+
+
+_MEASURE = f"""
+import json, sys, time
+import torch
+before, started = set(sys.modules), time.perf_counter()
+import devwidget
+milliseconds = (time.perf_counter() - started) * 1e3
+heavy = sorted(name for name in {HEAVY!r} if name in sys.modules and name not in before)
+print(json.dumps([milliseconds, heavy, torch.cuda.is_initialized()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh_imports() -> list[tuple[float, list[str], bool]]:
+    """Three fresh interpreters: milliseconds on top of torch, heavy libraries loaded, and whether CUDA was touched."""
+    runs = [subprocess.run([sys.executable, "-c", _MEASURE], capture_output=True, text=True, check=True) for _ in range(3)]
+    return [json.loads(run.stdout) for run in runs]
+
+
+def test_import_loads_no_widget_library(fresh_imports: list[tuple[float, list[str], bool]]) -> None:
+    assert [heavy for _, heavy, _ in fresh_imports] == [[], [], []]
+
+
+def test_import_initialises_no_cuda(fresh_imports: list[tuple[float, list[str], bool]]) -> None:
+    assert not any(touched for _, _, touched in fresh_imports)
+
+
+def test_import_adds_little_to_the_import_of_torch(fresh_imports: list[tuple[float, list[str], bool]]) -> None:
+    """The fastest of three, because the machine may be busy with something else."""
+    assert min(milliseconds for milliseconds, _, _ in fresh_imports) < MOST_MILLISECONDS
