@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,11 @@ from devwidget.simulator import labels
 from devwidget.simulator.labels import TEMPORARY, device_of
 from devwidget.simulator.patching import Patches
 
+SAME_DEVICE = {
+    "meshgrid": "torch.meshgrid expects all tensors to have the same device",
+    "stft": "stft input and window must be on the same device but got self on {0} and window on {1}",
+    "istft": "istft input and window must be on the same device but got self on {0} and window on {1}",
+}
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -25,6 +31,12 @@ def install(patches: Patches) -> None:
     attention = checked_attention(torch._C._nn.scaled_dot_product_attention)
     patches.set(torch._C._nn, "scaled_dot_product_attention", attention)
     patches.set(torch.nn.functional, "scaled_dot_product_attention", attention)
+    for name, text in SAME_DEVICE.items():
+        wrapped = checked_equal(getattr(torch._C._VariableFunctions, name), text)
+        patches.set(torch._VF, name, wrapped)
+        if not isinstance(getattr(torch, name), types.FunctionType):  # else torch's Python function calls the one in _VF
+            patches.set(torch, name, wrapped)
+    patches.wrap(torch, "ctc_loss", beside_log_probs)
     patches.set(torch._C, "_group_tensors_by_device_and_dtype", group_by_device_and_dtype)
 
 
@@ -54,6 +66,42 @@ def _same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
                 f"Input and {kind} tensors are not at the same device, found input tensor at {device_of(given)} "
                 f"and {kind} tensor at {device_of(other)}"
             )
+
+
+def checked_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
+    """A function that wants all its tensors on one device."""
+
+    @functools.wraps(original)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors(value)]
+        if has_torch_function(tensors):
+            return handle_torch_function(checked, tensors, *args, **kwargs)
+        for tensor in tensors[1:]:
+            if labels.label_of(tensor) != labels.label_of(tensors[0]):
+                raise RuntimeError(text.format(device_of(tensors[0]), device_of(tensor)))
+        return original(*args, **kwargs)
+
+    return checked
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [tensor for tensor in values if isinstance(tensor, torch.Tensor)]
+
+
+def beside_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`ctc_loss` moves targets and lengths to where it needs them. Source: `LossCTC.cpp`."""
+
+    @functools.wraps(original)
+    def ctc_loss(log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kw: Any) -> Any:
+        given = (targets, input_lengths, target_lengths)
+        if has_torch_function((log_probs, *given)):
+            return handle_torch_function(ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
+        device = device_of(log_probs)
+        moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
+        return original(log_probs, *moved, *args, **kw)
+
+    return ctc_loss
 
 
 def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:

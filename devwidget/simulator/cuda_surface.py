@@ -71,13 +71,30 @@ def install(patches: Patches) -> None:
         "current_stream": streams.current_stream,
         "default_stream": streams.default_stream,
         "set_stream": streams.set_stream,
+        "_cudart": Runtime(),
         "utilization": lambda device=None: 0,
     }.items():
         patches.set(cuda, name, value)
+    # Asked by RNNs; torch would warn that it was built without cuDNN.
+    patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(cuda.streams, "Stream", streams.VirtualStream)
     patches.set(cuda.streams, "Event", streams.VirtualEvent)
     patches.set(torch, "Stream", _stream)
     patches.set(torch, "Event", _event)
+
+
+class Runtime:
+    """What is used of CUDA's runtime library."""
+
+    def cudaMemGetInfo(self, index: int) -> tuple[int, int]:
+        """Free and total bytes."""
+        return memory_stats.free_and_total(index)
+
+    def cudaProfilerStart(self) -> int:
+        """Nothing to profile."""
+        return 0
+
+    cudaProfilerStop = cudaProfilerStart
 
 
 class _StreamType(type):

@@ -16,8 +16,9 @@ from devwidget.simulator.patching import Patches
 
 TAKE_DEVICE = """arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
 ones_like rand rand_like randint randint_like randn randn_like randperm range scalar_tensor zeros zeros_like tril_indices
-triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window sparse_coo_tensor sparse_csr_tensor
-sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor""".split()
+triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window """.split()
+SPARSE = """sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor
+sparse_compressed_tensor""".split()
 TENSOR_METHODS = "new_empty new_empty_strided new_full new_ones new_zeros".split()
 
 
@@ -26,13 +27,15 @@ def install(patches: Patches) -> None:
     known = torch.utils._device._device_constructors()  # cached by torch: asked before anything is replaced
     for name in TAKE_DEVICE:
         patches.wrap(torch, name, integer_device)
+    for name in SPARSE:
+        patches.wrap(torch, name, sparse)
     for name in TENSOR_METHODS:
         patches.wrap(torch.Tensor, name, integer_device)
     for name in ("tensor", "as_tensor", "asarray"):
         patches.wrap(torch, name, from_data)
     patches.wrap(torch.Tensor, "new_tensor", new_tensor)
     patches.set(torch.utils._device, "_device_constructors", lambda: known | replaced)
-    replaced = {getattr(torch, name) for name in ("tensor", "as_tensor", "asarray", *TAKE_DEVICE)}
+    replaced = {getattr(torch, name) for name in ("tensor", "as_tensor", "asarray", *TAKE_DEVICE, *SPARSE)}
 
 
 def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,6 +68,18 @@ def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
             data = data.cpu()
         result = _own_memory(original(data, *args, **kwargs), label)
         return labels.pin(result) if pinned else _labelled(result, label)
+
+    return factory
+
+
+def sparse(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Sparse factories: they convert lists behind the modes' back, so the tensor is moved when it is complete."""
+
+    @functools.wraps(original)
+    def factory(*args: Any, **kwargs: Any) -> torch.Tensor:
+        device = kwargs.pop("device", None)
+        result = original(*args, **kwargs)
+        return result if device is None else result.to(tensor_moves.as_device(device))
 
     return factory
 

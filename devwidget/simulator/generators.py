@@ -5,6 +5,7 @@ All devices draw from the CPU's default stream, so that a program gives the same
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -12,6 +13,10 @@ import torch
 from devwidget.simulator import tensor_moves
 from devwidget.simulator.labels import DEVICES
 from devwidget.simulator.patching import Patches
+
+
+VIRTUAL: weakref.WeakValueDictionary[int, VirtualGenerator] = weakref.WeakValueDictionary()
+"""By the address of the C++ object: on its way to a mode, torch wraps a generator in a new Python object."""
 
 
 class VirtualGenerator(torch._C.Generator):
@@ -23,6 +28,7 @@ class VirtualGenerator(torch._C.Generator):
 
     def __init__(self, device: Any = None) -> None:
         self._device = DEVICES[tensor_moves.label_of_device(device)]
+        VIRTUAL[self._cdata] = self
 
     @property
     def device(self) -> torch.device:
@@ -54,6 +60,11 @@ class DefaultGenerator(VirtualGenerator):
         """Set the state of the common stream."""
         torch.default_generator.set_state(state)
         return self
+
+
+def kind_of(generator: torch.Generator) -> str:
+    """The device type of a generator as the user knows it."""
+    return "cuda" if generator._cdata in VIRTUAL else generator.device.type  # type: ignore[attr-defined]
 
 
 class _GeneratorType(type):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator import failures, labels
+from devwidget.simulator import failures, generators, labels
 from devwidget.simulator.plans import Plan
 
 
@@ -64,6 +64,6 @@ def check_generator(generator: torch.Generator, target: int) -> None:
         RuntimeError: as CUDA does.
     """
     expected = "cuda" if target >= 0 else "cpu"
-    found = generator.device.type
+    found = generators.kind_of(generator)
     if found != expected and target != labels.META:
         raise failures.wrong_generator(expected, found)

@@ -85,11 +85,20 @@ def by_wrapper(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int
     return _checked(settled(plan, args, kwargs), plan.method)
 
 
-def under_name(kernel: str) -> Any:
+def by_equality(text: str) -> Any:
+    """A rule that wants one device for all, and says so in its own words."""
+
+    def by_own_check(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        raise RuntimeError(text)
+
+    return by_own_check
+
+
+def under_name(method: str) -> Any:
     """A rule as `by_wrapper`, for an operator that runs as another one on CUDA."""
 
     def by_other_wrapper(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        return _checked(settled(plan, args, kwargs), f"wrapper_CUDA__{kernel}")
+        return _checked(settled(plan, args, kwargs), method)
 
     return by_other_wrapper
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 ABSENT = object()
@@ -13,6 +14,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, str, Any]] = []
+        self.are_suspended = False
         self._afterwards: list[Callable[[], None]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
@@ -32,13 +34,32 @@ class Patches:
         """Have something done when everything is put back."""
         self._afterwards.append(action)
 
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Everything as it was before, for a while."""
+        done, self._done = self._done, []
+        ours = [(owner, name, vars(owner)[name], before) for owner, name, before in done]
+        self.are_suspended = True
+        for owner, name, _, before in reversed(ours):
+            _put(owner, name, before)
+        try:
+            yield
+        finally:
+            for owner, name, value, _ in ours:
+                setattr(owner, name, value)
+            self.are_suspended = False
+            self._done = done
+
     def undo(self) -> None:
         """Put everything back."""
         while self._afterwards:
             self._afterwards.pop()()
         while self._done:
-            owner, name, before = self._done.pop()
-            if before is ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+            _put(*self._done.pop())
+
+
+def _put(owner: Any, name: str, before: Any) -> None:
+    if before is ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, before)

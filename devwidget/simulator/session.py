@@ -15,6 +15,8 @@ from devwidget.simulator import (
     device_type,
     factories,
     generators,
+    imports,
+    legacy_types,
     machine,
     storage_surface,
     tensor_surface,
@@ -26,7 +28,7 @@ from devwidget.simulator.labels import LABELS, Books
 from devwidget.simulator.ledger import Account, Ledger
 from devwidget.simulator.patching import Patches
 
-PARTS = (tensor_surface, storage_surface, factories, cuda_surface, comm, composites, autograd_surface, autocast, generators, device_type, threads)
+PARTS = (tensor_surface, storage_surface, factories, cuda_surface, comm, composites, autograd_surface, autocast, generators, legacy_types, device_type, threads, imports)
 
 
 class Session:

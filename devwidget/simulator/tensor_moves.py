@@ -50,8 +50,9 @@ def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         elif isinstance(kwargs.get("device"), int):
             kwargs["device"] = as_device(kwargs["device"])
         copy = kwargs.pop("copy", False)
-        if len(args) > 3 or len(args) == 3 and not isinstance(args[1], bool):  # copy came by position
-            args, copy = args[:-1], args[-1]
+        most = 2 if args and isinstance(args[0], torch.dtype) else 3
+        if len(args) > most:  # copy came by position
+            args, copy = args[:most], args[most]
         device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
         if device is None:
             kwargs = {} if memory_format is None else {"memory_format": memory_format}
