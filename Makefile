@@ -1,0 +1,40 @@
+# make lab     a .venv of its own, then JupyterLab at the first notebook
+# make test    the whole suite: ruff, mypy, pytest with warnings as errors
+#
+# make lab PORT=8888 BROWSER=no    on a server
+# make lab PYTHON=python3.12       with another Python (3.11 or newer)
+
+NOTEBOOK := notebooks/01-first-look.ipynb
+BROWSER ?= yes
+PORT ?=
+PYTEST_ARGS ?=
+
+# The first Python that is new enough; `python3` wins, because torch may be installed in it.
+ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(firstword $(foreach each,python3 python3.13 python3.12 python3.11 python,\
+	$(shell $(each) -c '$(ENOUGH)' >/dev/null 2>&1 && echo $(each))) python3)
+
+IN_VENV := .venv/bin/python
+
+LAB_OPTIONS := --LabApp.default_url=/lab/tree/$(NOTEBOOK) --ServerApp.root_dir=.
+LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
+LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
+LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.PHONY: lab test set-up set-up-test check
+
+lab: set-up
+	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
+
+test: set-up-test check
+	$(IN_VENV) -m pytest $(PYTEST_ARGS)
+
+check: set-up-test
+	$(IN_VENV) -m ruff check .
+	$(IN_VENV) -m mypy
+
+set-up:
+	@$(PYTHON) .ci/set_up.py lab
+
+set-up-test:
+	@$(PYTHON) .ci/set_up.py test
