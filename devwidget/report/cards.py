@@ -12,7 +12,7 @@ from devwidget.records.trace import Replica, Trace
 from devwidget.report.finding_text import extra_notes, finding_text
 from devwidget.report.snapshot_text import bytes_by_device
 from devwidget.report.units import counted, format_bytes, format_count, format_seconds
-from devwidget.report.words import first_line, module_words, site_words, tensor_words
+from devwidget.report.words import first_line, module_words, named_places, site_words, tensor_words
 from devwidget.views.hops import Hop, group_hops
 from devwidget.views.parallel import ParallelCall
 from devwidget.views.placement import Placement
@@ -22,6 +22,7 @@ Card = dict[str, Any]
 
 def finding_card(finding: Finding, row: int, class_name: str = "") -> Card:
     """One finding; `row` is the row of the module tree to jump to, -1 for none."""
+    finding = named_places(finding)
     return {
         "kind": finding.kind,
         "severity": finding.severity,

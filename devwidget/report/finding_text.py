@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from devwidget.records._record import presents
 from devwidget.records.finding import Finding, Fix
-from devwidget.report.words import first_line, mentions, module_words, site_words
+from devwidget.report.words import first_line, mentions, module_words, named_places, site_words
 
 _MOST_PATHS = 3
 
@@ -14,7 +14,7 @@ _MOST_PATHS = 3
 @presents("text", Finding)
 def finding_text(finding: Finding, class_name: str = "") -> str:
     """The message, without a line break at its end; `class_name` is the class of its module, where known."""
-    return "\n".join(_lines(finding, class_name))
+    return "\n".join(_lines(named_places(finding), class_name))
 
 
 def where_words(finding: Finding, class_name: str = "") -> str:

@@ -12,6 +12,7 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.words import device_list, site_words
+from devwidget.views.memory import told_apart
 from devwidget.views.placement import join, place
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _text(value: Any) -> Any:
 _SNAPSHOT_PARTS: dict[str, Callable[[Any], Columns]] = {
     "tensors": _tensors,
     "modules": _modules,
-    "memory": lambda snapshot: _device_columns(snapshot.memory),
+    "memory": lambda snapshot: _device_columns(told_apart(snapshot)),
 }
 _TRACE_PARTS: dict[str, Callable[[Any], Columns]] = {
     "moves": _moves,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from collections.abc import Iterable
@@ -56,6 +57,19 @@ def device_list(devices: Iterable[DeviceId]) -> str:
 def first_line(site: Site | None) -> str:
     """The source at a place on one line; "" if it is not at hand."""
     return " ".join(site.text.split()) if site else ""
+
+
+def named_places(finding: Finding) -> Finding:
+    """The finding with its texts calling a notebook cell by its number, where a rule wrote Python's name of the cell."""
+    names = {str(site): site_words(site) for site in (finding.fault, finding.birth) if site is not None}
+
+    def named(text: str) -> str:
+        for old, new in names.items():
+            text = text.replace(old, new)
+        return text
+
+    notes = tuple(map(named, finding.notes))
+    return dataclasses.replace(finding, headline=named(finding.headline), why=named(finding.why), notes=notes)
 
 
 def mentions(finding: Finding, place: str) -> bool:

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.content import eager_details, finding_cards, head_content, memory_content, traced_content
@@ -16,6 +17,7 @@ from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference
 from devwidget.ui.jobs import MainThreadJobs
 from devwidget.ui.plotly_code import shared_plotly
 from devwidget.ui.questions import Questions
+from devwidget.views.memory import told_apart
 from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place
 from devwidget.views.tree_columns import mark_columns, tree_columns
@@ -92,7 +94,7 @@ class DeviceWidget:
             self.refresh()
             self._draw_marks()
             if self.snapshot is not None:
-                self.view.memory = memory_content(self.snapshot.memory, trace)
+                self.view.memory = memory_content(told_apart(self.snapshot), trace)
             counts = self.view.traced["summary"]
             self._say("error" if trace.error else "done", f"ended by {trace.error}" if trace.error else counts)
 
@@ -106,7 +108,7 @@ class DeviceWidget:
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
         try:
-            self.live.figure = memory_content(self._actions.memory(), self.trace)
+            self.live.figure = memory_content(self._memory_now(), self.trace)
         except Exception as error:
             self.live.figure = {"error": f"memory cannot be watched: {type(error).__name__}: {error}"}
             return False
@@ -134,6 +136,10 @@ class DeviceWidget:
             "application/vnd.jupyter.widget-view+json": link,
         }
 
+    def _memory_now(self) -> tuple[DeviceMemory, ...]:
+        memory, snapshot = self._actions.memory(), self.snapshot
+        return memory if snapshot is None else told_apart(snapshot, memory)
+
     def _say(self, kind: str, text: str) -> None:
         self.view.status = {"kind": kind, "text": text}
 
@@ -149,7 +155,7 @@ class DeviceWidget:
 
     def _draw_head(self, snapshot: Snapshot) -> None:
         self.view.head = head_content(snapshot, self.table)
-        self.view.memory = memory_content(snapshot.memory, self.trace)
+        self.view.memory = memory_content(told_apart(snapshot), self.trace)
 
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = place(snapshot)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from devwidget.memory.accounting import held_bytes, tell_apart
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
+from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import MemoryPoint, Trace
 from devwidget.views.placement import device_order
 
+MODEL_KINDS = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations")
 USED = tuple(category for category in CATEGORIES if category != "free")
 
 
@@ -50,6 +53,18 @@ class MemorySeries:
     total: int
 
 
+def told_apart(snapshot: Snapshot, memory: Iterable[DeviceMemory] | None = None) -> tuple[DeviceMemory, ...]:
+    """Memory of each device, the model's bytes told from the others; of the snapshot, or as it is `memory` now.
+
+    Devices whose bytes have been told apart before are left as they are.
+    """
+    memory = snapshot.memory if memory is None else tuple(memory)
+    held = held_bytes(snapshot.modules, snapshot.optimizer)
+    kinds = tuple(kind for kind in MODEL_KINDS if kind != "activations")
+    done = {each.device for each in memory if any(getattr(each, kind) for kind in kinds)}
+    return tell_apart(memory, {device: parts for device, parts in held.items() if device not in done})
+
+
 def memory_bars(memory: Iterable[DeviceMemory], trace: Trace | None = None, *, with_cpu: bool = False) -> tuple[MemoryBar, ...]:
     """Bars of the accelerators; of the cpu too if asked for, or if there is nothing else."""
     devices = sorted(memory, key=lambda each: device_order(each.device))
@@ -76,8 +91,7 @@ def peak_bytes(points: Iterable[MemoryPoint]) -> dict[DeviceId, int]:
 
 def allocated(memory: DeviceMemory) -> int:
     """Bytes of live tensors of this process."""
-    kinds = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations")
-    return sum(getattr(memory, kind) for kind in kinds)
+    return sum(getattr(memory, kind) for kind in MODEL_KINDS)
 
 
 def memory_series(trace: Trace) -> tuple[MemorySeries, ...]:

@@ -57,9 +57,19 @@ def timeline(trace: Trace) -> Timeline:
     boxes = tuple(_box(event, stop, level) for event, stop, level in zip(chosen, stops, _levels(chosen, stops), strict=True))
     moves = tuple(move for move in trace.moves if move.source != move.target)
     used = {box.lane for box in boxes} | {move.source for move in moves} | {move.target for move in moves}
-    faults = tuple((fault.number, fault.target, fault.module) for fault in trace.faults if fault.target is not None)
+    faults = tuple(
+        (_at_least(boxes, fault.number, fault.module), fault.target, fault.module)
+        for fault in trace.faults
+        if fault.target is not None
+    )
     lanes = tuple(sorted(used | {lane for _, lane, _ in faults}, key=device_order))
     return Timeline(lanes, boxes, moves, faults, len(events) - len(chosen))
+
+
+def _at_least(boxes: tuple[Box, ...], number: int, module: str | None) -> float:
+    """A fault's place: inside the box of its module, whatever counted it."""
+    inside = next((box for box in boxes if box.path == module), None)
+    return number if inside is None or inside.start <= number <= inside.stop else inside.start + 0.5
 
 
 def _shallowest(events: list[ModuleEvent]) -> list[ModuleEvent]:

@@ -22,7 +22,8 @@ def timeline_figure(lanes: Timeline) -> Figure:
         top[lane] = total
         total += min(depth[lane], 5) + 1
     data = [_boxes(lane, lanes, top[lane]) for lane in lanes.lanes]
-    data += [_arrow(move, top) for move in lanes.moves[:200]]
+    levels = {(box.path, box.lane): min(box.level, 4) for box in lanes.boxes}
+    data += [_arrow(move, top, levels) for move in lanes.moves[:200]]
     data += [_crosses(lanes, top)] if lanes.faults else []
     layout = base_layout(60 + 20 * total, {"l": 8, "r": 12, "t": 8, "b": 28})
     layout |= {"barmode": "overlay", "showlegend": False, "bargap": 0}
@@ -79,7 +80,7 @@ def _box_words(box: Box) -> str:
     return f"<b>{name}</b> {escape(box.class_name)}<br>{box.lane}, {format_seconds(box.seconds)}{calls}{replica}{failed}"
 
 
-def _arrow(move: Move, top: dict[DeviceId, int]) -> Figure:
+def _arrow(move: Move, top: dict[DeviceId, int], levels: dict[tuple[str, DeviceId], int]) -> Figure:
     words = (
         f"{move.source} → {move.target}, {format_bytes(move.bytes)}"
         + (f" × {move.count}" if move.count > 1 else "")
@@ -90,7 +91,7 @@ def _arrow(move: Move, top: dict[DeviceId, int]) -> Figure:
         "type": "scatter",
         "mode": "lines+markers",
         "x": [move.number, move.number],
-        "y": [top[move.source], top[move.target]],
+        "y": [top[move.source], top[move.target] + levels.get((move.module or "", move.target), 0)],
         "line": {"width": 2, "color": colour, "dash": "dot" if move.cause == "healed" else "solid"},
         "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 11], "color": colour},
         "text": words,
@@ -101,12 +102,12 @@ def _arrow(move: Move, top: dict[DeviceId, int]) -> Figure:
 
 def _crosses(lanes: Timeline, top: dict[DeviceId, int]) -> Figure:
     """Each fault on the box of its module."""
-    levels = {box.path: min(box.level, 4) for box in lanes.boxes}
+    levels = {(box.path, box.lane): min(box.level, 4) for box in lanes.boxes}
     return {
         "type": "scatter",
         "mode": "markers",
         "x": [position for position, _, _ in lanes.faults],
-        "y": [top[lane] + levels.get(module or "", 0) for _, lane, module in lanes.faults],
+        "y": [top[lane] + levels.get((module or "", lane), 0) for _, lane, module in lanes.faults],
         "marker": {"symbol": "x", "size": 11, "color": "#d33", "line": {"width": 1.5, "color": "#fff"}},
         "hovertemplate": "fault<extra></extra>",
         "meta": "fault",

@@ -61,6 +61,7 @@ export class Figure {
       const { data, layout } = structuredClone(this.spec);
       const style = getComputedStyle(this.el);
       layout.width = this.width;
+      for (const trace of data) if (trace.textfont) trace.textfont.color = style.color; // plotly would guess from the bars
       layout.font = { ...layout.font, family: style.fontFamily, color: style.color };
       layout.hoverlabel = { ...layout.hoverlabel, bgcolor: style.getPropertyValue("--dw-pop") || "#fff", font: { size: 12, color: style.color } };
       await Plotly.react(this.plot, data, layout, CONFIG);

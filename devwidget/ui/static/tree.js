@@ -173,13 +173,20 @@ export class TreeView {
       this.cell("dtype", rows.dtypesOf(row).map(dtypeText).join(" ")),
       this.cell("params", rows.isAttribute(row) ? "(attr)" : countText(rows.parameters[row])),
       this.cell("bytes", bytesText(rows.bytes[row])),
-      this.cell("flow", rows.flowOf(row)),
+      this.flowCell(rows.flowOf(row) ?? ""),
       this.cell("notes", this.notes(row, mark, parent)),
     );
   }
 
   cell(key, content) {
     return h("div", { class: `dw-cell dw-${key}`, role: "gridcell", title: typeof content === "string" ? content : null }, content);
+  }
+
+  flowCell(text) {
+    const [into, out] = text.split(" → ");
+    const cell = this.cell("flow", text);
+    if (into !== out) cell.classList.add("dw-crossing");
+    return cell;
   }
 
   nameCell(row, parent) {

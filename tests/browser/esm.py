@@ -1,0 +1,82 @@
+"""The panel's ES modules in a bare page: the shim of exported files stands in for Jupyter."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from playwright.sync_api import Browser
+
+from devwidget.records.snapshot import ModuleFacts, Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.assets import PANEL, TREE, joined, static_text
+from devwidget.report.html import _as_value, _bytes, page_facts
+from tests.browser.chromium import Watched
+from tests.views.builders import GPU0, tensor
+
+_START = """
+const host = pageHost({
+  panel: { state: facts.panel, definition: panel }, tree: { state: facts.tree, definition: tree }, control: { state: {} },
+  live: { state: {} },
+});
+window.models = host.models;
+window.show = async (place) => (await host.getWidget("panel")).render({ el: document.getElementById(place) });
+host.models.control.onsend = (message) => {
+  const answer = window.answers?.[message.ask];
+  if (answer) setTimeout(() => host.models.control.fire("msg:custom", { to: message.id, ask: message.ask, ...answer }), 0);
+};
+"""
+
+
+class BarePage:
+    """A page with a panel in it, a control model that answers from `answers`, and no plotly."""
+
+    def __init__(self, browser: Browser, snapshot: Snapshot, trace: Trace | None = None, **options: Any) -> None:
+        self.watched = Watched(browser, **{"viewport": {"width": 1200, "height": 900}} | options)
+        self.page = self.watched.page
+        facts = page_facts(snapshot, trace)
+        facts["panel"] |= {
+            "control": "control",
+            "live": "live",
+            "plotly": "",
+            "inputs": {"batch": "", "names": ["batch", "images"]},
+        }
+        facts["tree"]["control"] = "control"
+        style = "\n".join(static_text(name) for name in ("page.css", "base.css", "tree.css", "panel.css"))
+        scripts = [joined("shim.js"), _as_value("tree", joined(*TREE)), _as_value("panel", joined(*PANEL))]
+        text = "\n".join([*scripts, f"const facts = {json.dumps(facts, default=_bytes)};", _START]).replace("</", "<\\/")
+        self.page.set_content(f"<style>{style}</style><main id=a></main><main id=b></main><script>{text}</script>")
+        self.page.evaluate("async () => { window.stopA = await window.show('a') }")
+
+    def update(self, model: str, name: str, value: Any) -> None:
+        """What a trait change from Python does."""
+        text = json.dumps(value, default=_bytes)
+        self.page.evaluate("([model, name, text]) => window.models[model].update(name, JSON.parse(text))", [model, name, text])
+
+    def answer(self, ask: str, reply: dict[str, Any]) -> None:
+        """What Python will say to the next questions of this kind."""
+        self.page.evaluate("([ask, reply]) => { (window.answers ??= {})[ask] = reply }", [ask, reply])
+
+    def sent(self, ask: str) -> list[dict[str, Any]]:
+        """Questions of this kind so far."""
+        messages: list[dict[str, Any]] = self.page.evaluate("() => window.models.control.sent")
+        return [message for message in messages if message["ask"] == ask]
+
+    def paths(self) -> list[str]:
+        """Paths of the painted rows from top to bottom."""
+        rows = self.page.locator(".dw-body [role=row]").evaluate_all("(rows) => rows.map((row) => row.dataset.path)")
+        return list(rows)
+
+    def close(self) -> None:
+        self.watched.close()
+
+
+def large(count: int) -> Snapshot:
+    """A model of `count` modules in blocks of ten, one tensor in each leaf."""
+    modules = [ModuleFacts("", "Net", -1, 0)]
+    for block in range(count // 10):
+        parent = len(modules)
+        modules.append(ModuleFacts(f"block{block}", "Block", 0, 1))
+        weight = tensor("weight", (4,), GPU0, storage=block + 1)
+        modules += [ModuleFacts(f"block{block}.layer{n}", "Linear", parent, 2, (weight,)) for n in range(9)]
+    return Snapshot(tuple(modules[:count]))

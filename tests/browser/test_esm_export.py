@@ -1,0 +1,57 @@
+"""An exported page: one file, offline, interactive."""
+
+import pytest
+from playwright.sync_api import expect
+
+from devwidget.records.trace import Trace
+from devwidget.report.html import panel_page
+from tests.browser.chromium import Watched
+from tests.views.builders import data_parallel, one_step, split_model
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    pages = []
+
+    def show(text):
+        path = tmp_path / "page.html"
+        path.write_text(text, encoding="utf-8")
+        watched = Watched(browser, viewport={"width": 1100, "height": 900}, offline=True)
+        watched.page.goto(path.as_uri())
+        pages.append(watched)
+        return watched.page
+
+    yield show
+    for watched in pages:
+        assert watched.errors == []
+        assert watched.blocked == []
+        watched.close()
+
+
+def test_the_page_has_table_bars_findings_and_works_offline(opened):
+    page = opened(panel_page(split_model(), one_step()))
+    expect(page.locator(".dw-memory .point path").first).to_be_attached()
+    page.get_by_label("filter rows").fill("device:cuda:1")
+    expect(page.locator("[data-path='decoder.head']")).to_be_visible()
+    page.locator("[data-path='decoder.head']").click()
+    expect(page.locator(".dw-detail")).to_contain_text("f32[1000, 512]")
+    page.get_by_role("tab", name="Findings").click()
+    expect(page.locator(".dw-finding")).to_have_count(2)
+    assert page.get_by_role("button", name="Trace batch").count() == 0
+
+
+def test_the_parallel_flow_is_drawn(opened):
+    page = opened(panel_page(split_model(), data_parallel(8)))
+    page.get_by_role("tab", name="Parallel").click()
+    expect(page.locator(".dw-flow .annotation-text").filter(has_text="cuda:7")).to_be_visible()
+
+
+def test_a_trace_alone_has_a_page_too(opened):
+    page = opened(data_parallel(2).to_html())
+    page.get_by_role("tab", name="Trace").click()
+    expect(page.locator(".dw-hop-row").first).to_be_visible()
+
+
+def test_an_empty_trace_has_a_page_too(opened):
+    page = opened(Trace().to_html())
+    expect(page.get_by_role("tab", name="Findings")).to_be_visible()

@@ -1,0 +1,164 @@
+"""The panel around the tree, in a bare page."""
+
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import expect
+
+from devwidget.records.trace import Trace
+from devwidget.report.content import traced_content
+from devwidget.views.overlay import overlay
+from devwidget.views.placement import place
+from tests.browser.esm import BarePage
+from tests.views.builders import data_parallel, one_step, split_model, wrong_device
+
+
+@pytest.fixture
+def bare(browser):
+    opened = BarePage(browser, split_model())
+    yield opened
+    assert opened.watched.errors == []
+    assert opened.watched.blocked == []
+    opened.close()
+
+
+def traced(trace):
+    table = place(split_model())
+    return traced_content(trace, table, overlay(table, trace))
+
+
+def test_before_a_trace_each_tab_says_how_to_get_one(bare):
+    for name in ("Findings", "Trace", "Parallel", "Memory"):
+        bare.page.get_by_role("tab", name=name).click()
+        expect(bare.page.get_by_role("tabpanel", name=name)).to_contain_text("press Trace batch")
+
+
+def test_the_button_sends_what_was_typed(bare):
+    bare.page.get_by_label("batch", exact=True).fill("next(iter(loader))")
+    bare.page.get_by_label("loss").fill("loss_fn")
+    bare.page.get_by_label("heal").uncheck()
+    bare.page.get_by_role("button", name="Trace batch").click()
+    sent = bare.sent("trace")[0]
+    assert (sent["batch"], sent["loss"], sent["target"], sent["heal"]) == ("next(iter(loader))", "loss_fn", "", False)
+    expect(bare.page.get_by_role("button", name="Trace batch")).to_be_disabled()
+    expect(bare.page.get_by_role("button", name="Cancel")).to_be_visible()
+
+
+def test_the_best_fitting_variable_is_offered(bare):
+    expect(bare.page.get_by_label("batch", exact=True)).to_have_value("batch")
+
+
+def test_what_was_typed_survives_new_offers(bare):
+    bare.page.get_by_label("batch", exact=True).fill("mine")
+    bare.update("panel", "inputs", {"batch": "", "names": ["other"]})
+    expect(bare.page.get_by_label("batch", exact=True)).to_have_value("mine")
+
+
+def test_a_queued_trace_says_that_it_waits(bare):
+    bare.answer("trace", {"state": "queued"})
+    bare.page.get_by_role("button", name="Trace batch").click()
+    expect(bare.page.locator(".dw-status")).to_have_text("queued: waiting for the running cell")
+
+
+def test_an_error_in_the_handler_is_shown(bare):
+    bare.answer("trace", {"error": "RuntimeError: broken"})
+    bare.page.get_by_role("button", name="Trace batch").click()
+    expect(bare.page.locator(".dw-status-error")).to_have_text("RuntimeError: broken")
+    expect(bare.page.get_by_role("button", name="Trace batch")).to_be_enabled()
+
+
+def test_findings_open_after_a_trace_and_lead_to_the_row(bare):
+    bare.update("panel", "traced", traced(one_step()))
+    bare.update("panel", "status", {"kind": "done", "text": "2 errors"})
+    card = bare.page.locator(".dw-finding[data-kind='wrong-device']")
+    expect(card).to_be_visible()
+    expect(card.locator("h4 code")).to_have_text("addmm")
+    expect(card).to_contain_text("return self.head(hidden)")
+    card.get_by_role("button", name="decoder.head").click()
+    expect(bare.page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
+    expect(bare.page.locator(".dw-detail")).to_contain_text("decoder.head")
+
+
+def test_a_finding_with_markup_in_it_stays_text(bare):
+    nasty = replace(wrong_device(), headline="`<img src=x onerror=alert(1)>` <b>bold</b>", notes=("<script>alert(1)</script>",))
+    bare.update("panel", "traced", traced(Trace(findings=(nasty,))))
+    bare.page.get_by_role("tab", name="Findings").click()
+    expect(bare.page.locator(".dw-finding h4")).to_have_text("<img src=x onerror=alert(1)> <b>bold</b>")
+    assert bare.page.locator(".dw-finding img, .dw-finding script, .dw-finding b").count() == 0
+
+
+def test_a_clean_trace_says_what_was_checked(bare):
+    bare.update("panel", "traced", traced(Trace(checked=("wrong-device",), not_checked=("ping-pong: no backward",))))
+    bare.page.get_by_role("tab", name="Findings").click()
+    page = bare.page.get_by_role("tabpanel", name="Findings")
+    expect(page).to_contain_text("Nothing found")
+    expect(page).to_contain_text("checked: wrong-device")
+    expect(page).to_contain_text("ping-pong: no backward")
+
+
+def test_hops_are_listed_by_line(bare):
+    bare.update("panel", "traced", traced(one_step()))
+    bare.page.get_by_role("tab", name="Trace").click()
+    first = bare.page.locator(".dw-hop-row").first
+    expect(first).to_contain_text("1.00 MiB")
+    expect(first.locator(".dw-chip")).to_have_text(["cpu", "cuda:0"])
+
+
+def test_replicas_and_the_gather_point_are_listed(bare):
+    bare.update("panel", "traced", traced(data_parallel(3)))
+    bare.page.get_by_role("tab", name="Parallel").click()
+    expect(bare.page.locator(".dw-replica")).to_have_count(3)
+    expect(bare.page.get_by_role("tabpanel", name="Parallel")).to_contain_text("gathered on cuda:0")
+
+
+def test_a_chip_in_the_header_filters_the_table(bare):
+    bare.page.locator(".dw-headline .dw-chip[data-device='cuda:1']").click()
+    expect(bare.page.get_by_label("filter rows")).to_have_value("device:cuda:1")
+    assert bare.paths() == ["", "decoder", "decoder.head"]
+
+
+def test_tabs_move_with_arrows(bare):
+    bare.page.get_by_role("tab", name="Modules").focus()
+    bare.page.keyboard.press("ArrowRight")
+    expect(bare.page.get_by_role("tab", name="Findings")).to_be_focused()
+    bare.page.keyboard.press("End")
+    expect(bare.page.get_by_role("tab", name="Memory")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_deleted_model_leaves_its_last_state_greyed(bare):
+    bare.update("panel", "gone", True)
+    expect(bare.page.locator(".dw-banner")).to_contain_text("deleted")
+    expect(bare.page.get_by_role("button", name="Trace batch")).to_be_disabled()
+    assert len(bare.paths()) == 8
+
+
+def test_two_views_of_one_panel_both_follow(bare):
+    bare.page.evaluate("() => window.show('b')")
+    bare.update("panel", "traced", traced(one_step()))
+    for place_ in ("a", "b"):
+        expect(bare.page.locator(f"#{place_}").get_by_role("tab", name="Findings")).to_contain_text("2")
+
+
+def test_a_closed_view_leaves_no_listener(bare):
+    bare.page.evaluate("() => window.stopA()")
+    names = ("panel", "live")
+    left = bare.page.evaluate(
+        "(names) => names.map((n) => [...window.models[n].listeners.values()].reduce((s, l) => s + l.size, 0))", names
+    )
+    assert left == [0, 0]
+
+
+def test_plain_keys_stay_inside_and_shift_enter_passes(bare):
+    bare.page.evaluate("() => { window.seen = []; document.body.addEventListener('keydown', (e) => window.seen.push(e.key)) }")
+    bare.page.get_by_role("treegrid").focus()
+    for key in ("x", "d", "Shift+Enter", "Control+s"):
+        bare.page.keyboard.press(key)
+    assert bare.page.evaluate("() => window.seen.filter((key) => key.length === 1 || key === 'Enter')") == ["Enter", "s"]
+
+
+def test_saving_asks_python_for_the_file(bare):
+    bare.answer("export", {"name": "net.json", "mime": "application/json", "text": "{}"})
+    bare.page.get_by_label("Export").click()
+    with bare.page.expect_download() as download:
+        bare.page.get_by_role("button", name="Save snapshot as JSON").click()
+    assert download.value.suggested_filename == "net.json"

@@ -1,0 +1,146 @@
+"""The tree table in a bare page."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import expect
+
+from devwidget.records.snapshot import ModuleFacts, Snapshot
+from devwidget.views.placement import place
+from devwidget.views.tree_columns import tree_columns
+from tests.browser.esm import BarePage, large
+from tests.views.builders import GPU0, one_step, split_model, tensor
+
+ALL = [
+    "",
+    "encoder",
+    "encoder.embed",
+    "encoder.attention",
+    "encoder.attention.mask",
+    "decoder",
+    "decoder.head",
+    "decoder.tied",
+]
+
+
+@pytest.fixture
+def bare(browser):
+    opened = BarePage(browser, split_model(), one_step())
+    yield opened
+    assert opened.watched.errors == []
+    assert opened.watched.blocked == []
+    opened.close()
+
+
+def row(bare, path):
+    return bare.page.locator(f"[role=row][data-path='{path}']")
+
+
+def test_every_module_has_a_row_with_its_devices(bare):
+    assert bare.paths() == ALL
+    expect(row(bare, "decoder.head").locator(".dw-chip")).to_have_text(["cuda:1"])
+    expect(row(bare, "decoder").locator(".dw-chip")).to_have_text(["cuda:0", "cuda:1"])
+
+
+def test_the_faulty_rows_are_marked_and_their_ancestors_say_so(bare):
+    expect(row(bare, "decoder.head")).to_have_attribute("data-severity", "error")
+    expect(row(bare, "decoder")).to_contain_text("1 below")
+    expect(row(bare, "decoder")).to_contain_text("4 hops")
+
+
+def test_collapsing_hides_what_is_below_and_keeps_its_count(bare):
+    row(bare, "encoder").locator(".dw-twist").click()
+    assert bare.paths() == ["", "encoder", "decoder", "decoder.head", "decoder.tied"]
+    expect(row(bare, "encoder")).to_have_attribute("aria-expanded", "false")
+    expect(row(bare, "encoder")).to_contain_text("1 hop")
+
+
+def test_arrows_enter_and_escape_work_without_a_mouse(bare):
+    page = bare.page
+    page.get_by_role("treegrid").focus()
+    for key in ("Home", "ArrowDown", "ArrowLeft"):
+        page.keyboard.press(key)
+    assert "encoder.embed" not in bare.paths()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(row(bare, "encoder.embed")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Enter")
+    expect(page.locator(".dw-detail")).to_contain_text("f32[1000, 512]")
+    page.keyboard.press("Escape")
+    expect(page.locator(".dw-detail")).to_be_hidden()
+
+
+def test_typing_jumps_to_the_next_name(bare):
+    bare.page.get_by_role("treegrid").focus()
+    bare.page.keyboard.type("he")
+    expect(row(bare, "decoder.head")).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.parametrize(
+    ("words", "hits"),
+    [
+        ("device:cuda:1", ["", "decoder", "decoder.head"]),
+        ("kind:attribute", ["", "encoder", "encoder.attention", "encoder.attention.mask"]),
+        ("has:finding", ["", "encoder", "encoder.attention", "encoder.attention.mask", "decoder", "decoder.head"]),
+        ("has:hop", ["", "encoder", "encoder.attention", "decoder"]),
+        ("has:grad", ["", "encoder", "encoder.embed"]),
+        ("class:embedding device:cuda", ["", "encoder", "encoder.embed", "decoder", "decoder.tied"]),
+        ("decoder.he", ["", "decoder", "decoder.head"]),
+        ("nothing like this", []),
+    ],
+)
+def test_the_filter_keeps_hits_and_their_ancestors(bare, words, hits):
+    bare.page.get_by_label("filter rows").fill(words)
+    assert bare.paths() == hits
+
+
+def test_sorting_orders_siblings(bare):
+    bare.page.get_by_role("columnheader", name="bytes").get_by_role("button").click()
+    assert bare.paths()[:3] == ["", "encoder", "encoder.attention"]
+    bare.page.get_by_role("columnheader", name="module").get_by_role("button").click()
+    assert bare.paths() == ["", "decoder", "decoder.head", "decoder.tied", *ALL[1:2], *ALL[3:5], ALL[2]]
+
+
+def test_open_rows_stay_open_when_the_model_changes(bare):
+    row(bare, "encoder").locator(".dw-twist").click()
+    grown = split_model()
+    grown = replace(
+        grown, modules=(*grown.modules, ModuleFacts("extra", "Linear", 0, 1, (tensor("weight", device=GPU0, storage=9),)))
+    )
+    bare.update("tree", "table", tree_columns(place(grown)))
+    assert bare.paths() == ["", "encoder", "decoder", "decoder.head", "decoder.tied", "extra"]
+
+
+def test_detail_is_asked_for_when_it_did_not_travel(bare):
+    bare.update("tree", "details", {})
+    bare.answer("detail", {"detail": {"path": "p", "class": "C", "defined": None, "facts": [], "tensors": []}})
+    row(bare, "decoder.head").click()
+    expect(bare.page.locator(".dw-detail")).to_contain_text("no tensors of its own")
+    assert bare.sent("detail")[0]["row"] == 6
+
+
+@pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "'\"&<script>", "日本語 🔥", "{{7*7}}"])
+def test_names_from_the_model_stay_text(browser, name):
+    nasty = Snapshot((ModuleFacts("", name, -1, 0), ModuleFacts("child", name, 0, 1, (tensor(name, storage=1),), note=name)))
+    bare = BarePage(browser, nasty)
+    bare.page.locator("[data-path=child]").click()
+    expect(bare.page.locator(".dw-detail")).to_contain_text(name)
+    expect(bare.page.locator(".dw-title")).to_have_text(name)
+    assert bare.page.locator(".dw img, .dw script").count() == 0
+    bare.close()
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(10_000, 2.0), (100_000, 6.0)])
+def test_large_models_are_drawn_quickly_with_few_elements(browser, count, seconds):
+    snapshot = large(count)
+    began = time.perf_counter()
+    bare = BarePage(browser, snapshot)
+    bare.page.get_by_role("button", name="Expand all rows").click()
+    assert time.perf_counter() - began < seconds + 2  # the page's own start included
+    assert bare.page.get_by_role("treegrid").get_attribute("aria-rowcount") == str(count + 1)
+    assert bare.page.locator(".dw-panel *").count() < 2500
+    bare.page.get_by_role("treegrid").focus()
+    bare.page.keyboard.press("End")
+    assert bare.paths()[-1] == snapshot.modules[-1].path
+    bare.close()
