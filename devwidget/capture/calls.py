@@ -11,12 +11,14 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from devwidget.capture import device_faults, operand_faults
 from devwidget.capture.call_site import caller, raw_site
+from devwidget.capture.faults import devices, dtypes, host, kernels, meta, operands
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.identity import Birth
+from devwidget.capture.source import MOVES
 from devwidget.capture.state import State
 
-_MOVES = frozenset({"to", "cuda", "cpu", "xpu", "hpu", "ipu", "mps", "_to_copy", "type"})
+_FAMILIES = (operands, host, meta, devices, kernels, dtypes)
 _BACKWARD = frozenset({"backward", "grad"})
 
 
@@ -40,7 +42,7 @@ class Calls(TorchFunctionMode):
             out = func(*args, **kwargs)
         except Exception as error:
             out = self._healed(func, args, kwargs, error, sys._getframe(1))
-            if out is operand_faults.NOT_OURS:
+            if out is NOT_OURS:
                 raise
         try:
             self._remember(name, args, kwargs, out)
@@ -50,15 +52,16 @@ class Calls(TorchFunctionMode):
 
     def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
-        for kind in (operand_faults, device_faults):
+        call = FailedCall(self._state, func, args, kwargs, error, frame)
+        for family in _FAMILIES:
             try:
-                out = kind.meet(self._state, func, args, kwargs, error, frame)
+                out = family.meet(call)
             except Exception as trouble:  # a bug of ours must not take the place of the user's exception
                 self._state.log.trouble(trouble)
                 continue
-            if out is not operand_faults.NOT_OURS:
+            if out is not NOT_OURS:
                 return out
-        return operand_faults.NOT_OURS
+        return NOT_OURS
 
     def _remember(self, name: str, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """Note which line decided the device of each result."""
@@ -80,18 +83,28 @@ class Calls(TorchFunctionMode):
                 source = tensor if source is None else source
                 computed = computed or isinstance(tensor, nn.Parameter)
         number = state.log.number()
-        if source is not None and not computed:
-            parent = births.get(source)
-            if parent is None:  # older than the recording
-                parent = Birth(source, -1)
-                births.put(source, parent)
+        parent = None if source is None or computed else self._birth_of(source)
+        if parent is not None and parent.dtype == result.dtype:
             births.put(result, Birth(result, number, parent=parent))
             return
-        # A factory, a move, or a layer: an activation is where it is because the layer's weights are there.
+        # A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there.
         frame = caller(sys._getframe(3))
         site = raw_site(frame)
         direct = site is not None and frame is not None and frame.f_code is site[0]
-        births.put(result, Birth(result, number, call=name, site=site, direct=direct, is_move=name in _MOVES))
+        is_move = name in MOVES and parent is None
+        origin = births.get(args[0]) if is_move else None
+        birth = Birth(result, number, call=name, site=site, direct=direct, is_move=is_move, parent=parent, origin=origin)
+        births.put(result, birth)
+        if name in MOVES and direct:
+            state.attempts.put(args[0], birth)
+
+    def _birth_of(self, tensor: torch.Tensor) -> Birth:
+        """What is known of a tensor; one older than the recording is remembered as such."""
+        birth = self._state.births.get(tensor)
+        if birth is None:
+            birth = Birth(tensor, -1)
+            self._state.births.put(tensor, birth)
+        return birth
 
     def _data_replaced(self, args: tuple[Any, ...]) -> None:
         """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""

@@ -15,9 +15,22 @@ LONGEST_CHAIN = 48
 
 
 class Birth:
-    """How one tensor came to its device. `site` is None for tensors older than the recording."""
+    """How one tensor came to its device.
 
-    __slots__ = ("call", "depth", "direct", "is_move", "number", "parent", "site", "tensor")
+    Attributes:
+        tensor: the tensor, weakly.
+        number: place in the trace; -1 for tensors older than the recording.
+        call: the torch function that made it.
+        site: the user's line; None where it is older, or derived on the same device and in the same dtype.
+        direct: the user's line calls that function itself.
+        is_move: it was moved here.
+        parent: what it was computed from, on the same device.
+        origin: what it was moved from.
+        dtype: of the tensor.
+        used: an operation other than a move has read it.
+    """
+
+    __slots__ = ("call", "depth", "direct", "dtype", "is_move", "number", "origin", "parent", "site", "tensor", "used")
 
     def __init__(
         self,
@@ -29,6 +42,7 @@ class Birth:
         direct: bool = False,
         is_move: bool = False,
         parent: Birth | None = None,
+        origin: Birth | None = None,
     ) -> None:
         self.tensor = weakref.ref(tensor)
         self.number = number
@@ -36,6 +50,9 @@ class Birth:
         self.site = site
         self.direct = direct
         self.is_move = is_move
+        self.origin = origin
+        self.dtype = tensor.dtype
+        self.used = False
         if parent is not None and parent.depth >= LONGEST_CHAIN:
             parent = parent.root()
         self.parent = parent
@@ -52,6 +69,14 @@ class Birth:
         """The birth that decided the device."""
         *_, last = self.chain()
         return last
+
+
+    def dtype_root(self) -> Birth:
+        """The birth that decided the dtype: moves between devices are passed through."""
+        birth = self
+        while (before := birth.parent or birth.origin) is not None and before.dtype == birth.dtype:
+            birth = before
+        return birth
 
 
 class _Entry(weakref.ref[Any]):

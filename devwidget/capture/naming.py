@@ -48,12 +48,13 @@ class Names:
                     return str(name)
         return ""
 
-    def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device) -> Operand:
-        """The operand with the line that decided its device, and who keeps it."""
+    def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
+        """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.get(tensor)
         family = [t for b in birth.chain() if (t := b.tensor()) is not None] if birth else [tensor]
         held = self._held(family or [tensor])
-        root = birth.root() if birth is not None else None
+        operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]))
+        root = None if birth is None else birth.dtype_root() if of_dtype else birth.root()
         if root is None or root.site is None:
             return dataclasses.replace(operand, held=held, birth=self._older(held, family))
         return dataclasses.replace(
@@ -66,6 +67,21 @@ class Names:
             birth_partner=self._partner(root, target),
             from_move=root.is_move,
         )
+
+    def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
+        """The line that asked to move one of these tensors and dropped the result."""
+        for tensor in family:
+            attempt = self._state.attempts.get(tensor)
+            if attempt is not None and attempt.site is not None:
+                site = source.discarded_move(attempt.site[0].co_filename, line_of(attempt.site))
+                if site is not None:
+                    return site
+            for frame in self._frames:
+                name = name_in(frame, lambda value, tensor=tensor: value is tensor)
+                site = source.uncalled_move(frame.f_code.co_filename, name, frame.f_lineno) if name else None
+                if site is not None:
+                    return site
+        return None
 
     def device_argument(self, requested: Any) -> tuple[str, Site | None]:
         """The expression that named a device in the failing call, and the line that gave it its value."""
@@ -90,9 +106,21 @@ class Names:
             for how, name, tensor in _owned(module, search):
                 if any(tensor is member for member in family):
                     assigned = _assigned_in_class(type(module), name)
-                    left = self._left_behind(path, tensor.device) if how in ("parameter", "buffer") else None
-                    return Held(path, name, how, type(module).__name__, assigned, left)
+                    held = Held(path, name, how, type(module).__name__, assigned)
+                    return self._registered(held, tensor) if how in ("parameter", "buffer") else held
         return self._held_by_name(family)
+
+    def _registered(self, held: Held, tensor: torch.Tensor) -> Held:
+        """A registered tensor with the other modules that share it, and the module that was left behind."""
+        paths = {
+            f"{path}.{name}".strip(".")
+            for path, module in self._state.places.modules()
+            for name, value in own_tensors(module).items()
+            if value is tensor
+        }
+        shared = tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")}))
+        left = self._left_behind(held.module or "", tensor.device)
+        return dataclasses.replace(held, shared=shared, left_behind=left)
 
     def _left_behind(self, path: str, device: torch.device) -> str:
         """The topmost module around `path` that has nothing on another device: what the user forgot to move."""

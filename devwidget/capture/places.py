@@ -76,6 +76,17 @@ class Places:
                 seen.add(id(module))
                 yield path, module
 
+    def is_shared(self, tensor: torch.Tensor) -> bool:
+        """True for a parameter that two modules hold."""
+        if not isinstance(tensor, nn.Parameter):
+            return False
+        holders = 0
+        for _, module in self.modules():
+            holders += any(value is tensor for value in module._parameters.values())
+            if holders > 1:
+                return True
+        return False
+
     # -- the stack
 
     def enter(self, module: nn.Module, started: float, number: int) -> Running:

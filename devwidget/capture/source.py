@@ -11,6 +11,9 @@ from typing import TypeGuard
 
 from devwidget.records.site import Site
 
+MOVES = frozenset({"to", "cuda", "cpu", "xpu", "hpu", "ipu", "mps", "type", "half", "float", "double", "bfloat16"})
+"""Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
@@ -113,6 +116,30 @@ def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site
             if _assigns(node, attribute):
                 return _site(filename, parsed, node, class_name)
     return None
+
+
+def discarded_move(filename: str, line: int) -> Site | None:
+    """The statement at a line, if it is a move whose result nobody keeps: `x.to(device)`, alone."""
+    parsed = _file(filename)
+    node = _statement(parsed, line) if parsed else None
+    if parsed is None or not isinstance(node, ast.Expr):
+        return None
+    value = node.value.elt if isinstance(node.value, ast.ListComp) else node.value
+    called = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in MOVES
+    return Site(filename, line, statement_text(filename, line)) if called else None
+
+
+def uncalled_move(filename: str, name: str, before: int) -> Site | None:
+    """The last statement above a line that names a move of a variable without calling it: `x.cuda`."""
+    parsed = _file(filename)
+    nodes = ast.walk(parsed.tree) if parsed is not None else ()
+    found = [n for n in nodes if isinstance(n, ast.Expr) and n.lineno < before and _names_move(n.value, name)]
+    line = max((n.lineno for n in found), default=0)
+    return Site(filename, line, statement_text(filename, line)) if line else None
+
+
+def _names_move(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in MOVES and ast.unparse(node.value) == name
 
 
 def _is_function(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:

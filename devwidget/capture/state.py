@@ -16,6 +16,8 @@ class State:
 
     Attributes:
         heal: repair each fault and go on.
+        births: which line made or moved a tensor.
+        attempts: which line last asked for a move of a tensor, whether or not it kept the result.
         watching: makes fresh modes for another thread; set by the tracer.
     """
 
@@ -23,6 +25,7 @@ class State:
         self.heal = heal
         self.log = Log()
         self.births = Births()
+        self.attempts = Births()
         self.places = Places()
         self.started = time.perf_counter()
         self.watching: Callable[[], AbstractContextManager[object]]

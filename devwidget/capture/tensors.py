@@ -30,6 +30,8 @@ def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) 
         return type(value)(replace_tensors(part, change) for part in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(replace_tensors(part, change) for part in value))
+    if isinstance(value, tuple) and type(value).__module__ == "torch.return_types":
+        return type(value)(replace_tensors(part, change) for part in value)
     if type(value) is dict:
         return {key: replace_tensors(part, change) for key, part in value.items()}
     return value

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from devwidget.capture.arrivals import arrivals
 from devwidget.capture.call_site import raw_site
 from devwidget.capture.calls import Calls
 from devwidget.capture.dispatch import Ops
@@ -83,6 +84,7 @@ class Recorder:
         self._entered = True
         with contextlib.ExitStack() as stack:  # a failure half-way takes out what is in
             stack.enter_context(_constructions(self._state))
+            stack.enter_context(arrivals(self._state))
             stack.enter_context(_optimizer_phase(self._state))
             stack.enter_context(module_hooks(self._state))
             stack.enter_context(self._modes())

@@ -25,6 +25,7 @@ class Held:
         how: `parameter`, `buffer`, `attribute` (of a module), `class attribute`, `global`, `closure` or `batch`.
         owner_class: class name of the owning module.
         assigned: the user's line that stored it there, if it can be found.
+        shared: full paths under which other modules hold the same parameter.
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
     """
 
@@ -33,6 +34,7 @@ class Held:
     how: str
     owner_class: str = ""
     assigned: Site | None = None
+    shared: tuple[str, ...] = ()
     left_behind: str | None = None
 
 
@@ -53,6 +55,7 @@ class Operand:
         birth_partner: name of a tensor on the right device, at hand in the birth's function; "".
         held: where it, or the tensor it was computed from, is kept.
         from_move: True if the birth is a move (`.to`, `.cpu`), not a factory.
+        ineffective: the user's line that asked for a move and threw its result away.
     """
 
     argument: str
@@ -69,6 +72,7 @@ class Operand:
     birth_partner: str = ""
     held: Held | None = None
     from_move: bool = False
+    ineffective: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class Fault:
 
     Attributes:
         number: its place in the trace.
-        what: `operands` (a torch call on tensors), `device` (a device that does not exist), `parallel` (a wrapper).
+        what: the family: `operands` (devices that do not mix), `kernel` (none for this device or dtype), `dtype`
+            (types that do not mix), `meta` (no data), `device` (one that does not exist), `parallel` (a wrapper).
         call: the torch function, such as `addmm` or `Tensor.to`.
         module, phase, site: where it happened.
         error: `ErrorType: message` as PyTorch worded it.
@@ -86,14 +91,14 @@ class Fault:
         healed: True if the call was repeated with the strays moved, and succeeded.
         requested: for `what="device"`, the device asked for.
         available: for `what="device"`, the devices that exist.
-        expression: source of the argument at fault, such as `device`.
+        expression: source of the failing call; for `what="device"` of the argument at fault.
         birth: for faults without operands, the line that decided it.
         model_name: how the user's code calls the root module; "" if unknown.
         facts: further facts for the rules, in fixed order by name.
     """
 
     number: int
-    what: Literal["operands", "device", "parallel"]
+    what: Literal["operands", "kernel", "dtype", "meta", "device", "parallel"]
     call: str
     module: str | None
     phase: Phase

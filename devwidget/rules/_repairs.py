@@ -30,11 +30,37 @@ def with_device(statement: str, call: str, op: str, device: str) -> str:
 
 def moved_value(statement: str, device: str) -> str:
     """`x = f(...)` -> `x = f(...).to(device)` for an assignment to one name."""
+    return cast_value(statement, f".to({device})")
+
+
+def cast_value(statement: str, cast: str) -> str:
+    """`x = f(...)` -> `x = f(...).float()` for an assignment to one name."""
     node = _assignment(statement)
     if node is None or not isinstance(node.value, ast.Call | ast.Name | ast.Attribute | ast.Subscript):
         return ""
     value = ast.get_source_segment(statement, node.value) or ""
-    return _within(statement, value, f"{value}.to({device})")
+    return _within(statement, value, f"{value}{cast}")
+
+
+def moved_name(statement: str) -> str:
+    """`x` of the statement `x.to(device)` or `x.cuda`."""
+    try:
+        body = ast.parse(statement).body
+    except SyntaxError:
+        return ""
+    node = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+    method = node.func if isinstance(node, ast.Call) else node
+    return ast.unparse(method.value) if isinstance(method, ast.Attribute) else ""
+
+
+def first_argument(call: str) -> str:
+    """Source of the first argument of a call, or of what a method is called on."""
+    node = _call(call)
+    if node is None:
+        return ""
+    if node.args:
+        return ast.get_source_segment(call.strip(), node.args[0]) or ""
+    return ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
 
 
 def assigned_name(statement: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from devwidget.records.trace import Fault, Operand
+from devwidget.records.trace import Fault, Operand, Trace
 
 
 def shape_of(operand: Operand) -> str:
@@ -21,6 +21,14 @@ def devices_of(fault: Fault) -> str:
     """`cpu and cuda:0`."""
     names = dict.fromkeys(str(o.device) for o in fault.operands)
     return " and ".join(sorted(names))
+
+
+def strays_in(trace: Trace, *what: str) -> Iterator[tuple[Fault, Operand]]:
+    """The faults of some families that have a tensor in the wrong place, each with that tensor."""
+    for fault in trace.faults:
+        stray = first_stray(fault) if fault.what in what else None
+        if stray is not None:
+            yield fault, stray
 
 
 def first_stray(fault: Fault) -> Operand | None:

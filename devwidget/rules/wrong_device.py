@@ -14,16 +14,17 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules import _repairs
 from devwidget.rules._registry import confirmed, rule
-from devwidget.rules._wording import described, devices_of, first_stray, right_device
+from devwidget.rules._wording import described, devices_of, right_device, strays_in
 
 
-@rule("wrong-device", loses_to=("unregistered-tensor", "parallel-misplaced"))
+@rule(
+    "wrong-device",
+    loses_to=("unregistered-tensor", "unassigned-move", "parallel-misplaced", "split-tied-weights", "meta-tensor"),
+)
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of operands; the registry folds equal causes."""
-    for fault in trace.faults:
-        stray = first_stray(fault) if fault.what == "operands" else None
-        if stray is not None:
-            yield _finding(fault, stray)
+    for fault, stray in strays_in(trace, "operands"):
+        yield _finding(fault, stray)
 
 
 def _finding(fault: Fault, stray: Operand) -> Finding:
@@ -31,7 +32,7 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
         kind="wrong-device",
         severity="error",
         module=fault.module,
-        headline=f"`{fault.call}` was given tensors from {devices_of(fault)}",
+        headline=_headline(fault),
         why="a kernel runs on one device, and operands are not copied for you",
         fault=fault.site,
         birth=stray.birth,
@@ -43,6 +44,12 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
     )
 
 
+def _headline(fault: Fault) -> str:
+    if len({operand.device for operand in fault.operands}) < 2:  # the call itself demands another device
+        return f"`{fault.call}` was given a tensor on {devices_of(fault)} where it needs one on {fault.target}"
+    return f"`{fault.call}` was given tensors from {devices_of(fault)}"
+
+
 def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
     name = stray.expression or stray.argument
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
@@ -51,7 +58,7 @@ def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
         if stray.held.left_behind == "":
             where = f"the whole model is on {stray.device}"
     elif stray.birth is not None:
-        where = f"`{name}` was {'moved to' if stray.from_move else 'made on'} {stray.device} at {stray.birth}"
+        where = f"`{name}` was {'moved to' if stray.from_move else 'made on'} {stray.device}"
     else:
         where = f"`{name}` is on {stray.device}, and was there before the recording began"
     return (f"{where}; the others are on {fault.target}",)

@@ -1,18 +1,16 @@
-"""Faults of devices: a call that asks for a device that this machine does not have."""
+"""Devices that this machine does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import torch
 
 from devwidget.capture import naming
 from devwidget.capture.call_site import raw_site, to_site
-from devwidget.capture.operand_faults import NOT_OURS
-from devwidget.capture.state import State
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Fault
 
@@ -23,28 +21,24 @@ class _Wrong:
     text: str
 
 
-def meet(state: State, func: Any, args: Any, kwargs: Any, error: Exception, frame: FrameType) -> Any:
-    """Write down a request for a device that does not exist; heal it with the nearest one that does.
-
-    Returns:
-        The result of the healed call, or NOT_OURS if the exception must go on its way.
-    """
-    wrong = next((w for w in map(_wrong, _requests(func, args, kwargs)) if w is not None), None)
+def meet(call: FailedCall) -> Any:
+    """Heal with the first device that does exist, which is what was meant more often than not."""
+    wrong = next((w for w in map(_wrong, _requests(call.func, call.args, call.kwargs)) if w is not None), None)
     if wrong is None:
         return NOT_OURS
     known = available()
-    out = _again(func, args, kwargs, wrong, known) if state.heal else NOT_OURS
-    names = naming.Names(state, frame)
+    out = _again(call.func, call.args, call.kwargs, wrong, known) if call.state.heal else NOT_OURS
+    names = naming.Names(call.state, call.frame)
     expression, birth = names.device_argument(wrong.requested)
-    state.log.fault(
+    call.state.log.fault(
         Fault(
             number=0,
             what="device",
-            call=getattr(func, "__name__", str(func)),
-            module=state.places.module,
-            phase=state.places.phase,
-            site=to_site(raw_site(frame)),
-            error=f"{type(error).__name__}: {error}",
+            call=call.name,
+            module=call.state.places.module,
+            phase=call.state.places.phase,
+            site=to_site(raw_site(call.frame)),
+            error=call.error_text,
             healed=out is not NOT_OURS,
             requested=wrong.text,
             available=known,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch import nn
 
-from devwidget.capture.identity import Births
 from devwidget.capture.places import own_tensors
-from devwidget.capture.tensors import replace_tensors
+from devwidget.capture.state import State
 
 
 def is_accelerator(device: torch.device) -> bool:
@@ -23,12 +20,13 @@ def is_inplace(name: str) -> bool:
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
 
 
-def target_device(name: str, tensors: Sequence[torch.Tensor], module: nn.Module | None, births: Births) -> torch.device | None:
+def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> torch.device | None:
     """The device that the call belongs on; None if its tensors agree already or one of them has no data.
 
     The order of the votes: an in-place call stays with the tensor that it writes to; an accelerator beats the CPU,
-    because somebody asked for it; between accelerators the parameters of the running module win, then the youngest
-    tensor, because the data has moved on to where it is and the older one was left behind.
+    because somebody asked for it; between accelerators a parameter that several modules share loses, because it cannot
+    be in two places; then the parameters of the running module win, then the youngest tensor, because the data has
+    moved on to where it is and the older one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
@@ -38,15 +36,19 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], module: nn.Module 
     accelerators = {device for device in devices if is_accelerator(device)}
     if len(accelerators) == 1:
         return next(iter(accelerators))
+    alone = [t for t in tensors if is_accelerator(t.device) and not state.places.is_shared(t)]
+    if len({t.device for t in alone}) == 1:
+        return alone[0].device
+    module = state.places.running
     for part in ((module,), module.modules()) if module is not None else ():
         homes = {tensor.device for each in part for tensor in own_tensors(each).values()}
         if len(homes) == 1 and homes <= accelerators:
             return next(iter(homes))
-    return max((t for t in tensors if is_accelerator(t.device)), key=lambda t: _age(t, births)).device
+    return max((t for t in tensors if is_accelerator(t.device)), key=lambda t: _age(t, state)).device
 
 
-def _age(tensor: torch.Tensor, births: Births) -> int:
-    birth = births.get(tensor)
+def _age(tensor: torch.Tensor, state: State) -> int:
+    birth = state.births.get(tensor)
     return -1 if birth is None else birth.number
 
 
@@ -56,11 +58,3 @@ def strays(tensors: Sequence[torch.Tensor], target: torch.device) -> list[torch.
     lawful = [tensor for tensor in away if tensor.device.type == "cpu" and tensor.dim() == 0]
     return [tensor for tensor in away if not any(tensor is scalar for scalar in lawful)] or away
 
-
-def call_with_moved(func: Any, args: Any, kwargs: Any, moved: Sequence[torch.Tensor], target: torch.device) -> Any:
-    """The call with these tensors moved, differentiably, so that gradients find their way back."""
-
-    def change(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(target) if any(tensor is stray for stray in moved) else tensor
-
-    return func(*replace_tensors(args, change), **replace_tensors(kwargs, change))

@@ -1,0 +1,44 @@
+"""Tensors that arrive from outside torch's calls (numpy, files): no mode sees them made, so these doors are watched."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from devwidget.capture.call_site import raw_site
+from devwidget.capture.identity import Birth
+from devwidget.capture.state import State
+from devwidget.capture.tensors import tensors_in
+
+_DOORS = ("from_numpy", "frombuffer", "from_dlpack", "load")
+
+
+@contextlib.contextmanager
+def arrivals(state: State) -> Iterator[None]:
+    """Remember the user's line behind every tensor that comes through a door, until the block ends."""
+    originals = {name: getattr(torch, name) for name in _DOORS}
+    for name, original in originals.items():
+        setattr(torch, name, _watched(name, original, state))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(torch, name, original)
+
+
+def _watched(name: str, original: Callable[..., Any], state: State) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def door(*args: Any, **kwargs: Any) -> Any:
+        out = original(*args, **kwargs)
+        site = raw_site(sys._getframe(1))
+        for tensor in tensors_in(out):
+            if state.births.get(tensor) is None:
+                state.births.put(tensor, Birth(tensor, state.log.number(), call=name, site=site))
+        return out
+
+    return door

@@ -1,0 +1,36 @@
+"""Floating types that an operator does not mix."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.log import short
+from devwidget.capture.places import own_tensors
+
+_DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weight|bias) type", re.IGNORECASE)
+
+
+def meet(call: FailedCall) -> Any:
+    """Heal by casting to the dtype of the layer's own parameters, without one to the partners' own."""
+    floats = [t for t in call.tensors() if t.is_floating_point()]
+    if len({t.dtype for t in floats}) < 2 or not _DTYPE_WORDS.search(str(call.error)):
+        return NOT_OURS
+    wanted = _wanted(floats, call.state.places.running)
+    strays = [t for t in floats if t.dtype != wanted]
+    out = call.again(lambda t: t.to(wanted) if any(t is stray for stray in strays) else t)
+    call.state.log.fault(call.fault("dtype", strays, floats[0].device, out, wanted=short(wanted)))
+    return out
+
+
+def _wanted(floats: list[torch.Tensor], module: nn.Module | None) -> torch.dtype:
+    own = [t.dtype for t in own_tensors(module).values() if t.is_floating_point()] if module is not None else []
+    given = [t.dtype for t in floats if isinstance(t, nn.Parameter)]
+    for dtype in (*given, *own):
+        if dtype in {t.dtype for t in floats}:
+            return dtype
+    return min({t.dtype for t in floats}, key=lambda d: (d == torch.float64, -d.itemsize))

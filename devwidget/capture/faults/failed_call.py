@@ -1,0 +1,108 @@
+"""FailedCall: a torch call that raised, made again with other arguments, or written down as a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+
+from devwidget.capture import naming
+from devwidget.capture.call_site import call_text, raw_site, to_site
+from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.state import State
+from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.records.trace import Fault, Operand
+
+NOT_OURS = object()
+"""The answer for an exception that is no fault of placement, or could not be healed."""
+
+Kind = Literal["operands", "kernel", "dtype", "meta"]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCall:
+    """One call as the function mode saw it.
+
+    Attributes:
+        func, args, kwargs: the call.
+        error: what it raised.
+        frame: who called.
+    """
+
+    state: State
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    error: Exception
+    frame: FrameType
+
+    @property
+    def name(self) -> str:
+        """The torch function's name."""
+        return getattr(self.func, "__name__", str(self.func))
+
+    @property
+    def error_text(self) -> str:
+        """`ErrorType: message`."""
+        return f"{type(self.error).__name__}: {self.error}"
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor among the arguments."""
+        return list(tensors_in((self.args, self.kwargs)))
+
+    def again(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        """The call with changed tensors; NOT_OURS unless this recording heals and the call now succeeds."""
+        if not self.state.heal:
+            return NOT_OURS
+        with self.state.places.because("healed"):
+            try:
+                return self.func(*replace_tensors(self.args, change), **replace_tensors(self.kwargs, change))
+            except Exception:  # that was not all that was wrong: the caller raises the first error
+                return NOT_OURS
+
+    def again_moved(self, strays: Sequence[torch.Tensor], target: torch.device) -> Any:
+        """The call with these tensors moved, differentiably, so that gradients find their way back."""
+        return self.again(lambda t: t.to(target) if any(t is stray for stray in strays) else t)
+
+    def fault(
+        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, **facts: str
+    ) -> Fault:
+        """The record of this call.
+
+        Args:
+            what: the family.
+            strays: the tensors in the wrong place, or of the wrong dtype.
+            target: where they should have been.
+            out: what healing gave, NOT_OURS if it failed.
+            facts: further facts for the rules.
+        """
+        names = naming.Names(self.state, self.frame)
+        site = raw_site(self.frame)
+        operands = []
+        for argument, tensor in naming.arguments(self.func, self.args, self.kwargs):
+            stray = any(tensor is other for other in strays)
+            operand = _operand(names, argument, tensor, stray=stray)
+            operands.append(names.with_birth(operand, tensor, target, of_dtype=what == "dtype") if stray else operand)
+        return Fault(
+            number=0,
+            what=what,
+            call=self.name,
+            module=self.state.places.module,
+            phase=self.state.places.phase,
+            site=to_site(site),
+            error=self.error_text,
+            operands=tuple(operands),
+            target=device_id(target),
+            healed=out is not NOT_OURS,
+            expression=call_text(site),
+            model_name=names.model_name(),
+            facts=tuple(sorted(facts.items())),
+        )
+
+
+def _operand(names: naming.Names, argument: str, tensor: torch.Tensor, *, stray: bool) -> Operand:
+    return Operand(argument, names.expression(tensor), tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device),
+                   bytes_of(tensor), stray)  # fmt: skip

@@ -1,0 +1,27 @@
+"""Tensors on an accelerator where only the CPU will do: numpy, lengths of packed sequences, pinned memory."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.healing import is_accelerator
+
+_HOST_WORDS = re.compile(r"to numpy|1D CPU int64 tensor|cannot pin|must be (on|a) (the )?cpu", re.IGNORECASE)
+
+
+def meet(call: FailedCall) -> Any:
+    """Heal by moving one argument to the CPU: the first with which the call succeeds."""
+    if not _HOST_WORDS.search(str(call.error)):
+        return NOT_OURS
+    cpu = torch.device("cpu")
+    candidates = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]
+    for stray in reversed(candidates):  # the data comes first, what belongs on the host after it
+        out = call.again_moved([stray], cpu)
+        if out is not NOT_OURS or stray is candidates[0]:
+            call.state.log.fault(call.fault("operands", [stray], cpu, out))
+            return out
+    return NOT_OURS

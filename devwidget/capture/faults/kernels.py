@@ -1,0 +1,38 @@
+"""Operators without a kernel for a device, or for a dtype on that device."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.healing import is_accelerator
+from devwidget.capture.tensors import replace_tensors
+
+_NO_KERNEL = re.compile(r"Could not run 'aten::|not implemented for '|Low precision dtypes not supported|is not supported on")
+
+
+def meet(call: FailedCall) -> Any:
+    """Heal by running on the CPU in full precision, results brought back."""
+    if not _NO_KERNEL.search(str(call.error)):
+        return NOT_OURS
+    tensors = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]
+    if not tensors:
+        return NOT_OURS
+    home, low = tensors[0].device, next((t.dtype for t in tensors if t.dtype in (torch.float16, torch.bfloat16)), None)
+    out = call.again(lambda t: _widened(t, low).cpu())
+    if out is not NOT_OURS:
+        out = replace_tensors(out, lambda t: _narrowed(t, low).to(home))
+    call.state.log.fault(call.fault("kernel", tensors, home, out, dtype=str(low or "").removeprefix("torch.")))
+    return out
+
+
+def _widened(tensor: torch.Tensor, low: torch.dtype | None) -> torch.Tensor:
+    return tensor.float() if low is not None and tensor.dtype == low else tensor
+
+
+def _narrowed(tensor: torch.Tensor, low: torch.dtype | None) -> torch.Tensor:
+    return tensor.to(low) if low is not None and tensor.dtype == torch.float32 else tensor
+

@@ -1,0 +1,23 @@
+"""Tensors without data that are moved, or meet tensors that have some."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.healing import is_accelerator
+
+
+def meet(call: FailedCall) -> Any:
+    """Heal with zeros in place of the data that was never loaded."""
+    tensors = call.tensors()
+    strays = [tensor for tensor in tensors if tensor.is_meta]
+    if not strays or "meta" not in str(call.error):
+        return NOT_OURS
+    real = [tensor.device for tensor in tensors if not tensor.is_meta]
+    target = next((d for d in real if is_accelerator(d)), real[0] if real else torch.device("cpu"))
+    out = call.again(lambda t: torch.zeros_like(t, device=target) if t.is_meta else t)
+    call.state.log.fault(call.fault("meta", strays, target, out))
+    return out
