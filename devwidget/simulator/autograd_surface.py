@@ -12,6 +12,6 @@ from devwidget.simulator.patching import Patches
 def install(patches: Patches) -> None:
     """Check the gradients of `torch.autograd.Function`s."""
     function = torch.autograd.Function
-    patches.set(function, "apply", classmethod(backward.remember_input_devices(vars(function)["apply"])))
+    patches.set(function, "apply", classmethod(backward.remember_devices(vars(function)["apply"])))
     patches.set(BackwardCFunction, "apply", backward.check_custom_gradients(BackwardCFunction.apply))
     patches.set(BackwardCFunction, "apply_boxed", backward.check_custom_gradients(BackwardCFunction.apply_boxed))

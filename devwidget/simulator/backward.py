@@ -48,18 +48,20 @@ def _bring_home(tensor: torch.Tensor, label: int) -> None:
     node.register_prehook(move_gradient)
 
 
-def remember_input_devices(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`Function.apply` that notes where the inputs of a custom function are, for the check in its backward."""
+def remember_devices(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`Function.apply` that notes where inputs and outputs of a custom function are, for its backward."""
 
     @functools.wraps(original)
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
         inputs = [labels.label_of(a) if isinstance(a, torch.Tensor) and a.requires_grad else None for a in args]
         result = original.__get__(None, cls)(*args, **kwargs)
         if any(label is not None for label in inputs):
-            for output in result if isinstance(result, (list, tuple)) else (result,):
-                node = getattr(output, "grad_fn", None) if isinstance(output, torch.Tensor) else None
-                if getattr(node, "_forward_cls", None) is not None:
-                    node._devwidget_inputs = inputs
+            outputs = result if isinstance(result, (list, tuple)) else (result,)
+            nodes = (getattr(output, "grad_fn", None) for output in outputs)
+            node: Any = next((node for node in nodes if hasattr(node, "_forward_cls")), None)
+            if node is not None:
+                node._devwidget_inputs = inputs
+                node._devwidget_outputs = [labels.label_of(o) if isinstance(o, torch.Tensor) else None for o in outputs]
         return result
 
     return apply
@@ -73,10 +75,11 @@ def check_custom_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def apply(self: Any, *args: Any) -> Any:
-        gradients = original(self, *args)
         expected = getattr(self, "_devwidget_inputs", None)
         if expected is None:
-            return gradients
+            return original(self, *args)
+        _place_zeros(args, self._devwidget_outputs)
+        gradients = original(self, *args)
         several = isinstance(gradients, (list, tuple))
         checked = tuple(
             _validated(gradient, label, place, type(self).__name__)
@@ -86,6 +89,15 @@ def check_custom_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
         return checked if several else checked[0]
 
     return apply
+
+
+def _place_zeros(gradients: Any, outputs: list[int | None]) -> None:
+    """The engine makes zeros for outputs that nobody used: they are where the output was."""
+    if len(gradients) == 1 and isinstance(gradients[0], list):  # the boxed form
+        gradients = gradients[0]
+    for gradient, label in zip(gradients, outputs, strict=False):
+        if isinstance(gradient, torch.Tensor) and label is not None and labels.label_of(gradient) == TEMPORARY:
+            labels.put_label(gradient, label)
 
 
 def _validated(gradient: Any, label: int | None, place: int, node: str) -> Any:
