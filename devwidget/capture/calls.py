@@ -11,12 +11,15 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from devwidget.capture import naming
 from devwidget.capture.call_site import caller, raw_site
 from devwidget.capture.faults import devices, dtypes, host, kernels, meta, operands
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.identity import Birth
 from devwidget.capture.source import MOVES
 from devwidget.capture.state import State
+from devwidget.capture.traffic import WAITS
 
 _FAMILIES = (operands, host, meta, devices, kernels, dtypes)
 _BACKWARD = frozenset({"backward", "grad"})
@@ -68,43 +71,76 @@ class Calls(TorchFunctionMode):
         if name == "__set__":
             self._data_replaced(args)
             return
+        if name in WAITS:
+            self._waited(name, args)
+            return
         for result in (out,) if isinstance(out, torch.Tensor) else out if type(out) in (tuple, list) else ():
             if isinstance(result, torch.Tensor):
                 self._born(name, args, kwargs, result)
 
     def _born(self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor) -> None:
         state = self._state
-        births, device = state.births, result.device
-        source, computed = None, False
+        births, device, moving = state.births, result.device, name in MOVES
+        parent, data, computed = None, None, False
         for tensor in _operands(args, kwargs):
             if tensor is result:
                 return
+            birth = births.get(tensor)
+            if birth is None:  # older than the recording
+                birth = Birth(tensor, -1)
+                births.put(tensor, birth)
+            if birth.hops:
+                data = birth if data is None else data
+                if not moving:
+                    state.traffic.used(birth, raw_site(sys._getframe(3)) if state.traffic.pending else None)
             if tensor.device == device:
-                source = tensor if source is None else source
+                parent = birth if parent is None else parent
                 computed = computed or isinstance(tensor, nn.Parameter)
         number = state.log.number()
-        parent = None if source is None or computed else self._birth_of(source)
-        if parent is not None and parent.dtype == result.dtype:
-            births.put(result, Birth(result, number, parent=parent))
-            return
-        # A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there.
-        frame = caller(sys._getframe(3))
+        if parent is not None and not computed and parent.dtype == result.dtype:
+            birth = Birth(result, number, parent=parent)
+        else:
+            birth = self._decided(name, number, args, result, None if computed else parent)
+        if data is not None:
+            birth.hops = data.hops
+        births.put(result, birth)
+        if moving and birth.direct:
+            state.attempts.put(args[0], birth)
+            if birth.is_move:
+                self._hopped(birth, args, kwargs, result)
+
+    def _decided(self, name: str, number: int, args: tuple[Any, ...], result: torch.Tensor, parent: Birth | None) -> Birth:
+        """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
+        frame = caller(sys._getframe(4))
         site = raw_site(frame)
         direct = site is not None and frame is not None and frame.f_code is site[0]
         is_move = name in MOVES and parent is None
-        origin = births.get(args[0]) if is_move else None
-        birth = Birth(result, number, call=name, site=site, direct=direct, is_move=is_move, parent=parent, origin=origin)
-        births.put(result, birth)
-        if name in MOVES and direct:
-            state.attempts.put(args[0], birth)
+        origin = self._state.births.get(args[0]) if is_move else None
+        return Birth(result, number, call=name, site=site, direct=direct, is_move=is_move, parent=parent, origin=origin)
 
-    def _birth_of(self, tensor: torch.Tensor) -> Birth:
-        """What is known of a tensor; one older than the recording is remembered as such."""
-        birth = self._state.births.get(tensor)
-        if birth is None:
-            birth = Birth(tensor, -1)
-            self._state.births.put(tensor, birth)
-        return birth
+    def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor) -> None:
+        """A line of the user moved a tensor."""
+        source, before = args[0], birth.origin
+        running = self._state.places.here.stack
+        older = bool(running) and before is not None and before.number < running[0].number
+        registered = not source.dim() or isinstance(source, nn.Parameter)
+        held = naming.kept_by_user(self._state, sys._getframe(4), before) if older and before and not registered else None
+        later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
+        self._state.traffic.hop(birth, before, source, result, held, later=later)
+
+    def _waited(self, name: str, args: tuple[Any, ...]) -> None:
+        """A value was handed to Python."""
+        tensor = args[0] if args else None
+        if not isinstance(tensor, torch.Tensor):
+            return
+        birth, frame = self._state.births.get(tensor), caller(sys._getframe(3))
+        came = birth.hop.source if birth is not None and birth.hop is not None and birth.is_move else tensor.device
+        site = raw_site(frame)
+        if birth is not None and birth.hops:
+            self._state.traffic.used(birth, site)
+        if is_accelerator(came):
+            library = site is None or frame is None or frame.f_code is not site[0]
+            self._state.traffic.wait(name, came, site, library=library)
 
     def _data_replaced(self, args: tuple[Any, ...]) -> None:
         """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from devwidget.capture.call_site import RawSite
+
+if TYPE_CHECKING:
+    from devwidget.capture.traffic import Hop
 
 LONGEST_CHAIN = 48
 """Ancestors kept of one tensor. A hidden state that is updated ten thousand times would otherwise keep them all."""
@@ -27,10 +30,11 @@ class Birth:
         parent: what it was computed from, on the same device.
         origin: what it was moved from.
         dtype: of the tensor.
-        used: an operation other than a move has read it.
+        hop: the crossing that brought it here, if user code asked for one.
+        hops: the last crossings of the data it was computed from, oldest first.
     """
 
-    __slots__ = ("call", "depth", "direct", "dtype", "is_move", "number", "origin", "parent", "site", "tensor", "used")
+    __slots__ = ("call", "depth", "direct", "dtype", "hop", "hops", "is_move", "number", "origin", "parent", "site", "tensor")
 
     def __init__(
         self,
@@ -52,11 +56,10 @@ class Birth:
         self.is_move = is_move
         self.origin = origin
         self.dtype = tensor.dtype
-        self.used = False
-        if parent is not None and parent.depth >= LONGEST_CHAIN:
-            parent = parent.root()
-        self.parent = parent
-        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.hop: Hop | None = None
+        self.hops: tuple[Hop, ...] = () if parent is None else parent.hops
+        self.parent = parent if parent is None or parent.depth < LONGEST_CHAIN else parent.root()
+        self.depth: int = 0 if self.parent is None else self.parent.depth + 1
 
     def chain(self) -> Iterator[Birth]:
         """This birth and those that it derives from, newest first."""

@@ -175,6 +175,15 @@ class Names:
         return ""
 
 
+def kept_by_user(state: State, frame: FrameType, birth: Birth) -> Held | None:
+    """Who keeps a tensor that outlives the step: an unregistered attribute, or a global that this very line's code uses."""
+    names = Names(state, frame)
+    names._frames = names._frames[:1]
+    family = [tensor for each in birth.chain() if (tensor := each.tensor()) is not None]
+    held = names._held(family)
+    return held if held is not None and held.how in ("attribute", "class attribute", "global") else None
+
+
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
     """Tensors of a call with the operator's own names for them."""
     names = _signature(func)

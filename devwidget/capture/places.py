@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
 from torch import nn
 
-from devwidget.capture.call_site import RawSite
+from devwidget.capture.call_site import RawSite, user_frame
 from devwidget.records.trace import Cause, Phase
 
 
@@ -44,7 +46,9 @@ class Places:
         self.forced: Phase | None = None
         self.made: weakref.WeakKeyDictionary[nn.Module, RawSite | None] = weakref.WeakKeyDictionary()
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        self.step = -1
         self._forwarded = False
+        self._stepping: CodeType | None = None
 
     # -- names
 
@@ -92,6 +96,9 @@ class Places:
     def enter(self, module: nn.Module, started: float, number: int) -> Running:
         """A module begins to run in this thread."""
         stack = self.here.stack
+        if not stack and self.here.replica < 0:
+            frame = user_frame(sys._getframe(1))
+            self.step, self._stepping = number, frame.f_code if frame is not None else None
         path = self.path_of(module)
         if path is None:
             path = self._late_path(module)
@@ -130,6 +137,10 @@ class Places:
     def close_roots(self) -> None:
         """The user has said what the model is: further outermost modules are losses and helpers."""
         self._implicit = False
+
+    def outside(self, site: RawSite) -> bool:
+        """True for a line of the loop that calls the model, between the calls: logging, not part of forward or loss."""
+        return not self.here.stack and site[0] is self._stepping
 
     @property
     def module(self) -> str | None:

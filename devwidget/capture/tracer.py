@@ -73,6 +73,8 @@ class Recorder:
             modules=log.modules(),
             memory=tuple(log.memory),
             replicas=tuple(log.replicas),
+            crossings=self._state.traffic.crossings(),
+            waits=self._state.traffic.waits_seen(),
             error=self._error,
             not_checked=tuple(log.troubles),
             seconds=self._seconds,
@@ -85,6 +87,7 @@ class Recorder:
         with contextlib.ExitStack() as stack:  # a failure half-way takes out what is in
             stack.enter_context(_constructions(self._state))
             stack.enter_context(arrivals(self._state))
+            stack.enter_context(self._state.traffic.watching())
             stack.enter_context(_optimizer_phase(self._state))
             stack.enter_context(module_hooks(self._state))
             stack.enter_context(self._modes())

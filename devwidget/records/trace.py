@@ -144,6 +144,63 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Crossing:
+    """A move that the user's own line asked for, with what its data had been through.
+
+    Attributes:
+        number: its place in the trace.
+        source, target: devices.
+        bytes, shape: of the tensor.
+        module, phase, site: where it was asked for.
+        step: number of the forward pass it belongs to, -1 outside.
+        chain: numbers of the crossings that the data had behind it, oldest first.
+        computed: an operation read the data after it had arrived.
+        direct_from: number of the crossing that brought the data to `source`, if nothing was done with it there; -1.
+        held: who keeps the tensor that is copied anew at every call, None for activations and inputs.
+        unsafe_read: the line that read an asynchronous copy on the host before any synchronisation.
+    """
+
+    number: int
+    source: DeviceId
+    target: DeviceId
+    bytes: int
+    shape: tuple[int, ...]
+    module: str | None
+    phase: Phase
+    site: Site | None
+    step: int
+    chain: tuple[int, ...] = ()
+    computed: bool = False
+    direct_from: int = -1
+    held: Held | None = None
+    unsafe_read: Site | None = None
+    unsafe_module: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A line at which the host waits for a value of a device, folded over equal lines.
+
+    Attributes:
+        call: `item`, `__bool__`, `tolist`, `numpy`, ...
+        device: whose value.
+        module, phase, site: where.
+        library: the call stands in library code below that line.
+        expression: source of the call.
+        count: how often.
+    """
+
+    call: str
+    device: DeviceId
+    module: str | None
+    phase: Phase
+    site: Site | None
+    library: bool
+    expression: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class OpEvent:
     """An operator below autograd, folded over equal (name, module, phase, line, devices).
 
@@ -243,7 +300,7 @@ class Trace(Record):
     Attributes:
         findings: what is wrong, worst first.
         faults: the failing calls that findings were drawn from.
-        moves, ops, modules, memory, replicas: the facts, in order.
+        moves, ops, modules, memory, replicas, crossings, waits: the facts, in order.
         error: `ErrorType: message` of the exception that ended the recording, "" if none did.
         checked: names of the rules that ran.
         not_checked: `rule: reason` for rules that could not decide or crashed.
@@ -258,6 +315,8 @@ class Trace(Record):
     modules: tuple[ModuleEvent, ...] = ()
     memory: tuple[MemoryPoint, ...] = ()
     replicas: tuple[Replica, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
+    waits: tuple[Wait, ...] = ()
     error: str = ""
     checked: tuple[str, ...] = ()
     not_checked: tuple[str, ...] = ()

@@ -53,6 +53,26 @@ def moved_name(statement: str) -> str:
     return ast.unparse(method.value) if isinstance(method, ast.Attribute) else ""
 
 
+def moved_from(statement: str) -> str:
+    """`h` of the statement `parked = h.cpu()`."""
+    node = _assignment(statement)
+    value = node.value if node is not None else None
+    is_call = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+    return ast.unparse(value.func.value) if is_call else ""  # type: ignore[union-attr]
+
+
+def replaced_keyword(statement: str, keyword: str, value: str) -> str:
+    """The statement with the first such keyword of a call given another value."""
+    try:
+        tree = ast.parse(statement)
+    except SyntaxError:
+        return ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == keyword:
+            return _spliced(statement, node.value, value)
+    return ""
+
+
 def first_argument(call: str) -> str:
     """Source of the first argument of a call, or of what a method is called on."""
     node = _call(call)

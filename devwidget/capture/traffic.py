@@ -1,0 +1,160 @@
+"""Traffic: the crossings that user code asks for, what becomes of their data, and where the host waits."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from devwidget.capture.call_site import RawSite, call_text, to_site
+from devwidget.capture.identity import Birth
+from devwidget.capture.log import bytes_of, device_id
+from devwidget.capture.places import Places
+from devwidget.records.trace import Crossing, Held, Phase, Wait
+
+WAITS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
+"""Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
+
+LONGEST_CHAIN, MOST_CROSSINGS = 16, 10_000
+_SYNCHRONIZERS = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"),
+                  (torch.accelerator, "synchronize"))  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class Hop:
+    """A crossing while its data is still on the way."""
+
+    number: int
+    source: torch.device
+    target: torch.device
+    bytes: int
+    shape: tuple[int, ...]
+    module: str | None
+    phase: Phase
+    site: RawSite | None
+    step: int
+    chain: tuple[Hop, ...]
+    direct_from: Hop | None
+    held: Held | None
+    unsafe: bool
+    computed: bool = False
+    read: tuple[RawSite | None, str | None] | None = None
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Crossings and waits of one recording."""
+
+    places: Places
+    hops: list[Hop] = field(default_factory=list)
+    waits: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    pending: list[Hop] = field(default_factory=list)
+
+    def hop(
+        self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool
+    ) -> None:
+        """User code moved a tensor.
+
+        Args:
+            birth: of the result.
+            before: of the tensor that was moved.
+            held: who keeps that tensor, if it outlives the step.
+            later: an asynchronous copy.
+        """
+        if len(self.hops) >= MOST_CROSSINGS:
+            return
+        previous = before.hop if before is not None and before.is_move else None
+        chain = before.hops if before is not None else ()
+        unsafe = later and result.device.type == "cpu"
+        places = self.places
+        hop = Hop(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), places.module,
+                  places.phase, birth.site, places.step, chain, previous, held, unsafe)  # fmt: skip
+        birth.hop, birth.hops = hop, (*chain, hop)[-LONGEST_CHAIN:]
+        self.hops.append(hop)
+        if unsafe:
+            self.pending.append(hop)
+
+    def used(self, birth: Birth, site: RawSite | None) -> None:
+        """An operation read a tensor."""
+        hop = birth.hop
+        if hop is not None and birth.is_move:
+            hop.computed = True
+        if self.pending:
+            for hop in birth.hops:
+                if hop in self.pending and hop.read is None:
+                    hop.read = (site, self.places.module)
+
+    def synchronized(self) -> None:
+        """The host has waited: every copy that was under way has arrived."""
+        self.pending.clear()
+
+    def wait(self, name: str, device: torch.device, site: RawSite | None, *, library: bool) -> None:
+        """The host waits for a value."""
+        self.synchronized()
+        if self.places.phase in ("forward", "loss") and not (site is not None and self.places.outside(site)):
+            key = (name, device, self.places.module, self.places.phase, site, library)
+            self.waits[key] = self.waits.get(key, 0) + 1
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Notice explicit synchronisation."""
+        originals = [(owner, name, getattr(owner, name)) for owner, name in _SYNCHRONIZERS]
+        own = [name in vars(owner) for owner, name, _ in originals]
+        for owner, name, original in originals:
+            setattr(owner, name, self._noticing(original))
+        try:
+            yield
+        finally:
+            for (owner, name, original), there in zip(originals, own, strict=True):
+                if there:
+                    setattr(owner, name, original)
+                else:
+                    delattr(owner, name)
+
+    def _noticing(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def synchronize(*args: Any, **kwargs: Any) -> Any:
+            out = original(*args, **kwargs)
+            self.synchronized()
+            return out
+
+        return synchronize
+
+    # -- records
+
+    def crossings(self) -> tuple[Crossing, ...]:
+        """Crossings in order."""
+        return tuple(map(_crossing, self.hops))
+
+    def waits_seen(self) -> tuple[Wait, ...]:
+        """Waits in the order of their first time."""
+        return tuple(
+            Wait(name, device_id(device), module, phase, to_site(site), library, "" if library else call_text(site), count)
+            for (name, device, module, phase, site, library), count in self.waits.items()
+        )
+
+
+def _crossing(hop: Hop) -> Crossing:
+    read = hop.read
+    return Crossing(
+        number=hop.number,
+        source=device_id(hop.source),
+        target=device_id(hop.target),
+        bytes=hop.bytes,
+        shape=hop.shape,
+        module=hop.module,
+        phase=hop.phase,
+        site=to_site(hop.site),
+        step=hop.step,
+        chain=tuple(other.number for other in hop.chain),
+        computed=hop.computed,
+        direct_from=hop.direct_from.number if hop.direct_from is not None and not hop.direct_from.computed else -1,
+        held=hop.held,
+        unsafe_read=to_site(read[0]) if read is not None else None,
+        unsafe_module=read[1] if read is not None else None,
+    )
+

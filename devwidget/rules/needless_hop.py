@@ -1,0 +1,68 @@
+"""needless-hop: a crossing that could be avoided without changing the program's plan.
+
+Why: a copy between devices costs time on the bus, and a copy to the host makes the GPU wait.
+Bad: `h.cpu().to('cuda:1')`; `self.scale.to(x.device)` at every call, with `self.scale` a plain attribute.
+Good: `h.to('cuda:1')`; `self.register_buffer('scale', scale)`.
+Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU synchronisation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Crossing, Held, Trace
+from devwidget.rules import _repairs
+from devwidget.rules._registry import rule
+
+
+@rule("needless-hop", loses_to=("ping-pong",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """Round trips, detours, and attributes that are copied anew at every call."""
+    known = {crossing.number: crossing for crossing in trace.crossings}
+    for crossing in trace.crossings:
+        before = known.get(crossing.direct_from)
+        if before is not None:
+            yield _around(before, crossing)
+        elif crossing.held is not None and crossing.phase == "forward" and crossing.target.is_accelerator:
+            yield _every_time(crossing, crossing.held)
+
+
+def _around(before: Crossing, last: Crossing) -> Finding:
+    back = before.source == last.target
+    path = f"{before.source} to {before.target} to {last.target}"
+    name = _repairs.moved_from(before.site.text) if before.site is not None else ""
+    code = f"{name}.to({str(last.target)!r})" if name and not back else ""
+    return Finding(
+        kind="needless-hop",
+        severity="warning",
+        module=last.module,
+        headline=f"{last.bytes} bytes go from {path}, and nothing is computed on the way",
+        why="each copy costs time on the bus, and one to the host makes the GPU wait",
+        fault=last.site,
+        birth=before.site,
+        fixes=(Fix("stay on the device" if back else f"copy directly, without .{_verb(before)}", code),),
+        explains=(),
+    )
+
+
+def _verb(crossing: Crossing) -> str:
+    return "cpu()" if crossing.target.kind == "cpu" else f"to({str(crossing.target)!r})"
+
+
+def _every_time(crossing: Crossing, held: Held) -> Finding:
+    owner = f"`{held.module}`" if held.module else "the model" if held.module is not None else "the program"
+    attribute = held.name.split("[")[0].split(".")[0]
+    statement = held.assigned.text if held.assigned is not None else ""
+    code = _repairs.as_buffer(statement, attribute) if held.module is not None else ""
+    summary = "register it as a buffer, so that it moves once, with the model" if held.module is not None else "move it once"
+    return Finding(
+        kind="needless-hop",
+        severity="warning",
+        module=crossing.module,
+        headline=f"`{held.name}`, {crossing.bytes} bytes, is copied from {crossing.source} to {crossing.target} at every call",
+        why=f"{owner} keeps it on {crossing.source}, where `Module.to` does not reach it",
+        fault=crossing.site,
+        birth=held.assigned,
+        fixes=(Fix(summary, code, "sure" if code else "likely"),),
+    )

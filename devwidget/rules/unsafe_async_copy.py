@@ -1,0 +1,42 @@
+"""unsafe-async-copy: a copy to the host is read before it has arrived.
+
+Why: with `non_blocking=True` the call returns while the bytes are still under way; nothing on the host waits for them.
+Bad: `host = out.to('cpu', non_blocking=True)`, then `host.mean()`.
+Good: `host = out.to('cpu')`; or `torch.cuda.synchronize()` before the first read.
+Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Crossing, Trace
+from devwidget.rules import _repairs
+from devwidget.rules._registry import rule
+
+
+@rule("unsafe-async-copy")
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each asynchronous copy that was read too early."""
+    for crossing in trace.crossings:
+        if crossing.unsafe_read is not None:
+            yield _finding(crossing)
+
+
+def _finding(crossing: Crossing) -> Finding:
+    statement = crossing.site.text if crossing.site is not None else ""
+    blocking = _repairs.replaced_keyword(statement, "non_blocking", "False")
+    return Finding(
+        kind="unsafe-async-copy",
+        severity="error",
+        module=crossing.unsafe_module,
+        headline=f"{crossing.bytes} bytes from {crossing.source} are read on the host while they may still be under way",
+        why="with `non_blocking=True` the copy returns at once, and nothing on the host waits for it",
+        fault=crossing.unsafe_read,
+        birth=crossing.site,
+        fixes=(
+            Fix("let the copy block: non_blocking=False", blocking),
+            Fix("or wait once, before the first read", "torch.cuda.synchronize()", "choice"),
+        ),
+    )
