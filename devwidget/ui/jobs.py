@@ -6,6 +6,7 @@ with the user's training loop, so it is handed to the loop of the main thread, w
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import signal
@@ -41,11 +42,9 @@ class MainThreadJobs:
 
     def cancel(self) -> bool:
         """Interrupt the running job as the kernel's stop button would; False if none runs."""
-        import _thread
-
         with self._lock:
             if self._running:
-                _thread.interrupt_main()
+                _interrupt_main_thread()
             return self._running
 
     def _run(self, job: Callable[[], None]) -> None:
@@ -61,6 +60,14 @@ class MainThreadJobs:
         finally:
             with self._lock:
                 self._running = self._waiting = False
+
+
+def _interrupt_main_thread() -> None:
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, signal.SIGINT)  # a real signal: it also ends a sleep or a wait
+    else:
+        _thread.interrupt_main()
 
 
 @contextlib.contextmanager

@@ -123,6 +123,7 @@ class DeviceWidget:
         """Take the panel off every page and forget it; the shared plotly code stays for the other panels."""
         refresh.forget(self)
         for widget in (self.view, self.tree, self.live, self.control):
+            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
             widget.close()
 
     def __repr__(self) -> str:

@@ -31,7 +31,7 @@ export class Figure {
     this.el = h("div", { class: `dw-figure ${className ?? ""}` }, this.legend, this.canvas);
     this.sizes = new ResizeObserver(() => this.fit());
     this.sizes.observe(this.el);
-    this.themes = new MutationObserver(() => this.draw());
+    this.themes = new MutationObserver(() => setTimeout(() => this.draw(), 400)); // the theme's style sheet comes after its name
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   }
 
@@ -61,7 +61,6 @@ export class Figure {
       const { data, layout } = structuredClone(this.spec);
       const style = getComputedStyle(this.el);
       layout.width = this.width;
-      for (const trace of data) if (trace.textfont) trace.textfont.color = style.color; // plotly would guess from the bars
       layout.font = { ...layout.font, family: style.fontFamily, color: style.color };
       layout.hoverlabel = { ...layout.hoverlabel, bgcolor: style.getPropertyValue("--dw-pop") || "#fff", font: { size: 12, color: style.color } };
       await Plotly.react(this.plot, data, layout, CONFIG);

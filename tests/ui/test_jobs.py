@@ -1,0 +1,72 @@
+"""Jobs reach the main thread, one at a time."""
+
+import asyncio
+import signal
+import threading
+import time
+
+from devwidget.ui.jobs import MainThreadJobs
+
+
+def test_without_a_loop_a_job_runs_where_it_is():
+    ran = []
+    assert MainThreadJobs().submit(lambda: ran.append(threading.current_thread())) == "done"
+    assert ran == [threading.main_thread()]
+
+
+def test_from_another_thread_a_job_waits_for_the_main_loop():
+    ran, answers = [], []
+
+    async def notebook():
+        jobs = MainThreadJobs()
+        click = threading.Thread(
+            target=lambda: answers.extend(jobs.submit(lambda: ran.append(threading.current_thread())) for _ in (1, 2))
+        )
+        click.start()
+        time.sleep(0.1)  # a cell that runs: the loop is blocked
+        assert ran == []
+        click.join()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(notebook())
+    assert answers == ["queued", "busy"]
+    assert ran == [threading.main_thread()]
+
+
+def test_a_running_job_can_be_cancelled_and_the_next_one_runs():
+    seen, before = [], signal.getsignal(signal.SIGINT)
+
+    async def notebook():
+        jobs = MainThreadJobs()
+        started = threading.Event()
+
+        def long():
+            started.set()
+            try:
+                time.sleep(10)
+            except KeyboardInterrupt:
+                seen.append("cancelled")
+                raise
+
+        click = threading.Thread(target=lambda: (jobs.submit(long), started.wait(5), jobs.cancel()))
+        click.start()
+        await asyncio.sleep(0.3)
+        click.join()
+        assert jobs.cancel() is False
+        jobs.submit(lambda: seen.append("next"))
+
+    began = time.perf_counter()
+    asyncio.run(notebook())
+    assert seen == ["cancelled", "next"]
+    assert time.perf_counter() - began < 5
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_job_that_raises_leaves_the_way_free():
+    jobs = MainThreadJobs()
+    for _ in range(2):
+        try:
+            jobs.submit(lambda: 1 / 0)
+        except ZeroDivisionError:
+            continue
+    assert jobs.submit(lambda: None) == "done"

@@ -1,0 +1,165 @@
+"""DeviceWidget without a page: what it carries, what it answers, what it leaves behind."""
+
+import gc
+import weakref
+
+import pytest
+from ipywidgets.widgets.widget import _instances
+
+from devwidget.records.errors import BatchError
+from devwidget.ui.actions import TraceRequest
+from devwidget.ui.panel import DeviceWidget
+from tests.browser.handmade_panel import Fake, open_panel
+from tests.views.builders import MIB
+
+
+@pytest.fixture
+def opened():
+    panel, fake = open_panel()
+    yield panel, fake
+    panel.close()
+
+
+def asked(panel, **message):
+    """The answer to a message of the page."""
+    answers = []
+    panel.control.send = answers.append
+    panel.control._handle_custom_msg({"id": 1, **message}, [])
+    return answers[0]
+
+
+def test_the_panel_carries_head_tree_bars_and_inputs(opened):
+    panel, _ = opened
+    assert panel.view.head["title"] == "Translator"
+    assert panel.tree.table["rows"] == 8
+    assert [trace["x"] for trace in panel.view.memory["gpus"]["data"] if trace["meta"] == "parameters"] == [[3 * MIB, 2 * MIB]]
+    assert panel.view.inputs["names"] == ["batch", "images"]
+
+
+def test_a_trace_fills_findings_marks_and_status(opened):
+    panel, fake = opened
+    trace = panel.run_trace()
+    assert panel.trace is trace
+    assert fake.requests == [TraceRequest(batch="batch")]
+    assert [card["kind"] for card in panel.view.traced["findings"]] == ["wrong-device", "unregistered-tensor"]
+    assert panel.tree.marks["marks"]["6"][2] == [0]
+    assert panel.view.status["kind"] == "done"
+
+
+def test_a_bad_batch_raises_for_code_and_is_shown_for_the_page(opened):
+    panel, _ = opened
+    with pytest.raises(BatchError):
+        panel.run_trace(TraceRequest(batch="missing"))
+    assert panel.view.status["kind"] == "error"
+    assert asked(panel, ask="trace", batch="missing") == {"to": 1, "ask": "trace", "state": "done"}
+    assert "`missing` is not defined" in panel.view.status["text"]
+
+
+def test_the_button_traces_with_what_the_page_sent(opened):
+    panel, fake = opened
+    asked(panel, ask="trace", batch=" images ", loss="loss_fn", target=None, heal=False)
+    assert fake.requests == [TraceRequest("images", "loss_fn", "", heal=False)]
+
+
+def test_a_crash_in_the_users_model_is_shown_and_lost_nowhere(opened):
+    panel, fake = opened
+    fake.trace = None
+    panel._actions = Fake.actions(fake)
+    asked(panel, ask="trace", batch="x")
+    assert panel.view.status["text"].startswith("TypeError")
+
+
+@pytest.mark.parametrize("ask", ["nonsense", None])
+def test_an_unknown_question_is_answered_with_an_error(opened, ask):
+    assert "unknown question" in asked(opened[0], ask=ask)["error"]
+
+
+def test_detail_answers_for_a_row_and_not_beyond(opened):
+    panel, _ = opened
+    assert asked(panel, ask="detail", row=6)["detail"]["path"] == "decoder.head"
+    assert asked(panel, ask="detail", row=99)["detail"] is None
+
+
+@pytest.mark.parametrize(
+    ("form", "part"),
+    [("text", "Translator ·"), ("json", '"Snapshot"'), ("csv", "decoder.head.weight"), ("html", "<!DOCTYPE html>")],
+)
+def test_every_form_can_be_saved(opened, form, part):
+    answer = asked(opened[0], ask="export", form=form)
+    assert part in answer["text"]
+    assert answer["name"].startswith("Translator-devices.")
+
+
+def test_an_unknown_form_names_the_known_ones(opened):
+    assert "known: html, json" in asked(opened[0], ask="export", form="pdf")["error"]
+
+
+def test_refresh_redraws_only_what_changed(opened):
+    panel, fake = opened
+    table = panel.tree.table
+    panel.refresh()
+    assert panel.tree.table is table
+    fake.record = type(fake.record)(fake.record.modules[:4], memory=fake.record.memory)
+    panel.refresh()
+    assert panel.tree.table["rows"] == 5
+
+
+def test_a_gone_model_is_told_and_the_last_state_stays(opened):
+    panel, fake = opened
+    fake.gone = True
+    panel.refresh()
+    assert panel.view.gone is True
+    assert panel.tree.table["rows"] == 8
+    assert "Translator" in repr(panel)
+
+
+def test_a_model_gone_from_the_start_still_gives_a_panel():
+    fake = Fake()
+    fake.gone = True
+    panel = DeviceWidget(fake.actions())
+    assert "deleted" in repr(panel)
+    assert "deleted" in panel._repr_mimebundle_()["text/html"]
+    panel.close()
+
+
+def test_saved_notebooks_get_text_and_plain_html(opened):
+    panel, _ = opened
+    panel.run_trace()
+    bundle = panel._repr_mimebundle_()
+    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == panel.view.model_id
+    assert bundle["text/plain"].startswith("Translator · 1.3 M parameters")
+    assert "<table>" in bundle["text/html"]
+    assert "<script" not in bundle["text/html"]
+    assert "error[wrong-device]" in bundle["text/html"]
+
+
+def test_memory_is_sampled_and_a_failing_look_stops_the_watch(opened):
+    panel, fake = opened
+    assert panel.sample_memory() is True
+    assert panel.live.figure["gpus"] != panel.view.memory["gpus"]
+    fake.record = None
+    assert panel.sample_memory() is False
+    assert "memory cannot be watched" in panel.live.figure["error"]
+
+
+def test_a_refresh_that_fails_after_a_cell_is_shown_and_does_not_raise(opened):
+    panel, fake = opened
+    fake.names = None
+    panel._actions = Fake.actions(fake)
+    panel.refresh_after_cell()
+    assert "could not read the model again" in panel.view.status["text"]
+
+
+def test_opened_and_closed_panels_leave_nothing():
+    open_panel()[0].close()
+    gc.collect()
+    before = len(_instances)
+    panels = []
+    for _ in range(5):
+        panel, _fake = open_panel()
+        panels.append(weakref.ref(panel))
+        panel.close()
+    del panel, _fake
+    gc.collect()
+    assert len(_instances) == before
+    assert [ref() for ref in panels] == [None] * 5

@@ -1,0 +1,49 @@
+"""Panels follow the cells of a notebook."""
+
+import time
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from devwidget.ui import refresh
+from tests.browser.handmade_panel import open_panel
+
+
+@pytest.fixture
+def shell():
+    shell = InteractiveShell.instance()
+    yield shell
+    refresh.stop(shell)
+    shell.reset()
+    shell.history_manager.end_session()
+    InteractiveShell.clear_instance()
+
+
+def test_a_shown_panel_looks_again_after_each_cell(shell):
+    panel, fake = open_panel()
+    fake.gone = True
+    shell.run_cell("1")
+    assert panel.view.gone is False  # nobody looks at it
+    panel.view._view_count = 1
+    shell.run_cell("1")
+    assert panel.view.gone is True
+    panel.close()
+
+
+def test_memory_is_watched_while_a_long_cell_runs(shell, monkeypatch):
+    monkeypatch.setattr(refresh, "SAMPLE_SECONDS", 0.05)
+    panel, _ = open_panel()
+    panel.view._view_count = 1
+    shell.user_ns["wait"] = time.sleep
+    shell.run_cell("wait(0.3)")
+    assert panel.live.figure["gpus"]["data"]
+    panel.close()
+
+
+def test_callbacks_are_registered_once_and_taken_off(shell):
+    panels = [open_panel()[0] for _ in range(3)]
+    assert shell.events.callbacks["post_run_cell"].count(refresh._after_cell) == 1
+    refresh.stop(shell)
+    assert refresh._after_cell not in shell.events.callbacks["post_run_cell"]
+    for panel in panels:
+        panel.close()
