@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from devwidget.simulator import follow, guards, labels, machine
-from devwidget.simulator.labels import CPU, CPU_DEVICE, META, TEMPORARY
+from devwidget.simulator import follow, guards, labels, machine, values
+from devwidget.simulator.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY, Books
 from devwidget.simulator.plans import Plan
 
 
@@ -19,7 +19,7 @@ def run_factory(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dic
         label = _from_composite(kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    result = func(*args, **_real(kwargs))
+    result = values.create(func, args, _real(kwargs), label == META)
     return _mark(result, label, kwargs)
 
 
@@ -30,7 +30,7 @@ def run_like(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
         label, _ = follow.where(plan, args, kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    result = func(*args, **_real(kwargs))
+    result = values.create(func, args, _real(kwargs), label == META)
     return _mark(result, label, kwargs)
 
 
@@ -39,12 +39,14 @@ def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
     label = _asked_for(kwargs)
     if label is None:
         label = labels.label_of(args[0])
+    if label != META and not Books.compute and labels.label_of(args[0]) == META:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     kwargs = _real(kwargs)
     kwargs.pop("non_blocking", None)
-    result = func(*args, **kwargs)
-    if label not in (CPU, META):
-        labels.put_label(result, label)
-    return result
+    if not Books.compute and label == META:
+        kwargs["device"] = META_DEVICE
+    result = func(values.small(args[0]), *args[1:], **kwargs)
+    return _mark(result, label, {})
 
 
 def _asked_for(kwargs: dict[str, Any]) -> int | None:
@@ -60,7 +62,8 @@ def _asked_for(kwargs: dict[str, Any]) -> int | None:
         return machine.ordinal(device)
     if device.type == "cpu":
         return CPU if "pin_memory" in kwargs else None
-    return META
+    # Without values the real device is meta, and C++ copies that.
+    return META if Books.compute or "pin_memory" in kwargs else None
 
 
 def _from_composite(kwargs: dict[str, Any]) -> int:
@@ -72,14 +75,16 @@ def _real(kwargs: dict[str, Any]) -> dict[str, Any]:
     """The same arguments for the CPU."""
     kwargs = dict(kwargs)
     device = kwargs.get("device")
-    if device is not None and device.type == "cuda":
+    if not Books.compute:
+        kwargs.pop("device", None)
+    elif device is not None and device.type == "cuda":
         kwargs["device"] = CPU_DEVICE
     kwargs.pop("pin_memory", None)
     return kwargs
 
 
 def _mark(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
-    if label >= 0 or label == TEMPORARY:
+    if label >= 0 or label == TEMPORARY or (label == META and not Books.compute):
         follow.label_results(result, label)
     elif kwargs.get("pin_memory") and isinstance(result, torch.Tensor):
         labels.pin(result)

@@ -10,7 +10,7 @@ import torch
 import torch.utils._device
 from torch.overrides import handle_torch_function, has_torch_function, is_tensor_like
 
-from devwidget.simulator import labels, tensor_moves
+from devwidget.simulator import labels, tensor_moves, values
 from devwidget.simulator.labels import CPU, CPU_DEVICE, META
 from devwidget.simulator.patching import Patches
 
@@ -63,7 +63,7 @@ def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
             return _as_tensor(original, data, device, args, kwargs)
         label = _label_for(data, device)
         pinned = kwargs.pop("pin_memory", False)
-        kwargs["device"] = labels.META_DEVICE if label == META else CPU_DEVICE
+        kwargs["device"] = labels.META_DEVICE if label == META and labels.Books.compute else CPU_DEVICE
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
         result = _own_memory(original(data, *args, **kwargs), label)
@@ -111,7 +111,8 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 
 def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
-    if label >= 0:
+    tensor = values.small(tensor) if label != META else values.without_values(tensor)
+    if label >= 0 or (label == META and not labels.Books.compute):
         labels.put_label(tensor, label)
     return tensor
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from devwidget.records.errors import SimulationError
 from devwidget.simulator.ledger import Ledger
 
 _ADVICE = (
@@ -96,3 +97,12 @@ def _size(count: int) -> str:
         if count >= limit:
             return f"{count / limit:.2f} {unit}"
     return f"{count} bytes"
+
+
+def needs_values(what: str) -> SimulationError:
+    """What was asked cannot be answered without values."""
+    return SimulationError(
+        f"{what} needs the values of a tensor",
+        why="these virtual GPUs were started with compute=False, so tensors have none",
+        instead="devwidget.simulate(..., compute=True)",
+    )

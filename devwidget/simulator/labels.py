@@ -132,7 +132,9 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
 def device_of(tensor: torch.Tensor) -> torch.device:
     """The device that the user sees."""
     label = label_of(tensor)
-    return DEVICES[label] if label >= 0 and not inside.depth else real_device(tensor)
+    if label >= 0:
+        return DEVICES[label]
+    return real_device(tensor) if Books.compute else META_DEVICE if label == META else CPU_DEVICE
 
 
 def name_of(label: int) -> str:

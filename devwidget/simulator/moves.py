@@ -55,12 +55,12 @@ def _keeps_gradient(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
-def is_there(tensor: torch.Tensor, label: int) -> bool:
-    """Whether a tensor is on that device already."""
-    own = labels.label_of(tensor)
-    if own < 0 and tensor.is_meta and labels.Books.compute:
-        own = META
-    return own == label or (own not in (label, META) and own < 0 and label == CPU)
+def own_label(tensor: torch.Tensor) -> int:
+    """The label of a tensor, in the words of a user: temporaries are on the CPU, and meta is a device."""
+    label = labels.label_of(tensor)
+    if label < 0 and labels.Books.compute and tensor.is_meta:
+        return META
+    return CPU if label == labels.TEMPORARY else label
 
 
 def shown(real: torch.device, label: int) -> torch.device:

@@ -21,9 +21,9 @@ from devwidget.simulator import (
     storage_surface,
     tensor_surface,
     threads,
+    valueless,
 )
 from devwidget.simulator.cluster import Cluster
-from devwidget.simulator.dispatch_mode import VirtualMode
 from devwidget.simulator.labels import LABELS, Books
 from devwidget.simulator.ledger import Account, Ledger
 from devwidget.simulator.patching import Patches
@@ -41,7 +41,7 @@ class Session:
         machine.Machine.gpus = cluster.gpus
         machine.set_current(0)
         self._patches = Patches()
-        self._mode = VirtualMode()
+        self._mode = valueless.new_mode()
         try:
             for part in PARTS:
                 part.install(self._patches)

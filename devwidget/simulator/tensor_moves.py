@@ -56,7 +56,7 @@ def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
         if device is None:
             kwargs = {} if memory_format is None else {"memory_format": memory_format}
-            return original(self, dtype, non_blocking, copy, **kwargs)
+            return original(self, dtype or self.dtype, non_blocking, copy, **kwargs)
         return _to_device(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
 
     return to
@@ -65,11 +65,7 @@ def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 def _to_like(original: Any, self: torch.Tensor, other: torch.Tensor, args: Any, kwargs: Any) -> torch.Tensor:
     rest = (*args[1:], *(kwargs[name] for name in ("non_blocking", "copy") if name in kwargs))
     non_blocking, copy = (*rest, False, False)[:2]
-    return _to_device(original, self, _own_label(other), other.dtype, non_blocking, copy, kwargs.get("memory_format"))
-
-
-def _own_label(tensor: torch.Tensor) -> int:
-    return META if tensor.is_meta and labels.Books.compute else max(labels.label_of(tensor), CPU)
+    return _to_device(original, self, moves.own_label(other), other.dtype, non_blocking, copy, kwargs.get("memory_format"))
 
 
 def _to_device(
@@ -82,9 +78,7 @@ def _to_device(
     memory_format: torch.memory_format | None,
 ) -> torch.Tensor:
     options: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
-    if moves.is_there(self, label) or label == META:
-        if label == META:
-            return original(self, "meta", dtype or self.dtype, non_blocking, copy, **options)
+    if moves.own_label(self) == label:
         return original(self, dtype or self.dtype, non_blocking, copy, **options)
     options["dtype"] = dtype
     if non_blocking:
@@ -108,9 +102,7 @@ def cuda(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         label = machine.current_index() if device is None else label_of_device(device)
         if label < 0:
             raise RuntimeError(f"Invalid device, must be cuda device, but got {device}")
-        return _to_device(None, self, label, None, non_blocking, False, memory_format) if not moves.is_there(
-            self, label
-        ) else self
+        return _to_device(original_to, self, label, None, non_blocking, False, memory_format)
 
     return cuda
 
@@ -143,6 +135,8 @@ def numpy(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"can't convert {labels.name_of(label)} device type tensor to numpy. Use Tensor.cpu() to "
                 "copy the tensor to host memory first."
             )
+        if not labels.Books.compute and labels.real_device(self).type == "meta":
+            raise failures.needs_values("`Tensor.numpy`")
         return original(self.detach().cpu() if label >= 0 else self, force=force)
 
     return numpy
@@ -212,3 +206,17 @@ def beside(tensor: torch.Tensor, value: Any) -> Any:
         if own >= CPU and own != labels.TEMPORARY and labels.label_of(value) != own:
             return moves.move(value, own)
     return value
+
+
+def tolist(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A `Tensor.tolist` that says why there is nothing to list."""
+
+    @functools.wraps(original)
+    def tolist(self: torch.Tensor) -> Any:
+        if has_torch_function_unary(self):
+            return handle_torch_function(torch.Tensor.tolist, (self,), self)
+        if not labels.Books.compute and labels.real_device(self).type == "meta":
+            raise failures.needs_values("`Tensor.tolist`")
+        return original(self)
+
+    return tolist

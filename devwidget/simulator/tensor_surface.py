@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from devwidget.simulator import backward, failures, labels, tensor_moves
+from devwidget.simulator import backward, failures, labels, moves, tensor_moves
 from devwidget.simulator.labels import CPU, DEVICES, LABELS, META_DEVICE, storage_id
 from devwidget.simulator.patching import Patches
 
@@ -21,6 +21,9 @@ def install(patches: Patches) -> None:
     tensor = torch.Tensor
     for name, getter in PROPERTIES.items():
         patches.set(tensor, name, property(getter))
+    if not labels.Books.compute:
+        patches.set(tensor, "is_meta", property(is_meta))
+        patches.wrap(torch._tensor_str, "_tensor_str", contents)
     patches.set(tensor, "grad", property(_grad.__get__, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in METHODS.items():
         patches.wrap(tensor, name, wrapper)
@@ -35,7 +38,9 @@ def device(self: torch.Tensor) -> torch.device:
         label = LABELS.get(storage_id(self), CPU)
     except NotImplementedError:
         label = labels.label_of(self)
-    return DEVICES[label] if label >= 0 and not labels.inside.depth else labels.real_device(self)
+    if labels.inside.depth:
+        return labels.real_device(self)
+    return DEVICES[label] if label >= 0 else moves.shown(labels.real_device(self), label)
 
 
 def is_cuda(self: torch.Tensor) -> bool:
@@ -51,6 +56,18 @@ def is_cpu(self: torch.Tensor) -> bool:
 def is_meta(self: torch.Tensor) -> bool:
     """Whether the user put it on meta."""
     return device(self) == META_DEVICE
+
+
+def contents(original: Callable[..., str]) -> Callable[..., str]:
+    """What `repr` shows of a tensor without values."""
+
+    @functools.wraps(original)
+    def _tensor_str(self: torch.Tensor, indent: int) -> str:
+        if labels.real_device(self) == META_DEVICE:
+            return f"..., size={tuple(self.shape)}"
+        return original(self, indent)
+
+    return _tensor_str
 
 
 PROPERTIES: dict[str, Callable[[torch.Tensor], Any]] = {"device": device, "is_cuda": is_cuda, "is_cpu": is_cpu}
@@ -135,6 +152,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "cuda": tensor_moves.cuda,
     "cpu": tensor_moves.cpu,
     "numpy": tensor_moves.numpy,
+    "tolist": tensor_moves.tolist,
     "type": tensor_moves.type_,
     "type_as": tensor_moves.type_as,
     "copy_": tensor_moves.copy_,

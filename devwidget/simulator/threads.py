@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable
 
-from devwidget.simulator.dispatch_mode import VirtualMode
+from devwidget.simulator import valueless
 from devwidget.simulator.patching import Patches
 
 
@@ -24,7 +24,7 @@ def starting_simulated(original: Callable[[threading.Thread], None]) -> Callable
 
         def run_simulated() -> None:
             # Modes are kept per thread. The one that the caller holds keeps torch's process-wide flags in order.
-            with VirtualMode():
+            with valueless.new_mode():
                 run()
 
         self.run = run_simulated  # type: ignore[method-assign]

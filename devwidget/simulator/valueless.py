@@ -1,0 +1,48 @@
+"""`compute=False`: the same labels on meta tensors, for models of any size, without values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._ops import OpOverload
+
+from devwidget.simulator import failures, op_rules, values
+from devwidget.simulator.dispatch_mode import PLANS, VirtualMode
+from devwidget.simulator.labels import Books, inside
+
+
+class ValuelessMode(VirtualMode):
+    """Runs every operator on meta."""
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one operator without values.
+
+        Raises:
+            SimulationError: if it needs them.
+        """
+        # Many meta kernels are Python that asks tensors for their device: they must see the real one.
+        inside.depth += 1
+        try:
+            plan = PLANS.get(func) or PLANS.setdefault(func, op_rules.plan_for(func))
+            if plan.passive:
+                return values.call(func, args, kwargs or {})
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        except (RuntimeError, NotImplementedError) as error:
+            if _is_about_values(error):
+                raise failures.needs_values(f"`{func}`") from error
+            raise
+        finally:
+            inside.depth -= 1
+
+
+def new_mode() -> VirtualMode:
+    """The mode of the running simulation, for one thread."""
+    return VirtualMode() if Books.compute else ValuelessMode()  # type: ignore[no-untyped-call]
+
+
+def _is_about_values(error: Exception) -> bool:
+    text = str(error).lower()
+    rightful = ("expected device meta", "cannot copy out of meta")  # what CUDA says too, of tensors that the user put on meta
+    return "meta" in text and not any(words in text for words in rightful)
