@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.simulator import generators, machine, memory_stats, streams
-from devwidget.simulator.labels import DEVICES, Books
+from devwidget.simulator.labels import DEVICES
 from devwidget.simulator.machine import Machine
 from devwidget.simulator.patching import Patches
 
@@ -47,8 +47,14 @@ class Properties:
 
 def properties(index: int) -> Properties:
     """The properties of one GPU."""
-    identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{index}")
-    return Properties(GPU_NAME, Books.ledger.accounts[machine.checked(index)].capacity, identity, index)
+    built_in = Machine.visible[machine.checked(index)]
+    identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{built_in}")
+    return Properties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
+
+
+def device_count() -> int:
+    """How many GPUs the program sees."""
+    return machine.gpus()
 
 
 def install(patches: Patches) -> None:
@@ -58,12 +64,11 @@ def install(patches: Patches) -> None:
     cuda = torch.cuda
     for name, value in {
         "_initialized": True,
-        "_cached_device_count": Machine.gpus,
-        "_device_count_nvml": lambda: -1,
+        "device_count": device_count,
         "_get_device_properties": properties,
         "_exchange_device": machine.exchange,
         "_maybe_exchange_device": machine.exchange,
-        "default_generators": generators.default_generators(Machine.gpus),
+        "default_generators": generators.default_generators(len(Machine.capacities)),
         "is_bf16_supported": lambda including_emulation=True: True,
         "get_arch_list": lambda: ["sm_80"],
         "Stream": streams.VirtualStream,
@@ -136,7 +141,7 @@ def _capability(index: int) -> dict[str, Any]:
 
 
 C_FUNCTIONS: dict[str, Any] = {
-    "_cuda_getDeviceCount": lambda: Machine.gpus,
+    "_cuda_getDeviceCount": machine.gpus,
     "_cuda_getDevice": machine.current_index,
     "_cuda_setDevice": machine.set_current,
     "_cuda_exchangeDevice": machine.exchange,
@@ -145,7 +150,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "_cuda_ipc_collect": _nothing,
     "_cuda_init": _nothing,
     "_cuda_isInBadFork": lambda: False,
-    "_cuda_hasPrimaryContext": lambda index: index < Machine.gpus,
+    "_cuda_hasPrimaryContext": lambda index: index < machine.gpus(),
     "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
     "_cuda_getCompiledVersion": lambda: 12080,
     "_cuda_getDriverVersion": lambda: 12080,
@@ -157,7 +162,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "_cuda_isCurrentStreamCapturing": lambda: False,
     "_get_accelerator": lambda check=None: torch.device("cuda"),
     "_accelerator_getAccelerator": lambda: torch.device("cuda"),
-    "_accelerator_hooks_device_count": lambda: Machine.gpus,
+    "_accelerator_hooks_device_count": machine.gpus,
     "_accelerator_getDeviceIndex": machine.current_index,
     "_accelerator_setDeviceIndex": machine.set_current,
     "_accelerator_exchangeDevice": machine.exchange,

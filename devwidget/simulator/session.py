@@ -25,21 +25,33 @@ from devwidget.simulator import (
 )
 from devwidget.simulator.cluster import Cluster
 from devwidget.simulator.labels import LABELS, Books
-from devwidget.simulator.ledger import Account, Ledger
+from devwidget.simulator.ledger import Ledger
 from devwidget.simulator.patching import Patches
 
-PARTS = (tensor_surface, storage_surface, factories, cuda_surface, comm, composites, autograd_surface, autocast, generators, legacy_types, device_type, threads, imports)
+PARTS = (
+    tensor_surface,
+    storage_surface,
+    factories,
+    cuda_surface,
+    comm,
+    composites,
+    autograd_surface,
+    autocast,
+    generators,
+    legacy_types,
+    device_type,
+    threads,
+    imports,
+)
 
 
 class Session:
     """One running simulation: what it replaced, and the mode of the thread that started it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        Books.ledger = Ledger(tuple(Account(size) for size in cluster.memory_bytes))
-        Books.compute = cluster.compute
+        Books.ledger, Books.compute = Ledger(()), cluster.compute
         LABELS.clear()
-        machine.Machine.gpus = cluster.gpus
-        machine.set_current(0)
+        machine.build(cluster.memory_bytes)
         self._patches = Patches()
         self._mode = valueless.new_mode()
         try:
@@ -66,9 +78,8 @@ class Session:
         self._mode.__exit__(None, None, None)
         self._patches.undo()
         LABELS.clear()
-        Books.ledger = Ledger(())
-        Books.compute = True
-        machine.Machine.gpus = 0
+        Books.ledger, Books.compute = Ledger(()), True
+        machine.build(())
 
 
 def check_torch() -> None:
