@@ -1,7 +1,7 @@
 // The drawer of one row: where its class is defined, its findings, each of its tensors.
 import { chip, h, prose } from "./dom.js";
 
-const HEAD = ["tensor", "kind", "type", "device", "bytes", "gradient", ""];
+const HEAD = ["tensor", "kind", "type", "device", "bytes", "gradient", "note"];
 
 export function detailView(detail, cards, close) {
   const title = h(
