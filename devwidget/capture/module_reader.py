@@ -8,12 +8,11 @@ from typing import Any
 from torch import nn
 
 from devwidget.capture.class_site import class_site
-from devwidget.capture.fields import class_values
 from devwidget.capture.module_tree import ModuleTree, Visit
 from devwidget.capture.quick_records import quick
 from devwidget.capture.special_modules import SPECIAL, special_notes, special_tensors
 from devwidget.capture.tensor_reader import TensorReader, join
-from devwidget.capture.unregistered import MOST_OBJECTS, STANDARD, Found, Search
+from devwidget.capture.unregistered import STANDARD, Search
 from devwidget.capture.wrapper_facts import class_name, wrapping, written_class
 from devwidget.records.snapshot import ModuleFacts
 from devwidget.records.tensor import TensorFacts
@@ -32,8 +31,7 @@ class _Kind:
         self.name = class_name(module)
         self.defined = class_site(written_class(kind))
         self.wrapping = wrapping(kind)
-        values = () if kind.__module__.startswith("torch.") else class_values(kind, nn.Module)
-        self.class_tensors: list[Found] = list(search.each(iter(values), 2, "class attribute"))
+        self.class_tensors = search.of_class(kind)
 
 
 class ModuleReader:
@@ -75,14 +73,16 @@ class ModuleReader:
 
     def _unregistered(self, path: str, own: dict[str, Any], names: list[str], kind: _Kind, into: list[TensorFacts]) -> str:
         """Add the tensors of plain attributes and of the class; the note says if the search had to stop."""
-        registered = own["_parameters"]
+        registered, cut = own["_parameters"], []
         for start in names:
-            for name, tensor, note in self._search.tensors(start, own[start]):
+            for name, tensor, note in self._search.attribute(start, own[start]):
                 into.append(self.tensors.read(path, name, "attribute", tensor, note or _recomputed(name, registered)))
+            if self._search.is_full:
+                cut.append(start)
         for name, tensor, note in kind.class_tensors:
             if name not in own and name not in registered and name not in own["_buffers"]:
                 into.append(self.tensors.read(path, name, "attribute", tensor, note))
-        return f"attributes searched up to {MOST_OBJECTS} objects" if self._search.full else ""
+        return f"too many objects to search all of {', '.join(cut)}" if cut else ""
 
     def _special(self, place: int, path: str, own: dict[str, Any], kind: _Kind, tensors: list[TensorFacts]) -> tuple[str, str]:
         word, notes = special_notes(own)

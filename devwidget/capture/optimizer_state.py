@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ def read_optimizer(
     optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str], reader: TensorReader
 ) -> Iterator[TensorFacts]:
     """Every state tensor, named `<parameter path>.<state>`; parameters of other models count by their group."""
-    search = Search(is_registered=lambda value: False)
+    search = Search(is_registered=lambda value: False, most=sys.maxsize)
     inner = _innermost(optimizer)
     for at, group in enumerate(inner.param_groups):
         for number, parameter in enumerate(group["params"]):

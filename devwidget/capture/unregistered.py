@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.fields import fields_of
+from devwidget.capture.fields import class_values, fields_of
 
 Found = tuple[str, torch.Tensor, str]
 """Name inside the module, the tensor, and a note."""
@@ -22,24 +22,40 @@ STANDARD = frozenset(vars(nn.Module()))
 _REPEATS = frozenset({"_flat_weights", "_flat_weight_refs", "_former_parameters", "_hf_hook", "_old_forward"})
 """Attributes in which torch and accelerate repeat the registered tensors."""
 
-MOST_OBJECTS, MOST_LEVELS, LONG = 100_000, 6, 256
+MOST_OBJECTS, MOST_IN_ONE = 100_000, 20_000
+"""How many objects and tensors are looked at in one snapshot, and in one attribute (a data set, a replay buffer)."""
+
+MOST_LEVELS, LONG = 6, 256
 _SCALARS: frozenset[type] = frozenset({int, float, bool, complex, str, bytes, range, type(None), torch.dtype, torch.device})
 _FOREIGN = sys.stdlib_module_names - {"types"} | {"numpy", "pandas", "builtins", "torch"}
 _SEQUENCES, _SETS = (list, tuple, deque), (set, frozenset)
 
 
 class Search:
-    """One search over all modules of a snapshot: each object is opened once, so cycles and shared helpers cost nothing.
+    """One search over all modules of a snapshot: each object is opened once, so cycles and shared helpers cost nothing."""
 
-    Attributes:
-        full: the search stopped because the attributes hold too many objects.
-    """
-
-    def __init__(self, is_registered: Callable[[object], bool]) -> None:
+    def __init__(self, is_registered: Callable[[object], bool], most: int = MOST_OBJECTS) -> None:
         self._is_registered = is_registered
         self._opened: set[int] = set()
         self._handlers: dict[type, _Handler | None] = {}
-        self.full = False
+        self._seen, self._limit, self._most = 0, most, most
+
+    def attribute(self, name: str, value: Any) -> Iterator[Found]:
+        """Every tensor in one attribute of a module, up to a limit."""
+        self._limit = min(self._most, self._seen + MOST_IN_ONE)
+        yield from self.tensors(name, value)
+
+    def of_class(self, kind: type) -> list[Found]:
+        """Tensors that a class of the user and its bases define, of which every instance is the owner."""
+        if kind.__module__.startswith("torch."):
+            return []
+        self._limit = min(self._most, self._seen + MOST_IN_ONE)
+        return list(self.each(class_values(kind, nn.Module), 2, "class attribute"))
+
+    @property
+    def is_full(self) -> bool:
+        """The last attribute holds more than was looked at."""
+        return self._seen >= self._limit
 
     def candidates(self, attributes: dict[str, Any], names: Iterable[str]) -> list[str]:
         """Those of the names that may hold tensors; this runs for every module, so it only looks at types."""
@@ -50,29 +66,26 @@ class Search:
     def tensors(self, name: str, value: Any, levels: int = MOST_LEVELS, note: str = "") -> Iterator[Found]:
         """Every tensor in a value; an unregistered module in it gives its parameters and buffers."""
         handler = self._handler(type(value))
-        if handler is None:
+        if handler is None or self.is_full:
             return
+        self._seen += 1
         if handler is _open_tensor:
             if not (isinstance(value, nn.Parameter) and self._is_registered(value)):
                 yield name, value, note
-        elif levels and self._opens(value):
+        elif levels and id(value) not in self._opened:
+            self._opened.add(id(value))
             yield from handler(self, name, value, levels - 1, note)
-
-    def _opens(self, value: object) -> bool:
-        if id(value) in self._opened:
-            return False
-        self.full = self.full or len(self._opened) >= MOST_OBJECTS
-        self._opened.add(id(value))
-        return not self.full
 
     def _handler(self, kind: type) -> _Handler | None:
         if kind not in self._handlers:
             self._handlers[kind] = _choose(kind)
         return self._handlers[kind]
 
-    def each(self, parts: Iterator[tuple[str, Any]], levels: int, note: str) -> Iterator[Found]:
+    def each(self, parts: Iterable[tuple[str, Any]], levels: int, note: str) -> Iterator[Found]:
         """Tensors in the named parts of something."""
         for name, part in parts:
+            if self.is_full:
+                return
             yield from self.tensors(name, part, levels, note)
 
     def only_scalars(self, values: Any) -> bool:

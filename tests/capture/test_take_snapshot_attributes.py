@@ -176,9 +176,19 @@ def test_a_long_vocabulary_is_not_walked_but_a_long_list_of_tensors_is() -> None
     assert len(names(holding([torch.zeros(1) for _ in range(300)]))) == 300
 
 
-def test_a_search_without_end_stops_and_says_so() -> None:
-    facts = take_snapshot(holding([[n] for n in range(100_100)]))
-    assert facts.modules[0].note == "attributes searched up to 100000 objects"
+def test_an_attribute_with_too_many_objects_is_cut_and_named_and_others_are_still_searched() -> None:
+    model = holding([[n] for n in range(20_100)])
+    model.mask = ZERO
+    facts = take_snapshot(model).modules[0]
+    assert facts.note == "too many objects to search all of kept"
+    assert [each.name for each in facts.tensors] == ["mask"]
+
+
+def test_a_class_is_still_searched_after_an_attribute_that_was_cut() -> None:
+    class Rotary(nn.Module):
+        table = torch.zeros(8)
+
+    assert names(nn.Sequential(holding([[n] for n in range(20_100)]), Rotary())) == ["table"]
 
 
 def test_a_result_of_autograd_is_read_without_a_warning() -> None:
