@@ -32,6 +32,9 @@ def module_hooks(state: State) -> Iterator[None]:
         failed = len(rest) == 1
         kwargs, result = ({}, None) if failed else rest
         running = state.places.leave(module)
+        if running is not None and running.path is not None:
+            here = state.places.here
+            here.failed = (here.failed if here.failed is not None else running.path) if failed else None
         if isinstance(module, nn.DataParallel) and id(module) in watched:
             watched.pop(id(module)).close()
         if running is None or running.path is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -95,6 +95,13 @@ class Names:
             if isinstance(node, ast.Name) and _same(_lookup(self._frame, node.id), requested):
                 return text, self._assigned(node.id) or here
         return "", here
+
+    def argument_of(self, value: Any) -> tuple[str, Site | None]:
+        """The variable that holds an argument of the failing call, and the line that assigned it."""
+        if self._frame is None:
+            return "", None
+        name = name_in(self._frame, lambda other: other is value)
+        return name, self._assigned(name) if name else None
 
     # -- who keeps it
 
@@ -246,12 +253,16 @@ def _owned(module: nn.Module, search: Search) -> Iterator[tuple[str, str, torch.
 def _assigned_in_class(kind: type, name: str) -> Site | None:
     """The line of the class, or of a class that it derives from, that stores an attribute."""
     attribute = name.split("[")[0].split(".")[0]
+    return in_class(kind, lambda filename, owner: source.attribute_assignment(filename, owner, attribute))
+
+
+def in_class(kind: type, look: Callable[[str, str], Site | None]) -> Site | None:
+    """What `look(filename, class name)` finds in the source of a user's class or of its bases."""
     for base in kind.__mro__:
         code = next((f.__code__ for f in vars(base).values() if hasattr(f, "__code__")), None)
-        if code is not None and not is_library(code.co_filename):
-            site = source.attribute_assignment(code.co_filename, base.__name__, attribute)
-            if site is not None:
-                return site
+        site = look(code.co_filename, base.__name__) if code is not None and not is_library(code.co_filename) else None
+        if site is not None:
+            return site
     return None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture import replica_faults
 from devwidget.capture.call_site import RawSite, raw_site, to_site
 from devwidget.capture.log import bytes_of, device_id
 from devwidget.capture.places import own_tensors
@@ -97,6 +98,7 @@ class _Watch:
         self._site: RawSite | None = raw_site(sys._getframe(1))
         self._runs: list[dict[str, Any]] = []
         self._main = threading.get_ident()
+        self._whole: list[torch.Tensor] = []
 
     def overrides(self) -> dict[str, Any]:
         """Names and functions to lay over the instance."""
@@ -111,7 +113,7 @@ class _Watch:
         """Cut the batch; count what each device got."""
         with self._state.places.because("scatter"):
             parts = self._kind.scatter(self._wrapper, inputs, kwargs, device_ids)
-        whole = list(tensors_in((inputs, kwargs)))
+        whole = self._whole = list(tensors_in((inputs, kwargs)))
         for part, part_kwargs in zip(*parts, strict=True):
             chunks = list(tensors_in((part, part_kwargs)))
             dim = self._wrapper.dim
@@ -146,13 +148,37 @@ class _Watch:
         here, state = self._state.places.here, self._state
         own_thread = threading.get_ident() != self._main
         started, outer, here.replica = time.perf_counter(), here.replica, number
+        before = replica_faults.plain_attributes(replica)
         try:
             with state.watching() if own_thread else contextlib.nullcontext():
-                out = replica(*args, **kwargs)
+                out = self._forward(replica, args, kwargs)
         finally:
             here.replica = outer
+        replica_faults.lost_writes(state, replica, before)
         self._runs[number]["seconds"] = time.perf_counter() - started
         return out
+
+    def _forward(self, replica: nn.Module, args: Any, kwargs: Any) -> Any:
+        try:
+            return replica(*args, **kwargs)
+        except StopIteration as error:
+            if not replica_faults.without_parameters(self._state, replica, error):
+                raise
+            return replica(*args, **kwargs)
+        except Exception as error:
+            self._explain(error, args, kwargs)
+            raise
+
+    def _explain(self, error: Exception, args: Any, kwargs: Any) -> None:
+        """A replica failed: was it the way the inputs were cut?"""
+        dim = self._wrapper.dim
+        lengths = [tensor.shape[dim] for tensor in self._whole if tensor.dim() > dim]
+        batch = max(lengths, key=lengths.count, default=0) if len(lengths) > 2 else max(lengths, default=0)
+        odd = [tensor for tensor in self._whole if tensor.dim() > dim and tensor.shape[dim] != batch]
+        if self._whole and not any(True for _ in tensors_in((args, kwargs))):
+            replica_faults.too_few_samples(self._state, self._wrapper, error, batch, len(self._runs))
+        elif odd:
+            replica_faults.cut_wrongly(self._state, odd, error, batch, dim)
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
         """Collect the outputs; count what crosses to the gather point."""
@@ -165,6 +191,9 @@ class _Watch:
                 if point is not None:
                     self._log_move(part.device, point, [part], "gather")
             self._finish(number, parts, point)
+        if len(outputs) > 1 and all(isinstance(output, torch.Tensor) and not output.dim() for output in outputs):
+            replica_faults.scalar_outputs(self._state, self._prefix, self._wrapper.module, len(outputs))
+            return joined.mean() if self._state.heal else joined
         return joined
 
     def _finish(self, number: int, outputs: list[torch.Tensor], point: torch.device | None) -> None:

@@ -34,6 +34,7 @@ class _Thread(threading.local):
         self.stack: list[Running] = []
         self.cause: Cause = "explicit"
         self.replica = -1
+        self.failed: str | None = None
 
 
 class Places:
@@ -149,6 +150,11 @@ class Places:
             if running.path is not None:
                 return running.path
         return None
+
+    @property
+    def failed(self) -> str | None:
+        """Path of the innermost module that the exception under way left first, in this thread."""
+        return self.here.failed
 
     @property
     def running(self) -> nn.Module | None:

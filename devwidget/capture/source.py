@@ -11,6 +11,7 @@ from typing import TypeGuard
 
 from devwidget.records.site import Site
 
+INITIALISERS = ("__init__", "reset_parameters", "setup")
 MOVES = frozenset({"to", "cuda", "cpu", "xpu", "hpu", "ipu", "mps", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
 
@@ -140,6 +141,30 @@ def uncalled_move(filename: str, name: str, before: int) -> Site | None:
 
 def _names_move(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in MOVES and ast.unparse(node.value) == name
+
+
+def relied_on_writes(filename: str, class_name: str, attribute: str) -> Site | None:
+    """Where a method other than `__init__` writes `self.attribute`, if the class reads it too."""
+    parsed = _file(filename)
+    owners = [n for n in ast.walk(parsed.tree) if isinstance(n, ast.ClassDef) and n.name == class_name] if parsed else []
+    for owner in owners:
+        methods = [n for n in owner.body if _is_function(n) and n.name not in INITIALISERS]
+        writes = [(n, m) for m in methods for n in _statements(m) if any(_is_self(t, attribute) for t in _targets(n))]
+        reads = [n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)]
+        read = any(_is_self(n, attribute) for n in reads) or any(isinstance(n, ast.AugAssign) for n, _ in writes)
+        if writes and read and parsed is not None:
+            node, method = writes[0]
+            return _site(filename, parsed, node, method.name)
+    return None
+
+
+def last_return(filename: str, class_name: str, method: str) -> Site | None:
+    """The last `return` of a method."""
+    parsed = _file(filename)
+    owners = [n for n in ast.walk(parsed.tree) if isinstance(n, ast.ClassDef) and n.name == class_name] if parsed else []
+    methods = [m for owner in owners for m in owner.body if _is_function(m) and m.name == method]
+    returns = [n for m in methods for n in _statements(m) if isinstance(n, ast.Return)]
+    return _site(filename, parsed, returns[-1], method) if returns and parsed is not None else None
 
 
 def _is_function(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import sys
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -12,12 +10,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from devwidget.capture.arrivals import arrivals
-from devwidget.capture.call_site import raw_site
 from devwidget.capture.calls import Calls
 from devwidget.capture.dispatch import Ops
+from devwidget.capture.doors.arrivals import arrivals
+from devwidget.capture.doors.checkpoints import checkpoints
+from devwidget.capture.doors.gradients import gradients
+from devwidget.capture.doors.optimizers import optimizers
+from devwidget.capture.doors.wrappers import constructions
 from devwidget.capture.module_hooks import module_hooks
 from devwidget.capture.state import State
 from devwidget.records.errors import DevwidgetError
@@ -85,10 +85,10 @@ class Recorder:
             raise DevwidgetError("a recording can be entered once", instead="with devwidget.record() as recording: ...")
         self._entered = True
         with contextlib.ExitStack() as stack:  # a failure half-way takes out what is in
-            stack.enter_context(_constructions(self._state))
-            stack.enter_context(arrivals(self._state))
+            for door in (constructions, arrivals, optimizers, checkpoints):
+                stack.enter_context(door(self._state))
+            stack.enter_context(gradients(self._state, lambda: Calls(self._state)))
             stack.enter_context(self._state.traffic.watching())
-            stack.enter_context(_optimizer_phase(self._state))
             stack.enter_context(module_hooks(self._state))
             stack.enter_context(self._modes())
             self._stack = stack.pop_all()
@@ -105,39 +105,3 @@ class Recorder:
         with Ops(self._state), Calls(self._state):
             yield
 
-
-@contextlib.contextmanager
-def _constructions(state: State) -> Iterator[None]:
-    """Remember where DataParallel wrappers are built; nothing else tells it afterwards."""
-    original = nn.DataParallel.__init__
-
-    @functools.wraps(original)
-    def init(self: nn.DataParallel[Any], *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        state.places.made[self] = raw_site(sys._getframe(1))
-
-    nn.DataParallel.__init__ = init  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.DataParallel.__init__ = original  # type: ignore[method-assign]
-
-
-@contextlib.contextmanager
-def _optimizer_phase(state: State) -> Iterator[None]:
-    """Know when an optimizer steps."""
-    phases: list[Any] = []
-
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        phases.append(state.places.forced)
-        state.places.forced = "optimizer"
-
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        state.places.forced = phases.pop() if phases else None
-
-    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

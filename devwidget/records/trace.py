@@ -82,7 +82,9 @@ class Fault:
     Attributes:
         number: its place in the trace.
         what: the family: `operands` (devices that do not mix), `kernel` (none for this device or dtype), `dtype`
-            (types that do not mix), `meta` (no data), `device` (one that does not exist), `parallel` (a wrapper).
+            (types that do not mix), `meta` (no data), `device` (one that does not exist), `parallel` (a wrapper's
+            placement), `io` (what enters or leaves a wrapper), `replica` (state that a replica lacks or loses),
+            `optimizer`, `leaf`, `checkpoint`.
         call: the torch function, such as `addmm` or `Tensor.to`.
         module, phase, site: where it happened.
         error: `ErrorType: message` as PyTorch worded it.
@@ -98,7 +100,7 @@ class Fault:
     """
 
     number: int
-    what: Literal["operands", "kernel", "dtype", "meta", "device", "parallel"]
+    what: Literal["operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint"]
     call: str
     module: str | None
     phase: Phase

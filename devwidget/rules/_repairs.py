@@ -61,6 +61,27 @@ def moved_from(statement: str) -> str:
     return ast.unparse(value.func.value) if is_call else ""  # type: ignore[union-attr]
 
 
+def made_as_leaf(statement: str, device: str) -> str:
+    """`x = torch.randn(4, requires_grad=True).cuda()` -> `x = torch.randn(4, device='cuda:0', requires_grad=True)`."""
+    node = _assignment(statement)
+    moved = node.value if node is not None else None
+    inner = moved.func.value if isinstance(moved, ast.Call) and isinstance(moved.func, ast.Attribute) else None
+    if moved is None or not isinstance(inner, ast.Call):
+        return ""
+    plain = ast.Call(inner.func, inner.args, [k for k in inner.keywords if k.arg not in ("requires_grad", "device")])
+    call = ast.unparse(plain)
+    return _spliced(statement, moved, f"{call[:-1]}, device={device!r}, requires_grad=True)")
+
+
+def through_module(statement: str) -> str:
+    """`x = wrapper.state_dict()` -> `x = wrapper.module.state_dict()`."""
+    node = _assignment(statement)
+    call = node.value if node is not None else None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "state_dict"):
+        return ""
+    return _spliced(statement, call.func.value, f"{ast.unparse(call.func.value)}.module")
+
+
 def replaced_keyword(statement: str, keyword: str, value: str) -> str:
     """The statement with the first such keyword of a call given another value."""
     try:

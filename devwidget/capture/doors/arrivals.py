@@ -1,4 +1,4 @@
-"""Tensors that arrive from outside torch's calls (numpy, files): no mode sees them made, so these doors are watched."""
+"""Tensors that arrive from outside torch's calls (numpy, files): no mode sees them made."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.call_site import raw_site
+from devwidget.capture.doors.patch import patched
 from devwidget.capture.identity import Birth
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
@@ -20,15 +21,11 @@ _DOORS = ("from_numpy", "frombuffer", "from_dlpack", "load")
 
 @contextlib.contextmanager
 def arrivals(state: State) -> Iterator[None]:
-    """Remember the user's line behind every tensor that comes through a door, until the block ends."""
-    originals = {name: getattr(torch, name) for name in _DOORS}
-    for name, original in originals.items():
-        setattr(torch, name, _watched(name, original, state))
-    try:
+    """Remember the user's line behind every tensor that comes in from numpy or a file."""
+    with contextlib.ExitStack() as stack:
+        for name in _DOORS:
+            stack.enter_context(patched(torch, name, _watched(name, getattr(torch, name), state)))
         yield
-    finally:
-        for name, original in originals.items():
-            setattr(torch, name, original)
 
 
 def _watched(name: str, original: Callable[..., Any], state: State) -> Callable[..., Any]:

@@ -1,0 +1,75 @@
+"""Checkpoints: keys with and without DataParallel's prefix that meet in `load_state_dict`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from devwidget.capture import naming
+from devwidget.capture.call_site import raw_site, to_site
+from devwidget.capture.doors.patch import patched
+from devwidget.capture.state import State
+from devwidget.records.trace import Fault
+
+
+@contextlib.contextmanager
+def checkpoints(state: State) -> Iterator[None]:
+    """Compare keys before they are loaded."""
+    original = nn.Module.load_state_dict
+
+    @functools.wraps(original)
+    def load_state_dict(self: nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        names = _misnamed(self, state_dict)
+        if names:
+            _report(state, self, state_dict, names, sys._getframe(1))
+            if state.heal:
+                state_dict = {names.get(key, key): value for key, value in state_dict.items()}
+        return original(self, state_dict, *args, **kwargs)
+
+    with patched(nn.Module, "load_state_dict", load_state_dict):
+        yield
+
+
+def _plain(key: str) -> str:
+    """A key without any `module.` of a wrapper."""
+    return ".".join(part for part in key.split(".") if part != "module")
+
+
+def _misnamed(module: nn.Module, given: Mapping[str, Any]) -> dict[str, str]:
+    """Keys that name a tensor of the module but for the prefix, with the right names."""
+    own = {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()}
+    missing = {_plain(name): name for name in own if name not in given}
+    return {key: missing[_plain(key)] for key in given if isinstance(key, str) and key not in own and _plain(key) in missing}
+
+
+def _report(state: State, module: nn.Module, given: Mapping[str, Any], names: dict[str, str], frame: Any) -> None:
+    found = naming.Names(state, frame)
+    expression, birth = found.argument_of(given)
+    key, right = next(iter(names.items()))
+    state.log.fault(
+        Fault(
+            number=0,
+            what="checkpoint",
+            call="load_state_dict",
+            module=state.places.module,
+            phase=state.places.phase,
+            site=to_site(raw_site(frame)),
+            error="",
+            healed=state.heal,
+            expression=expression,
+            birth=birth,
+            model_name=found.model_name(),
+            facts=(
+                ("count", str(len(names))),
+                ("key", key),
+                ("owner", type(module).__name__),
+                ("right", right),
+                ("total", str(len(given))),
+            ),
+        )
+    )

@@ -1,0 +1,122 @@
+"""Hand-written gradients: a backward or a hook that returns a gradient on another device than its input."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.overrides import _get_current_function_mode_stack
+
+from devwidget.capture import naming
+from devwidget.capture.call_site import RawSite, is_library, raw_site, to_site
+from devwidget.capture.doors.patch import patched
+from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.state import State
+from devwidget.records.trace import Fault, Operand
+
+KEY = "devwidget"
+Calls = Callable[[], contextlib.AbstractContextManager[object]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Forward:
+    """What a node of autograd's graph remembers of the call that made it."""
+
+    site: RawSite | None
+    module: str | None
+    devices: tuple[torch.device | None, ...]
+
+
+@contextlib.contextmanager
+def gradients(state: State, calls: Calls) -> Iterator[None]:
+    """Watch `torch.autograd.Function`s of the user.
+
+    Args:
+        state: of the recording.
+        calls: makes the function mode, which is not active in a backward that `Tensor.backward` started.
+    """
+    original = torch.autograd.Function.apply
+    with contextlib.ExitStack() as stack:
+        watched: set[type] = set()
+
+        def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+            backward = vars(cls).get("backward")
+            if cls not in watched and isinstance(backward, staticmethod) and _is_users(backward):
+                watched.add(cls)
+                stack.enter_context(patched(cls, "backward", staticmethod(_watched(backward.__func__, state, calls))))
+            out = original.__func__(cls, *args, **kwargs)  # type: ignore[attr-defined]
+            devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
+            _note(out, _Forward(raw_site(sys._getframe(1)), state.places.module, devices))
+            return out
+
+        stack.enter_context(patched(torch.autograd.Function, "apply", classmethod(apply)))
+        yield
+
+
+def _is_users(method: staticmethod[Any, Any]) -> bool:
+    function = method.__func__
+    return isinstance(function, FunctionType) and not is_library(function.__code__.co_filename)
+
+
+def _note(out: Any, forward: _Forward) -> None:
+    for tensor in out if isinstance(out, tuple | list) else (out,):
+        if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
+            tensor.grad_fn.metadata[KEY] = forward  # type: ignore[index]
+
+
+def _watched(original: Any, state: State, calls: Calls) -> Any:
+    @functools.wraps(original)
+    def backward(ctx: Any, *grads: Any) -> Any:
+        modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        active = any(type(mode).__module__.startswith("devwidget.capture") for mode in modes)
+        with contextlib.nullcontext() if active else calls():
+            out = original(ctx, *grads)
+        forward = ctx.metadata.get(KEY)
+        several = isinstance(out, tuple)
+        results = out if several else (out,)
+        healed = tuple(
+            _checked(state, original, grads, forward, result, device)
+            for result, device in zip(results, forward.devices if forward else (None,) * len(results), strict=False)
+        )
+        healed += results[len(healed) :]
+        return healed if several else healed[0]
+
+    return backward
+
+
+def _checked(
+    state: State, function: Any, grads: Any, forward: _Forward | None, result: Any, device: torch.device | None
+) -> Any:
+    right = not isinstance(result, torch.Tensor) or device is None or result.device == device or not result.dim()
+    if right or forward is None or device is None:
+        return result
+    names = naming.Names(state, sys._getframe(1))
+    shape, found = tuple(result.shape), device_id(result.device)
+    operand = Operand("gradient", "", shape, short(result.dtype), found, bytes_of(result), stray=True)
+    operand = names.with_birth(operand, result, device)
+    given = zip(function.__code__.co_varnames[1 : function.__code__.co_argcount], grads, strict=False)
+    near = [name for name, grad in given if isinstance(grad, torch.Tensor) and grad.device == device]
+    if near and operand.birth is not None and operand.birth.function == function.__name__:
+        operand = dataclasses.replace(operand, birth_partner=near[0])
+    state.log.fault(
+        Fault(
+            number=0,
+            what="operands",
+            call=function.__qualname__,
+            module=forward.module,
+            phase="backward",
+            site=to_site(forward.site),
+            error=f"RuntimeError: invalid gradient: expected device {device} but got {result.device}",
+            operands=(operand,),
+            target=device_id(device),
+            healed=state.heal,
+            model_name=names.model_name(),
+        )
+    )
+    return result.to(device) if state.heal else result

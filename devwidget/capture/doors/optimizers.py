@@ -1,0 +1,141 @@
+"""Optimizers: what they are given when they are built, and where their state is when they step."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from devwidget.capture import naming
+from devwidget.capture.call_site import RawSite, raw_site, to_site
+from devwidget.capture.doors.patch import patched
+from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.state import State
+from devwidget.records.trace import Fault, Operand
+
+_Made = weakref.WeakKeyDictionary[torch.optim.Optimizer, tuple[int, RawSite | None]]
+
+
+@contextlib.contextmanager
+def optimizers(state: State) -> Iterator[None]:
+    """Watch optimizers from their construction to each step."""
+    made: _Made = weakref.WeakKeyDictionary()
+    phases: list[Any] = []
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        phases.append(state.places.forced)
+        state.places.forced = "optimizer"
+        _check_state(state, optimizer, made)
+        _check_groups(state, optimizer, made)
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        state.places.forced = phases.pop() if phases else None
+
+    original = torch.optim.Optimizer.add_param_group
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patched(torch.optim.Optimizer, "add_param_group", _watched(original, state, made)))
+        stack.callback(register_optimizer_step_pre_hook(before).remove)
+        stack.callback(register_optimizer_step_post_hook(after).remove)
+        yield
+
+
+def _watched(original: Any, state: State, made: _Made) -> Any:
+    @functools.wraps(original)
+    def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
+        frame = sys._getframe(1)
+        made.setdefault(self, (state.log.number(), raw_site(frame)))
+        try:
+            original(self, param_group)
+        except ValueError as error:
+            given = param_group.get("params")
+            lost = [t for t in given if isinstance(t, torch.Tensor) and not t.is_leaf] if isinstance(given, list) else []
+            if not lost:
+                raise
+            _not_a_leaf(state, error, frame, lost)
+            if not state.heal:
+                raise
+            leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in param_group["params"]]
+            original(self, {**param_group, "params": leaves})
+
+    return add_param_group
+
+
+def _not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
+    """The optimizer was given a tensor that a move or another operation computed."""
+    names = naming.Names(state, frame)
+    operands = tuple(
+        names.with_birth(_operand(names.expression(t) or "params", t), t, t.device)
+        for t in lost
+    )
+    _write(state, names, frame, "leaf", f"{type(error).__name__}: {error}", operands, {})
+
+
+def _check_state(state: State, optimizer: torch.optim.Optimizer, made: _Made) -> None:
+    """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
+    for parameter, entries in list(optimizer.state.items()):
+        for key, value in list(entries.items()) if isinstance(entries, dict) else ():
+            if not isinstance(value, torch.Tensor) or key == "step" or value.device == parameter.device:
+                continue
+            frame = sys._getframe(2)
+            names = naming.Names(state, frame)
+            facts = {"problem": "state", "state": key, "optimizer": type(optimizer).__name__}
+            birth = made.get(optimizer, (0, None))[1]
+            operand = _operand(f"state[{key!r}]", value)
+            error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
+            _write(state, names, frame, "optimizer", error, (operand,), facts, birth, device_id(parameter.device))
+            if state.heal:
+                entries[key] = value.to(parameter.device)
+
+
+def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: _Made) -> None:
+    """Parameters that got a gradient, are in no group, and are younger than the optimizer: it was built too early."""
+    number, birth = made.get(optimizer, (None, None))
+    if number is None:
+        return
+    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    late = [
+        (f"{path}.{name}".strip("."), parameter)
+        for path, module in state.places.modules()
+        for name, parameter in module._parameters.items()
+        if parameter is not None and parameter.grad is not None and id(parameter) not in mine
+        and (known := state.births.get(parameter)) is not None and known.root().number > number
+    ]  # fmt: skip
+    if late:
+        frame = sys._getframe(2)
+        names = naming.Names(state, frame)
+        facts = {"problem": "missing", "missing": ", ".join(name for name, _ in late), "optimizer": type(optimizer).__name__}
+        operands = tuple(_operand(name, parameter) for name, parameter in late)
+        _write(state, names, frame, "optimizer", "", operands, facts, birth)
+
+
+def _operand(name: str, tensor: torch.Tensor) -> Operand:
+    return Operand(name, name, tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device), bytes_of(tensor), stray=True)
+
+
+def _write(
+    state: State, names: naming.Names, frame: Any, what: Any, error: str, operands: tuple[Operand, ...], facts: dict[str, str],
+    birth: RawSite | None = None, target: Any = None,
+) -> None:  # fmt: skip
+    state.log.fault(
+        Fault(
+            number=0,
+            what=what,
+            call="step" if what == "optimizer" else "add_param_group",
+            module=None,
+            phase=state.places.phase,
+            site=to_site(raw_site(frame)),
+            error=error,
+            operands=operands,
+            target=target,
+            healed=state.heal,
+            birth=to_site(birth),
+            model_name=names.model_name(),
+            facts=tuple(sorted(facts.items())),
+        )
+    )

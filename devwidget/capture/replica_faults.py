@@ -1,0 +1,122 @@
+"""What goes wrong inside a replica or at the edges of a DataParallel call, told apart by its traces."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture import naming, source
+from devwidget.capture.call_site import is_library, to_site
+from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.places import own_tensors
+from devwidget.capture.state import State
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Operand
+
+
+def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
+    """What the modules of a replica hold in plain attributes."""
+    return {
+        (index, name): value
+        for index, part in enumerate(replica.modules())
+        for name, value in part.__dict__.items()
+        if not name.startswith("_")
+    }
+
+
+def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], Any]) -> None:
+    """Attributes that forward wrote into a replica, which is thrown away, and that the class relies on."""
+    parts = list(replica.modules())
+    for (index, name), value in plain_attributes(replica).items():
+        if before.get((index, name), _MISSING) is value:
+            continue
+        kind = type(parts[index])
+        look = functools.partial(source.relied_on_writes, attribute=name)
+        site = naming.in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
+        if site is not None:
+            path = state.places.path_of(parts[index])
+            _write(state, "replica", path, site, "", problem="write", attribute=name, owner=kind.__name__)
+
+
+_MISSING = object()
+
+
+def without_parameters(state: State, replica: nn.Module, error: StopIteration) -> bool:
+    """`next(self.parameters())` in a replica, which has none: give it some, so that forward can be run again."""
+    site = innermost_site(error.__traceback__)
+    owners = [part for part in replica.modules() if own_tensors(part) and not part._parameters]
+    if not owners:
+        return False
+    example = next((name for part in owners for name in part.__dict__.get("_former_parameters", {})), "weight")
+    _write(state, "replica", state.places.failed, site, "StopIteration", problem="parameters", attribute=example)
+    for part in replica.modules() if state.heal else ():
+        part.__dict__["parameters"] = functools.partial(_former_parameters, part)
+    return state.heal
+
+
+def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torch.Tensor]:
+    for part in module.modules() if recurse else (module,):
+        yield from part.__dict__.get("_former_parameters", {}).values()
+
+
+def cut_wrongly(state: State, odd: list[torch.Tensor], error: Exception, batch: int, dim: int) -> None:
+    """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
+    operands = tuple(_cut(state, tensor) for tensor in odd)
+    site, text = innermost_site(error.__traceback__), f"{type(error).__name__}: {error}"
+    _write(state, "io", state.places.failed, site, text, operands, problem="axis", batch=str(batch), dim=str(dim))
+
+
+def _cut(state: State, tensor: torch.Tensor) -> Operand:
+    birth = state.births.get(tensor)
+    made = to_site(birth.root().site) if birth is not None else None
+    shape, dtype, device = tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device)
+    return Operand("input", "", shape, dtype, device, bytes_of(tensor), stray=True, birth=made)
+
+
+def too_few_samples(state: State, wrapper: nn.Module, error: Exception, samples: int, replicas: int) -> None:
+    """A replica got the values that are not tensors and none of the tensors."""
+    path, text = state.places.path_of(wrapper), f"{type(error).__name__}: {error}"
+    _write(state, "io", path, None, text, problem="samples", samples=str(samples), replicas=str(replicas))
+
+
+def scalar_outputs(state: State, path: str, module: nn.Module, replicas: int) -> None:
+    """Each replica gave a number, and gather made a vector of them."""
+    kind = type(module)
+    site = naming.in_class(kind, lambda filename, owner: source.last_return(filename, owner, "forward"))
+    _write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=kind.__name__)
+
+
+def innermost_site(trace: TracebackType | None) -> Site | None:
+    """The user's line nearest to where an exception was raised."""
+    found = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_library(code.co_filename):
+            text = source.statement_text(code.co_filename, trace.tb_lineno)
+            found = Site(code.co_filename, trace.tb_lineno, text, code.co_name)
+        trace = trace.tb_next
+    return found
+
+
+def _write(
+    state: State, what: Any, path: str | None, site: Site | None, error: str, operands: tuple[Operand, ...] = (), **facts: str
+) -> None:
+    fault = Fault(
+        number=0,
+        what=what,
+        call="DataParallel.forward",
+        module=path,
+        phase="forward",
+        site=site,
+        error=error,
+        operands=operands,
+        healed=state.heal and facts["problem"] != "axis",
+        model_name=state.places.model_name,
+        facts=tuple(sorted(facts.items())),
+    )
+    state.log.fault(fault)
