@@ -60,8 +60,8 @@ class ModuleReader:
         if kind.class_tensors or (extra and not kind.wrapping.hides):
             note = join(note, self._unregistered(path, own, self._search.candidates(own, extra), kind, tensors))
         training = own.get("training")
-        if training is None:  # a scripted module keeps its flag elsewhere
-            training = module.training
+        if training is None:  # a scripted module keeps its flag elsewhere, a frozen one has none
+            training = getattr(module, "training", False)
         return _facts(path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note)
 
     def _registered(self, path: str, own: dict[str, Any]) -> list[TensorFacts]:

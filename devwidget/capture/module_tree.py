@@ -30,6 +30,9 @@ class ModuleTree:
 
     def _visit(self, visit: Visit, waiting: list[Visit]) -> None:
         module, path, _, depth = visit
+        if "_actual_script_module" in module.__dict__:  # what torch.jit.trace returns is a shell
+            module = module.__dict__["_actual_script_module"]
+            visit = (module, *visit[1:])
         place = self.index.setdefault(id(module), len(self.visits))
         if place < len(self.visits):
             self.also[place].append(path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import torch
+
 from devwidget.capture.tensor_reader import TensorReader
 from devwidget.records.device import CPU
 from devwidget.records.tensor import TensorFacts
@@ -13,14 +15,14 @@ from devwidget.records.tensor import TensorFacts
 def packed_weight(own: dict[str, Any], reader: TensorReader) -> TensorFacts | None:
     """The packed weight of a module with this `__dict__`, None if it has none.
 
-    Its size follows from the module's own figures: unpacking would copy the weight. One byte per element (qint8).
+    Its size follows from the module's own figures: unpacking would copy the weight. One byte per element.
     """
     shape = _shape(own)
     if shape is None or not (_is_packed(own) or _is_packed(vars(own["_modules"].get("_packed_params") or _Nothing))):
         return None
     size = prod(shape)
-    note = "packed for the quantized kernel"
-    return TensorFacts("weight", "parameter", shape, "qint8", CPU, size, reader.storages.new(), size, note=note)
+    note, dtype = "packed for the quantized kernel", reader.dtype(own.get("dtype", torch.qint8))
+    return TensorFacts("weight", "parameter", shape, dtype, CPU, size, reader.storages.new(), size, note=note)
 
 
 class _Nothing:
@@ -28,12 +30,14 @@ class _Nothing:
 
 
 def _is_packed(own: Any) -> bool:
-    return type(own.get("_packed_params")).__name__ == "ScriptObject"
+    return "ScriptObject" in (type(own.get(name)).__name__ for name in ("_packed_params", "_packed_weight"))
 
 
 def _shape(own: dict[str, Any]) -> tuple[int, ...] | None:
     if "in_features" in own and "out_features" in own:
         return own["out_features"], own["in_features"]
+    if "num_embeddings" in own and "embedding_dim" in own:
+        return own["num_embeddings"], own["embedding_dim"]
     if "in_channels" in own and "kernel_size" in own and "out_channels" in own:
         return own["out_channels"], own["in_channels"] // own.get("groups", 1), *own["kernel_size"]
     return None

@@ -16,7 +16,7 @@ def refuse_model(model: object) -> None:
     """
     if not isinstance(model, nn.Module):
         raise DevwidgetError(f"the model is {_a(model)}, not an instance of torch.nn.Module", instead=_instead_of_model(model))
-    if "_modules" not in vars(model):
+    if vars(model).keys().isdisjoint(("_modules", "_actual_script_module")):
         raise DevwidgetError(
             f"this {type(model).__name__} is not initialised",
             why="its `__init__` has not called `super().__init__()`",

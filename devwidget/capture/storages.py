@@ -45,6 +45,11 @@ class Storages:
         met = self._met.setdefault(extent, own)
         return "" if met == own else met
 
+    def part_of(self, number: int) -> str:
+        """A note if the storage is that of a parameter, such as the flat one of FSDP1."""
+        is_parameter = isinstance(self._holders[number], torch.nn.Parameter)
+        return f"part of {_dotted(self._paths[number], self._names[number])}" if is_parameter else ""
+
     def _note_first(self, number: int) -> None:
         """The extent of a storage's first tensor is looked at only when a second one comes."""
         first = self._holders[number]

@@ -46,12 +46,14 @@ class TensorReader:
         if device.kind == "meta":
             note, size, storage_size = join(note, f"{size} bytes once it is loaded"), 0, 0
         grad_bytes, grad_device = 0, None
-        if tensor.is_leaf:  # to read the grad of others raises a warning
+        if _is_leaf(tensor):  # to read the grad of others raises a warning
             if tensor.grad is not None:
                 grad_bytes, grad_device = self._grad(tensor.grad)
         elif role == "attribute" and not note:
             note = "computed with autograd"
-        dtype = self._dtypes.get(tensor.dtype) or self._dtype(tensor.dtype)
+        if known and role == "attribute" and not tied and not note:
+            note = self.storages.part_of(number)
+        dtype = self._dtypes.get(tensor.dtype) or self.dtype(tensor.dtype)
         return _facts(
             name, role, shape, dtype, device, size, number, storage_size,
             tensor.requires_grad, grad_bytes, grad_device, tied, note,
@@ -63,7 +65,8 @@ class TensorReader:
     def _shape(self, shape: torch.Size) -> tuple[int, ...]:
         return self._shapes.setdefault(tuple(shape), tuple(shape))
 
-    def _dtype(self, dtype: torch.dtype) -> str:
+    def dtype(self, dtype: torch.dtype) -> str:
+        """torch's word for a dtype, without the prefix."""
         return self._dtypes.setdefault(dtype, str(dtype).removeprefix("torch."))
 
     def _grad(self, grad: torch.Tensor) -> tuple[int, DeviceId]:
@@ -77,14 +80,14 @@ class TensorReader:
         reading, device = read_odd(tensor), self._device(tensor.device)
         key = -id(tensor) if reading.storage_key is None else reading.storage_key
         number, _ = self.storages.number(key, tensor, path, name)
-        grad = tensor.grad if reading.shape is not None and tensor.is_leaf else None
+        grad = tensor.grad if reading.shape is not None and _is_leaf(tensor) else None
         grad_bytes, grad_device = (0, None) if grad is None else self._grad(grad)
         real = device.kind != "meta"
         return TensorFacts(
             name=name,
             role=role,
             shape=reading.shape,
-            dtype=self._dtype(tensor.dtype),
+            dtype=self.dtype(tensor.dtype),
             device=device,
             bytes=reading.bytes if real else 0,
             storage=number,
@@ -95,6 +98,13 @@ class TensorReader:
             tied_to=self.storages.tied_to((number, reading.shape, 0), path, name),
             note=join(note, reading.note),
         )
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.is_leaf
+    except RuntimeError:  # a view whose base was changed in place, as FSDP1 keeps them
+        return False
 
 
 def join(*notes: str) -> str:

@@ -55,10 +55,10 @@ _WRAPPINGS = {
     "torch.distributed.fsdp.FSDPModule": Wrapping("FSDP2", _nothing, hides=False),
     "torch._dynamo.eval_frame.OptimizedModule": Wrapping("compiled", _nothing),
     "torch.jit._script.RecursiveScriptModule": Wrapping("scripted", _nothing),
-    "torch.ao.nn.quantized.modules.utils.WeightedQuantizedModule": Wrapping("quantized", _nothing, hides=False),
     "torch.fx.graph_module.GraphModule": Wrapping("fx graph", _nothing, hides=False),
 }
 _PARAMETRIZED = Wrapping("parametrized", _parametrized, hides=False)
+_QUANTIZED = Wrapping("quantized", _nothing, hides=False)
 _PLAIN = Wrapping("", _nothing, hides=False)
 
 
@@ -68,6 +68,8 @@ def wrapping(kind: type) -> Wrapping:
         found = _WRAPPINGS.get(f"{base.__module__}.{base.__qualname__}")
         if found is not None:
             return found
+    if kind.__module__.startswith("torch.ao.nn.quantized"):
+        return _QUANTIZED
     return _PARAMETRIZED if is_parametrized(kind) else _PLAIN
 
 

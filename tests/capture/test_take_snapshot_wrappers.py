@@ -189,6 +189,26 @@ def test_a_scripted_model_keeps_its_class_names_and_flags() -> None:
     assert [each.name for each in snapshot.modules[1].tensors] == ["weight", "bias"]
 
 
+def test_a_traced_model_is_read_like_a_scripted_one() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
+        model = nn.Sequential(torch.jit.trace(nn.Sequential(nn.Linear(2, 2)), torch.zeros(1, 2)))
+    snapshot = take_snapshot(model)
+    assert [(each.path, each.class_name) for each in snapshot.modules] == [
+        ("", "Sequential"),
+        ("0", "Sequential"),
+        ("0.0", "Linear"),
+    ]
+    assert [each.name for each in snapshot.modules[2].tensors] == ["weight", "bias"]
+
+
+def test_a_frozen_script_has_no_training_flag() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = torch.jit.freeze(torch.jit.script(nn.Linear(2, 2).eval()))
+    assert facts_of(model).training is False
+
+
 def test_an_fx_graph_module_is_read() -> None:
     facts = facts_of(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2))))
     assert facts.wrapper == "fx graph"
@@ -218,6 +238,15 @@ def test_packed_weights_of_a_quantized_model_are_listed() -> None:
     facts = only(model, "weight", "0")
     assert (facts.shape, facts.dtype, facts.bytes) == ((4, 8), "qint8", 32)
     assert facts.note == "packed for the quantized kernel"
+
+
+def test_packed_embeddings_and_convolutions_are_listed() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = nn.Sequential(torch.ao.nn.quantized.Embedding(4, 8), torch.ao.nn.quantized.Conv2d(3, 4, 3, bias=False))
+    embedding, convolution = only(model, "weight", "0"), only(model, "weight", "1")
+    assert (embedding.shape, embedding.dtype, embedding.bytes) == ((4, 8), "quint8", 32)
+    assert (convolution.shape, convolution.dtype, convolution.bytes) == ((4, 3, 3, 3), "qint8", 108)
 
 
 # -- accelerate
@@ -274,6 +303,20 @@ def test_fsdp2_counts_the_local_shard() -> None:
     assert (facts.class_name, facts.wrapper) == ("Linear", "FSDP2")
     assert (weight.shape, weight.bytes, weight.device) == ((8, 8), 64, CPU)
     assert weight.note == "shard 0 of 4 along dim 0, here (2, 8)"
+
+
+@pytest.mark.usefixtures("_four_ranks")
+def test_fsdp1_shows_the_views_of_its_flat_parameter_as_such() -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # FSDP1 is deprecated
+        model = FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu"))
+    snapshot = take_snapshot(model)
+    assert snapshot.modules[0].wrapper == "FSDP"
+    views = [each for facts in snapshot.modules for each in facts.tensors if each.role == "attribute"]
+    assert views
+    assert all(each.note for each in views)
 
 
 @pytest.mark.usefixtures("_four_ranks")
