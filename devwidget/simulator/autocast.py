@@ -10,27 +10,28 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from devwidget.simulator import labels
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.words import words
 
 KEY = "AutocastCUDA"
-LOWER = frozenset("""
+LOWER = frozenset(words("""
 _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
 conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm
 chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
 _scaled_dot_product_flash_attention scaled_dot_product_attention
-""".split())
-PROMOTE = frozenset("""
+"""))
+PROMOTE = frozenset(words("""
 addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
-""".split())
-SET_DTYPE = frozenset("""
+"""))
+SET_DTYPE = frozenset(words("""
 prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
 linalg_matrix_norm.str_ord sum sum.dim_IntList
-""".split())
+"""))
 """Results in float32, unless the caller names a dtype. Source of the lists: `autocast_mode.h`; all others take float32."""
 BANNED = "binary_cross_entropy"
 BANNED_TEXT = (
@@ -45,8 +46,8 @@ BANNED_TEXT = (
 class Casting:
     """The kernels that are registered, and the casts of weights that are kept while autocast is on."""
 
-    library: torch.library.Library | None = None
-    kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
+    library: Any = None
+    kept: ClassVar[dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]]] = {}
 
 
 def install(patches: Patches) -> None:
@@ -86,7 +87,8 @@ def register() -> None:
     """Put the kernels in place, once."""
     if Casting.library is not None:
         return
-    Casting.library = library = torch.library.Library("aten", "IMPL", KEY)
+    library: Any = torch.library.Library("aten", "IMPL", KEY)  # type: ignore[no-untyped-call]
+    Casting.library = library
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # replacing torch's own kernels is the purpose
         for full_name in torch._C._dispatch_get_registrations_for_dispatch_key(KEY):

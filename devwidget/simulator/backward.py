@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from devwidget.simulator import labels, moves
+from devwidget.simulator import internals, labels, moves
 from devwidget.simulator.labels import TEMPORARY, name_of
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ def keep_scalar_gradients_home(operands: Iterable[Operand], common: int) -> None
 
 def _bring_home(tensor: torch.Tensor, label: int) -> None:
     # A mode runs below autograd; the edge of a leaf can only be had above it.
-    with torch._C._RestorePythonTLSSnapshot(), torch._C._DisableTorchDispatch():
+    with internals.C._RestorePythonTLSSnapshot(), torch._C._DisableTorchDispatch():
         edge = torch.autograd.graph.get_gradient_edge(tensor)
-    node, number = edge.node, edge.output_nr
+    node: Any = edge.node
+    number = edge.output_nr
     key = f"{MARK} {number}"
     if node.metadata.get(key) == label:
         return

@@ -53,13 +53,13 @@ def scatter(
     tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any = None
 ) -> list[torch.Tensor]:
     """Consecutive parts along `dim`, one on each device. Source: `scatter` in `comm.cpp`."""
-    chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split(list(chunk_sizes), dim)
+    chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
     return [_there(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
 
 
 def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = None) -> list[torch.Tensor]:
     """Consecutive parts into given tensors."""
-    parts = tensor.split([out.size(dim) for out in outs], dim)
+    parts = torch.split(tensor, [out.size(dim) for out in outs], dim)
     return [out.copy_(part) for out, part in zip(outs, parts, strict=True)]
 
 
@@ -78,7 +78,7 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
 def gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:
     """All tensors joined along `dim` into a given one."""
     sizes = [tensor.size(dim) for tensor in tensors]
-    for part, tensor in zip(out.split(sizes, dim), tensors, strict=True):
+    for part, tensor in zip(torch.split(out, sizes, dim), tensors, strict=True):
         part.copy_(tensor)
     return out
 

@@ -13,7 +13,7 @@ from devwidget.simulator.plans import Plan
 PLANS: dict[OpOverload, Plan] = {}
 
 
-class VirtualMode(TorchDispatchMode):
+class VirtualMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One per thread; all of them share the labels."""
 
     @classmethod

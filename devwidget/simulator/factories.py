@@ -8,18 +8,19 @@ from typing import Any
 
 import torch
 import torch.utils._device
-from torch.overrides import handle_torch_function, has_torch_function, is_tensor_like
+from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.simulator import labels, tensor_moves, values
 from devwidget.simulator.labels import CPU, CPU_DEVICE, META
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.words import words
 
-TAKE_DEVICE = """arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
+TAKE_DEVICE = words("""arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
 ones_like rand rand_like randint randint_like randn randn_like randperm range scalar_tensor zeros zeros_like tril_indices
-triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window """.split()
-SPARSE = """sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor
-sparse_compressed_tensor""".split()
-TENSOR_METHODS = "new_empty new_empty_strided new_full new_ones new_zeros".split()
+triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window """)
+SPARSE = words("""sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor
+sparse_compressed_tensor""")
+TENSOR_METHODS = words("new_empty new_empty_strided new_full new_ones new_zeros")
 
 
 def install(patches: Patches) -> None:
@@ -34,8 +35,8 @@ def install(patches: Patches) -> None:
     for name in ("tensor", "as_tensor", "asarray"):
         patches.wrap(torch, name, from_data)
     patches.wrap(torch.Tensor, "new_tensor", new_tensor)
-    patches.set(torch.utils._device, "_device_constructors", lambda: known | replaced)
     replaced = {getattr(torch, name) for name in ("tensor", "as_tensor", "asarray", *TAKE_DEVICE, *SPARSE)}
+    patches.set(torch.utils._device, "_device_constructors", lambda: known | replaced)
 
 
 def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,10 +124,10 @@ def new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
     @functools.wraps(original)
     def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
         if has_torch_function((self,)):
-            return handle_torch_function(torch.Tensor.new_tensor, (self,), self, data, **kwargs)  # type: ignore[no-any-return]
+            return handle_torch_function(torch.Tensor.new_tensor, (self,), self, data, **kwargs)
         device = kwargs.pop("device", None)
         label = max(labels.label_of(self), CPU) if device is None else tensor_moves.label_of_device(device)
-        if is_tensor_like(data) and labels.label_of(data) >= 0:
+        if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
         return _labelled(original(self, data, **kwargs), label)
 

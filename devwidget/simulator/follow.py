@@ -57,7 +57,7 @@ def where(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[An
                     continue
                 if label == TEMPORARY:
                     has_temporary = True
-                if target == UNSEEN or target == TEMPORARY:
+                if target == UNSEEN or target == TEMPORARY:  # noqa: SIM109  # a tuple costs more on this path
                     target = label
                 elif label != TEMPORARY:
                     return mixing.resolve(plan, args, kwargs), True

@@ -14,7 +14,6 @@ from devwidget.simulator import tensor_moves
 from devwidget.simulator.labels import DEVICES
 from devwidget.simulator.patching import Patches
 
-
 VIRTUAL: weakref.WeakValueDictionary[int, VirtualGenerator] = weakref.WeakValueDictionary()
 """By the address of the C++ object: on its way to a mode, torch wraps a generator in a new Python object."""
 
@@ -28,10 +27,10 @@ class VirtualGenerator(torch._C.Generator):
 
     def __init__(self, device: Any = None) -> None:
         self._device = DEVICES[tensor_moves.label_of_device(device)]
-        VIRTUAL[self._cdata] = self
+        VIRTUAL[_address(self)] = self
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         """The virtual GPU."""
         return self._device
 
@@ -62,9 +61,13 @@ class DefaultGenerator(VirtualGenerator):
         return self
 
 
+def _address(generator: Any) -> int:
+    return int(generator._cdata)
+
+
 def kind_of(generator: torch.Generator) -> str:
     """The device type of a generator as the user knows it."""
-    return "cuda" if generator._cdata in VIRTUAL else generator.device.type  # type: ignore[attr-defined]
+    return "cuda" if _address(generator) in VIRTUAL else generator.device.type
 
 
 class _GeneratorType(type):

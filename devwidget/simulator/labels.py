@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from devwidget.simulator import failures
+from devwidget.simulator import failures, internals
 from devwidget.simulator.ledger import Ledger, block_bytes
 
 TEMPORARY = -1
@@ -24,8 +24,8 @@ LABELS: dict[int, int] = {}
 DEVICES: list[torch.device] = [torch.device("cuda", index) for index in range(128)]
 CPU_DEVICE = torch.device("cpu")
 META_DEVICE = torch.device("meta")
-real_device: Callable[[torch.Tensor], torch.device] = torch._C.TensorBase.device.__get__
-storage_id: Callable[[torch.Tensor], int] = torch._C._storage_id
+real_device: Callable[[torch.Tensor], torch.device] = internals.base.device.__get__
+storage_id: Callable[[torch.Tensor], int] = internals.C._storage_id
 """Read without `__torch_function__`, unlike every method of a tensor."""
 
 

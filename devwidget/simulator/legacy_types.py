@@ -9,8 +9,9 @@ import torch
 from devwidget.simulator import labels, machine
 from devwidget.simulator.labels import CPU, TEMPORARY
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.words import words
 
-NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()
+NAMES = words("Float Double Half BFloat16 Byte Char Short Int Long Bool")
 
 
 class _LegacyType(type):

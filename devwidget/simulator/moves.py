@@ -9,7 +9,7 @@ import torch
 from devwidget.simulator import labels
 from devwidget.simulator.labels import CPU, CPU_DEVICE, DEVICES, META, META_DEVICE
 
-to_copy = torch.ops.aten._to_copy.default
+to_copy: Any = torch.ops.aten._to_copy.default
 
 
 def device_named(label: int) -> torch.device:
@@ -27,7 +27,8 @@ class Move(torch.autograd.Function):
     def forward(ctx: Any, tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
         """Copy, and remember where from."""
         ctx.source, ctx.dtype = labels.label_of(tensor), tensor.dtype
-        return to_copy(tensor, device=device_named(label), pin_memory=False, **options)
+        result: torch.Tensor = to_copy(tensor, device=device_named(label), pin_memory=False, **options)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:

@@ -112,9 +112,10 @@ def _by_table(plan: Plan) -> Any:
 
 def _is_composite(func: OpOverload) -> bool:
     """Composites only arrive here in inference mode, where nothing above has taken them apart."""
+    name = func._schema.name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     # Some operators have a composite form and a kernel of their own, which rounds differently (silu_backward).
-    return has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(func.name(), "CPU")
+    return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 
 def decompose(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

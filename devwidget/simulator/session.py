@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from devwidget.records.errors import SimulationError
@@ -53,13 +54,13 @@ class Session:
         LABELS.clear()
         machine.build(cluster.memory_bytes)
         self._patches = Patches()
-        self._mode = valueless.new_mode()
+        self._mode: Any = valueless.new_mode()
         try:
             for part in PARTS:
                 part.install(self._patches)
             self._mode.__enter__()
         except BaseException:
-            self._patches.undo()
+            self._put_back()
             raise
 
     def end(self) -> None:
@@ -68,7 +69,7 @@ class Session:
         Raises:
             SimulationError: from another thread, or if a mode that was entered later is still active.
         """
-        stack = _get_current_dispatch_mode_stack()
+        stack: Any = _get_current_dispatch_mode_stack()
         if self._mode not in stack:
             raise SimulationError("this simulation runs in another thread", instead="stop it in the thread that started it")
         if stack[-1] is not self._mode:
@@ -76,17 +77,10 @@ class Session:
                 f"cannot stop virtual GPUs inside {type(stack[-1]).__name__}", why="it was entered after the simulation"
             )
         self._mode.__exit__(None, None, None)
+        self._put_back()
+
+    def _put_back(self) -> None:
         self._patches.undo()
         LABELS.clear()
         Books.ledger, Books.compute = Ledger(()), True
         machine.build(())
-
-
-def check_torch() -> None:
-    """Refuse versions of torch whose inside is not as expected.
-
-    Raises:
-        SimulationError: names what is missing.
-    """
-    if torch.cuda._is_compiled() and torch.cuda.is_available():
-        raise SimulationError("this machine has real GPUs", why="virtual GPUs stand in for CUDA where there is none")

@@ -53,9 +53,11 @@ class Simulation:
             raise SimulationError(
                 f"{_active.gpus} virtual GPUs are running already", instead="stop them first, or use those"
             )
-        from devwidget.simulator import session  # imports torch: `import devwidget` stays light
+        from devwidget.simulator import internals  # imports torch: `import devwidget` stays light
 
-        session.check_torch()
+        internals.check()
+        from devwidget.simulator import session  # needs what was just checked
+
         self._session = session.Session(self._cluster)
         _active = self
         return self

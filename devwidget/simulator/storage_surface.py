@@ -43,7 +43,7 @@ def copied(storage: Storage, label: int) -> Storage:
     """A copy of a storage under a label."""
     with torch._C._DisableTorchDispatch():  # copying a storage makes tensors on the way
         values = not (label == META or _real_device(storage).type == "meta")
-        copy = Storage(storage.nbytes(), device="cpu" if values else "meta")
+        copy: Storage = Storage(storage.nbytes(), device="cpu" if values else "meta")  # type: ignore[no-untyped-call]
         if values:
             copy.copy_(storage)
     if label >= 0 or (label == META and not Books.compute):
@@ -67,7 +67,8 @@ def cpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
 
     @functools.wraps(original)
     def cpu(self: Storage) -> Storage:
-        return self.to(device="cpu")
+        host: Storage = self.to(device="cpu")
+        return host
 
     return cpu
 
@@ -77,7 +78,8 @@ def cuda(original: Callable[..., Storage]) -> Callable[..., Storage]:
 
     @functools.wraps(original)
     def cuda(self: Storage, device: Any = None, non_blocking: bool = False) -> Storage:
-        return self.to(device="cuda" if device is None else DEVICES[tensor_moves.label_of_device(device)])
+        there: Storage = self.to(device="cuda" if device is None else DEVICES[tensor_moves.label_of_device(device)])
+        return there
 
     return cuda
 

@@ -67,11 +67,11 @@ class VirtualStream(torch.Stream):
         """There are no CUDA graphs here."""
         return False
 
-    def record_event(self, event: Any = None) -> VirtualEvent:
+    def record_event(self, event: Any = None) -> Any:
         """An event that has happened."""
         event = VirtualEvent() if event is None else event
         event.record(self)
-        return event  # type: ignore[no-any-return]
+        return event
 
     def __enter__(self) -> VirtualStream:
         self._before.append((machine.current_index(), current_stream()))
@@ -128,7 +128,7 @@ def current_stream(device: Any = None) -> VirtualStream:
     return (_local.streams or {}).get(index) or default_stream(index)
 
 
-def set_stream(stream: VirtualStream) -> None:
+def set_stream(stream: VirtualStream | None) -> None:
     """Make a stream, and its device, current in this thread."""
     if stream is None:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function, has_torch
 from devwidget.simulator import failures, labels, machine, moves
 from devwidget.simulator.labels import CPU, DEVICES, META
 
-parse_to = torch._C._nn._parse_to
+parse_to: Any = torch._C._nn._parse_to
 
 
 def label_of_device(device: Any) -> int:
@@ -35,6 +35,17 @@ def as_device(device: Any) -> Any:
     return DEVICES[device] if isinstance(device, int) and not isinstance(device, bool) else device
 
 
+def numbers_too(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A parser of the arguments of `.to` for which a number is a GPU; `Module.to` asks it."""
+
+    @functools.wraps(original)
+    def _parse_to(*args: Any, **kwargs: Any) -> Any:
+        args = (as_device(args[0]), *args[1:]) if args else ()
+        return original(*args, **{name: as_device(value) if name == "device" else value for name, value in kwargs.items()})
+
+    return _parse_to
+
+
 def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """A `Tensor.to` that knows virtual devices."""
 
@@ -42,7 +53,7 @@ def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if has_torch_function((self, *args)):
             return handle_torch_function(torch.Tensor.to, (self, *args), self, *args, **kwargs)
-        other = args[0] if args else kwargs.get("other")
+        other: Any = args[0] if args else kwargs.get("other")
         if isinstance(other, torch.Tensor):
             return _to_like(original, self, other, args, kwargs)
         if args and isinstance(args[0], int):
@@ -79,7 +90,8 @@ def _to_device(
 ) -> torch.Tensor:
     options: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
     if moves.own_label(self) == label:
-        return original(self, dtype or self.dtype, non_blocking, copy, **options)
+        same: torch.Tensor = original(self, dtype or self.dtype, non_blocking, copy, **options)
+        return same
     options["dtype"] = dtype
     if non_blocking:
         options["non_blocking"] = True
@@ -148,7 +160,7 @@ def type_(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def type(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
         if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.type, (self,), self, dtype, non_blocking, **kwargs)
+            return handle_torch_function(cast(Any, torch.Tensor.type), (self,), self, dtype, non_blocking, **kwargs)
         if dtype is None:
             return failures.type_text(self.dtype, labels.label_of(self) >= 0)
         if isinstance(dtype, torch.dtype):

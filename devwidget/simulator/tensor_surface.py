@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from devwidget.simulator import backward, failures, labels, moves, tensor_moves
+from devwidget.simulator import backward, failures, internals, labels, moves, tensor_moves
 from devwidget.simulator.labels import CPU, DEVICES, LABELS, META_DEVICE, storage_id
 from devwidget.simulator.patching import Patches
 
-_grad = torch._C.TensorBase.grad
+_grad = internals.base.grad
 
 
 def install(patches: Patches) -> None:
@@ -27,7 +27,8 @@ def install(patches: Patches) -> None:
     patches.set(tensor, "grad", property(_grad.__get__, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in METHODS.items():
         patches.wrap(tensor, name, wrapper)
-    lazy = torch.nn.parameter.UninitializedTensorMixin
+    patches.wrap(torch._C._nn, "_parse_to", tensor_moves.numbers_too)
+    lazy: Any = getattr(torch.nn.parameter, "UninitializedTensorMixin")  # noqa: B009  # torch does not list it
     allowed = [*lazy._allowed_methods, *(getattr(tensor, name) for name in ("to", "cuda", "cpu", "get_device", "copy_"))]
     patches.set(lazy, "_allowed_methods", allowed)
 
@@ -96,7 +97,7 @@ def get_device(original: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(original)
     def get_device(self: torch.Tensor) -> int:
         if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.get_device, (self,), self)  # type: ignore[no-any-return]
+            return handle_torch_function(torch.Tensor.get_device, (self,), self)
         return max(labels.label_of(self), -1)
 
     return get_device

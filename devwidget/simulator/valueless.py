@@ -11,7 +11,7 @@ from devwidget.simulator.dispatch_mode import PLANS, VirtualMode
 from devwidget.simulator.labels import Books, inside
 
 
-class ValuelessMode(VirtualMode):
+class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
     """Runs every operator on meta."""
 
     def __torch_dispatch__(
@@ -37,7 +37,7 @@ class ValuelessMode(VirtualMode):
             inside.depth -= 1
 
 
-def new_mode() -> VirtualMode:
+def new_mode() -> Any:
     """The mode of the running simulation, for one thread."""
     return VirtualMode() if Books.compute else ValuelessMode()  # type: ignore[no-untyped-call]
 

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from devwidget.simulator import internals
 from devwidget.simulator.labels import CPU_DEVICE, META_DEVICE, Books
 
 MOST_ELEMENTS = 4096
 """So few that even all pairs of them take little memory."""
-_is_meta: Callable[[torch.Tensor], bool] = torch._C.TensorBase.is_meta.__get__
+_is_meta: Callable[[torch.Tensor], bool] = internals.base.is_meta.__get__
 
 
 def keep_values(tensors: Iterable[torch.Tensor]) -> bool:

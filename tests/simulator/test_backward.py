@@ -1,0 +1,121 @@
+"""Gradients are where their tensors are, or CUDA's error says otherwise."""
+
+import pytest
+import torch
+from torch import nn
+
+CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+def test_gradients_go_back_the_way_of_the_moves():
+    x = torch.ones(3, requires_grad=True)
+    (x.cuda().to("cuda:1") * 2).sum().backward()
+    assert x.grad.device == CPU
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_a_tensor_used_on_two_devices_gets_the_sum_of_both():
+    x = torch.ones(3, requires_grad=True)
+    ((x.cuda() * 2).cpu() + x).sum().backward()
+    assert x.grad.tolist() == [3, 3, 3]
+
+
+def test_a_move_with_a_change_of_dtype_gives_back_the_dtype():
+    x = torch.ones(3, requires_grad=True)
+    x.to("cuda", torch.float16).sum().backward()
+    assert x.grad.dtype == torch.float32
+    assert x.grad.device == CPU
+
+
+def test_second_derivatives_cross_devices():
+    w = torch.ones(3, device=FIRST, requires_grad=True)
+    (first,) = torch.autograd.grad((w.to(SECOND) ** 3).sum(), w, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), w)
+    assert first.device == second.device == FIRST
+    assert second.tolist() == [6, 6, 6]
+
+
+@pytest.mark.parametrize("write", [lambda b, x: b.copy_(x), lambda b, x: b.__setitem__(slice(None), x)])
+def test_what_was_copied_into_a_gpu_tensor_gets_its_gradient_at_home(write):
+    x, buffer = torch.ones(3, requires_grad=True), torch.zeros(3, device=FIRST)
+    write(buffer, x)
+    (buffer * torch.full((3,), 2.0, device=FIRST)).sum().backward()
+    assert x.grad.device == CPU
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_gradients_of_cpu_scalars_travel_home():
+    w = torch.ones(3, device=FIRST, requires_grad=True)
+    leaf, root = torch.tensor(2.0, requires_grad=True), nn.Parameter(torch.tensor(3.0))
+    (w * (leaf * leaf) * root).sum().backward()
+    assert leaf.grad.device == root.grad.device == CPU
+    assert (leaf.grad.item(), root.grad.item()) == (36, 12)
+
+
+def test_a_cpu_loss_added_to_a_gpu_loss_trains_both_sides():
+    near, far = nn.Linear(2, 1), nn.Linear(2, 1).cuda()
+    (far(torch.ones(1, 2).cuda()).sum() + near(torch.ones(1, 2)).square().mean()).backward()
+    assert near.weight.grad.device == CPU
+    assert far.weight.grad.device == FIRST
+
+
+class OnCpu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.zeros(grad.shape)
+
+
+def test_a_custom_function_must_return_its_gradient_on_the_device_of_the_input():
+    x = torch.ones(3, device=FIRST, requires_grad=True)
+    text = "Function OnCpuBackward returned an invalid gradient at index 0 - expected device cuda:0 but got cpu"
+    with pytest.raises(RuntimeError, match=text):
+        OnCpu.apply(x).sum().backward()
+    OnCpu.apply(torch.ones(3, requires_grad=True)).sum().backward()
+
+
+class Two(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1, x * 2
+
+    @staticmethod
+    def backward(ctx, first, second):
+        assert first.device == second.device
+        return first + 2 * second
+
+
+def test_zeros_for_unused_outputs_are_where_the_output_was():
+    x = torch.ones(3, device=SECOND, requires_grad=True)
+    Two.apply(x)[1].sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_a_hook_may_not_take_a_gradient_elsewhere():
+    x = torch.ones(3, device=FIRST, requires_grad=True)
+    x.register_hook(lambda gradient: gradient.cpu())
+    with pytest.raises(RuntimeError, match="has changed the type of value"):
+        (x * 2).sum().backward()
+
+
+def test_a_gradient_cannot_be_assigned_from_elsewhere():
+    x = torch.ones(3, device=FIRST)
+    with pytest.raises(RuntimeError, match="assigned grad has data located on a different device"):
+        x.grad = torch.ones(3, device=SECOND)
+    with pytest.raises(TypeError, match="assigned grad has data of a different type"):
+        x.grad = torch.ones(3)
+    x.grad = torch.ones(3, device=FIRST)
+    assert x.grad.device == FIRST
+    x.grad = None
+
+
+def test_checkpointing_recomputes_on_the_gpu():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout()).cuda()
+    for reentrant in (True, False):
+        x = torch.randn(2, 3, device=FIRST, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant).sum().backward()
+        assert x.grad.device == FIRST

@@ -1,0 +1,100 @@
+"""`nn.DataParallel`, unmodified, on virtual GPUs."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from devwidget.simulator import simulate
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2))
+
+
+def step(run, owner, x):
+    out = run(x)
+    out.square().mean().backward()
+    return out.detach().cpu(), [parameter.grad.cpu() for parameter in owner.parameters()]
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_it_equals_a_single_gpu(count):
+    with simulate(count):
+        one, x = model().cuda(), torch.randn(16, 4, device="cuda")
+        many = copy.deepcopy(one)
+        alone, together = step(one, one, x), step(nn.DataParallel(many), many, x)
+    for left, right in zip((alone[0], *alone[1]), (together[0], *together[1]), strict=True):
+        assert torch.allclose(left, right, rtol=0, atol=1e-6)
+
+
+class Where(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.register_buffer("calls", torch.zeros(1))
+        self.seen = []
+
+    def forward(self, x):
+        self.calls.add_(1)
+        self.seen.append((x.device.index, self.weight.device.index, torch.cuda.current_device(), threading.get_ident()))
+        return x * self.weight
+
+
+def test_every_replica_runs_on_its_own_gpu_in_its_own_thread():
+    with simulate(3):
+        where = Where().cuda()
+        out = nn.DataParallel(where)(torch.ones(6, 1, device="cuda"))
+        assert sorted(seen[:3] for seen in where.seen) == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
+        assert threading.get_ident() not in [seen[3] for seen in where.seen]
+        assert out.device == torch.device("cuda:0")
+        assert where.calls.item() == 1  # the first replica shares its buffers with the original
+
+
+def test_inputs_on_the_cpu_are_scattered_and_outputs_go_where_asked(gpus):
+    wrapped = nn.DataParallel(model().cuda(), output_device=1)
+    assert wrapped(torch.ones(4, 4)).device == torch.device("cuda:1")
+    assert torch.nn.parallel.data_parallel(model().cuda(), torch.ones(4, 4)).device == torch.device("cuda:0")
+
+
+def test_a_model_on_the_wrong_gpu_is_refused(gpus):
+    text = r"module must have its parameters and buffers on device cuda:0 \(device_ids\[0\]\) but found one of them on device: cpu"
+    with pytest.raises(RuntimeError, match=text):
+        nn.DataParallel(model())(torch.ones(4, 4))
+
+
+def test_a_fault_in_a_replica_names_the_replica(gpus):
+    class Hard(nn.Module):
+        def forward(self, x):
+            return x + torch.ones(1, 4, device="cuda:0")
+
+    with pytest.raises(RuntimeError, match="Caught RuntimeError in replica 1 on device 1"):
+        nn.DataParallel(nn.Sequential(nn.Linear(4, 4), Hard()).cuda())(torch.ones(4, 4))
+
+
+def test_unused_parameters_get_zeros(gpus):
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 1), nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.used(x)
+
+    half = Half().cuda()
+    nn.DataParallel(half)(torch.ones(4, 4)).sum().backward()
+    assert not half.unused.weight.grad.any()
+    assert half.used.weight.grad.device == torch.device("cuda:0")
+
+
+def test_threads_that_start_meanwhile_have_the_gpus_too(gpus):
+    found = []
+    thread = threading.Thread(target=lambda: found.append((torch.ones(1, device="cuda:1") + 1).device))
+    thread.start()
+    thread.join()
+    assert found == [torch.device("cuda:1")]
+    assert not hasattr(thread, "run_simulated")
+    assert "run" not in vars(thread)

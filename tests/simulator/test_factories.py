@@ -1,0 +1,112 @@
+"""Tensors are born where they are told to."""
+
+import pytest
+import torch
+
+CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
+pytestmark = pytest.mark.usefixtures("gpus")
+FACTORIES = {
+    "zeros": lambda **k: torch.zeros(2, **k),
+    "randn": lambda **k: torch.randn(2, **k),
+    "arange": lambda **k: torch.arange(3, **k),
+    "full": lambda **k: torch.full((2,), 1.0, **k),
+    "eye": lambda **k: torch.eye(2, **k),
+    "linspace": lambda **k: torch.linspace(0, 1, 3, **k),
+    "randint": lambda **k: torch.randint(0, 3, (2,), **k),
+    "randperm": lambda **k: torch.randperm(3, **k),
+    "tensor": lambda **k: torch.tensor([1.0, 2.0], **k),
+    "as_tensor": lambda **k: torch.as_tensor([1, 2], **k),
+    "asarray": lambda **k: torch.asarray([1, 2], **k),
+    "empty_strided": lambda **k: torch.empty_strided((2,), (1,), **k),
+    "zeros_like": lambda **k: torch.zeros_like(torch.ones(2), **k),
+    "new_full": lambda **k: torch.ones(2).new_full((2,), 1.0, **k),
+    "new_tensor": lambda **k: torch.ones(2).new_tensor([1.0], **k),
+    "linear": lambda **k: torch.nn.Linear(2, 2, **k).weight,
+    "sparse": lambda **k: torch.sparse_coo_tensor([[0], [1]], [1.0], (2, 2), check_invariants=True, **k),
+    "hann_window": lambda **k: torch.hann_window(4, **k),
+}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize("device", ["cuda:1", 1, SECOND])
+def test_a_device_can_be_text_a_number_or_a_device(name, device):
+    assert FACTORIES[name](device=device).device == SECOND
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_without_a_device_tensors_are_born_on_the_cpu_and_stay_apart_from_gpus(name):
+    tensor = FACTORIES[name]()
+    assert tensor.device == CPU
+    if not tensor.is_sparse:
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            tensor.reshape(1, -1) + torch.ones(1, 1, device="cuda")
+
+
+@pytest.mark.parametrize("name", sorted(FACTORIES.keys() - {"sparse"}))
+def test_a_default_device_counts(name):
+    if name in ("zeros_like", "new_full", "new_tensor"):
+        pytest.skip("follows its tensor")
+    with torch.device("cuda:1"):
+        assert FACTORIES[name]().device == SECOND
+
+
+def test_set_default_device_counts_until_it_is_taken_back():
+    torch.set_default_device("cuda")
+    try:
+        assert torch.nn.Linear(2, 2).weight.device == torch.tensor([1.0]).device == FIRST
+    finally:
+        torch.set_default_device(None)
+    assert torch.zeros(1).device == CPU
+
+
+def test_like_and_new_follow_their_tensor():
+    x = torch.ones(2, device=SECOND)
+    for y in (torch.zeros_like(x), torch.rand_like(x), x.new_zeros(3), x.new_tensor([1.0]), torch.full_like(x, 2)):
+        assert y.device == SECOND
+    assert torch.zeros_like(x, device="cpu").device == x.new_zeros(3, device="cpu").device == CPU
+
+
+def test_cuda_without_a_number_is_the_current_gpu():
+    with torch.cuda.device(1):
+        assert torch.zeros(1, device="cuda").device == torch.ones(1).cuda().device == SECOND
+    assert torch.zeros(1, device="cuda").device == FIRST
+
+
+def test_temporaries_of_cpp_code_adopt_their_partner():
+    x = torch.arange(3, device=SECOND)
+    assert torch.nn.functional.one_hot(x).device == SECOND
+    q = torch.randn(1, 2, 3, 4, device=SECOND)
+    assert torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).device == SECOND
+    assert torch.combinations(x).device == SECOND
+    assert torch.vander(x).device == SECOND
+
+
+def test_old_constructors_make_cpu_tensors():
+    x = torch.ones(2, 3, device="cuda")
+    for tensor in (torch.Tensor(2, 3), torch.FloatTensor(2, 3), torch.Tensor([1.0, 2.0, 3.0])):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            tensor + x
+
+
+def test_torch_device_takes_a_number():
+    assert torch.device(1) == torch.device(index=1) == SECOND
+    assert isinstance(SECOND, torch.device)
+    assert torch.zeros(1, device=torch.device(0)).device == FIRST
+
+
+def test_the_random_numbers_of_a_gpu_are_those_of_the_cpu():
+    torch.manual_seed(3)
+    on_cpu = torch.randn(4)
+    torch.cuda.manual_seed_all(3)
+    assert torch.equal(torch.randn(4, device="cuda").cpu(), on_cpu)
+
+
+def test_generators_belong_to_one_kind_of_device():
+    on_gpu, on_cpu = torch.Generator("cuda").manual_seed(1), torch.Generator().manual_seed(1)
+    drawn = torch.randn(3, generator=on_gpu, device="cuda")
+    assert torch.equal(drawn.cpu(), torch.randn(3, generator=on_cpu))
+    assert on_gpu.device == FIRST
+    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator but found 'cpu'"):
+        torch.randn(3, generator=on_cpu, device="cuda")
+    with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'cuda'"):
+        torch.ones(3).normal_(generator=on_gpu)

@@ -1,0 +1,173 @@
+"""Starting and ending virtual GPUs."""
+
+import os
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+import torch
+
+from devwidget.records.errors import SimulationError
+from devwidget.simulator import active, internals, session, simulate
+
+OWNERS = (
+    torch,
+    torch._C,
+    torch._C._nn,
+    torch._VF,
+    torch.Tensor,
+    torch.UntypedStorage,
+    torch.cuda,
+    torch.cuda.nccl,
+    torch.cuda.streams,
+    torch.accelerator,
+    torch.autograd.Function,
+    torch.autograd.function.BackwardCFunction,
+    torch.nn.functional,
+    torch.nn.parallel.comm,
+    torch.nn.parameter.UninitializedTensorMixin,
+    torch.backends.cudnn,
+    torch.utils._device,
+    torch._tensor_str,
+    __import__("threading").Thread,
+)
+
+
+def surface():
+    """Everything that a simulation may replace."""
+    return [(owner, dict(vars(owner))) for owner in OWNERS]
+
+
+def same_surface(before):
+    return [
+        f"{owner!r}.{name}"
+        for owner, names in before
+        for name in names.keys() | vars(owner).keys()
+        if names.get(name) is not vars(owner).get(name) and not isinstance(vars(owner).get(name), types.ModuleType)
+    ]
+
+
+@pytest.mark.parametrize("compute", [True, False])
+def test_ending_puts_every_name_back(compute):
+    before = surface()
+    path = list(sys.meta_path)
+    with simulate(2, compute=compute):
+        model = torch.nn.Linear(2, 2).cuda()
+        with torch.autocast("cuda"):
+            model(torch.ones(1, 2, device="cuda")).sum().backward()
+    assert same_surface(before) == []
+    assert sys.meta_path == path
+    assert not torch.cuda.is_available()
+
+
+def test_an_exception_inside_puts_every_name_back_too():
+    before = surface()
+    with pytest.raises(RuntimeError, match="same device"), simulate(1):
+        torch.ones(2, device="cuda") + torch.ones(2)
+    assert same_surface(before) == []
+
+
+def test_a_failing_start_changes_nothing(monkeypatch):
+    class Broken:
+        @staticmethod
+        def install(patches):
+            raise ValueError("broken part")
+
+    before = surface()
+    monkeypatch.setattr(session, "PARTS", (*session.PARTS, Broken))
+    with pytest.raises(ValueError, match="broken part"):
+        simulate(1).start()
+    assert same_surface(before) == []
+    assert active() is None
+
+
+@pytest.mark.parametrize("gpus", [0, -1, 1.5, True, "2", None, 1000])
+def test_a_number_of_gpus_that_makes_no_sense_is_refused(gpus):
+    with pytest.raises(SimulationError):
+        simulate(gpus)
+
+
+@pytest.mark.parametrize("memory", ["16GB-ish", "", "GiB", 0, -5, True, None, 1.5, "0GiB", ["1GiB"], ["1GiB", "lots"]])
+def test_a_memory_size_that_makes_no_sense_is_refused(memory):
+    with pytest.raises(SimulationError):
+        simulate(2, memory)
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [(1024, 1024), ("16GiB", 16 << 30), ("80 GB", 80 * 10**9), ("1.5 gib", 3 << 29), ("512MiB", 512 << 20), ("100", 100)],
+)
+def test_memory_sizes_are_read_as_written(memory, expected):
+    assert simulate(2, memory).memory_bytes == (expected, expected)
+
+
+def test_each_gpu_can_have_its_own_memory():
+    with simulate(2, ["1GiB", "2GiB"]):
+        assert [torch.cuda.get_device_properties(i).total_memory for i in range(2)] == [1 << 30, 2 << 30]
+
+
+def test_a_simulation_inside_a_simulation_is_refused():
+    with simulate(2) as outer:
+        with pytest.raises(SimulationError, match="running already"):
+            simulate(1).start()
+        assert active() is outer
+        assert torch.cuda.device_count() == 2
+    assert active() is None
+
+
+def test_start_and_stop_work_without_a_block():
+    simulation = simulate(3)
+    assert simulation.start() is simulation
+    assert torch.cuda.device_count() == 3
+    simulation.stop()
+    simulation.stop()
+    assert torch.cuda.device_count() == 0
+
+
+def test_ending_below_a_mode_that_is_still_active_is_refused():
+    class Above(torch.utils._python_dispatch.TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls):
+            return False
+
+    simulation = simulate(1).start()
+    with Above(), pytest.raises(SimulationError, match="Above"):
+        simulation.stop()
+    assert torch.cuda.is_available()
+    simulation.stop()
+
+
+def test_tensors_of_an_ended_simulation_are_on_the_cpu():
+    with simulate(1):
+        left = torch.ones(2, device="cuda")
+    assert left.device.type == "cpu"
+    with simulate(1):
+        assert left.device.type == "cpu"
+        assert (left + torch.ones(2)).tolist() == [2, 2]
+
+
+def test_a_torch_with_another_inside_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(internals, "NEEDED", ("torch._C._gone",))
+    with pytest.raises(SimulationError, match=r"torch\._C\._gone"):
+        simulate(1).start()
+    assert active() is None
+
+
+def test_a_torch_that_is_too_old_is_refused(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.3.1")
+    with pytest.raises(SimulationError, match=r"2\.3\.1"):
+        simulate(1).start()
+
+
+def test_starting_takes_well_under_half_a_second():
+    simulate(1).start().stop()
+    started = time.perf_counter()
+    simulate(8).start().stop()
+    assert time.perf_counter() - started < 0.5
+
+
+def test_importing_the_simulator_sets_nothing_up():
+    code = "import sys, devwidget.simulator; sys.exit('devwidget.simulator.session' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ}, check=False).returncode == 0
