@@ -75,9 +75,8 @@ def main() -> None:
                 after.append(max(0.0, rest))
                 took.append(float(session.python("took")) * 1000)
             sent = int(session.python("sent")) / 1000
-            print(
-                f"{size:8,}  {statistics.median(took):9.0f}  {statistics.median(painted):15.0f}  {statistics.median(after):14.0f}  {sent:10.0f}"
-            )
+            numbers = [statistics.median(values) for values in (took, painted, after)]
+            print(f"{size:8,}  {numbers[0]:9.0f}  {numbers[1]:15.0f}  {numbers[2]:14.0f}  {sent:10.0f}")
         session.close()
 
 

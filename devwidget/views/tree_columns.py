@@ -7,8 +7,9 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
+from devwidget.records.device import DeviceId
 from devwidget.views.overlay import SEVERITIES, Overlay
-from devwidget.views.placement import Placement
+from devwidget.views.placement import Placement, device_order
 
 GRADIENT, ATTRIBUTE = 1, 2
 """Bits of the column `flags`: has a gradient at or below; is a tensor in a plain attribute."""
@@ -91,9 +92,15 @@ def _flagged(table: Placement) -> Iterable[tuple[int, bool]]:
     return zip(table.gradients, (tensor is not None for tensor in table.tensors), strict=True)
 
 
-def _flow_words(flow: tuple[Iterable[object], Iterable[object]]) -> str:
-    into, out = (" ".join(map(str, side)) or "–" for side in flow)
+def _flow_words(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> str:
+    into, out = map(_side, flow)
     return f"{into} → {out}"
+
+
+def _side(devices: tuple[DeviceId, ...]) -> str:
+    if len(devices) > 2:
+        return f"{len(devices)} devices"
+    return " ".join(map(str, sorted(devices, key=device_order))) or "–"
 
 
 def _rank(severity: str) -> int:

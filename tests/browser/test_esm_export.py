@@ -40,6 +40,15 @@ def test_the_page_has_table_bars_findings_and_works_offline(opened):
     assert page.get_by_role("button", name="Trace batch").count() == 0
 
 
+def test_a_click_on_a_box_of_the_timeline_leads_to_the_row(opened):
+    page = opened(panel_page(split_model(), one_step()))
+    page.get_by_role("tab", name="Trace").click()
+    page.locator(".dw-timeline .bars .point path").first.wait_for(state="attached")
+    box = page.locator(".dw-timeline .bartext", has_text="head").bounding_box()
+    page.mouse.click(box["x"] + 4, box["y"] + 4)
+    expect(page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
+
+
 def test_the_parallel_flow_is_drawn(opened):
     page = opened(panel_page(split_model(), data_parallel(8)))
     page.get_by_role("tab", name="Parallel").click()

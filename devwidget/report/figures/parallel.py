@@ -6,7 +6,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.trace import Replica
 from devwidget.report.figures.frame import Figure, base_layout, figure
 from devwidget.report.palette import device_hue
-from devwidget.report.units import counted, format_bytes, format_seconds
+from devwidget.report.units import counted, format_bytes
 from devwidget.views.parallel import ParallelCall
 
 
@@ -39,7 +39,7 @@ def parallel_figure(call: ParallelCall) -> Figure:
 
 def _shares(call: ParallelCall) -> list[tuple[float, float]]:
     """Vertical extent of each replica: by its share of the batch, never too thin to read."""
-    weights = [max(replica.samples, 0.35 * call.samples / len(call.replicas), 1) for replica in call.replicas]
+    weights = [max(replica.samples, 0.6 * call.samples / len(call.replicas), 1) for replica in call.replicas]
     gap, low = 0.03, 0.0
     scale = (1 - gap * (len(weights) - 1)) / sum(weights)
     shares = []
@@ -50,14 +50,12 @@ def _shares(call: ParallelCall) -> list[tuple[float, float]]:
 
 
 def _scatter_words(replica: Replica) -> str:
-    copied = f"<br>+ {format_bytes(replica.parameter_bytes)} parameters" if replica.parameter_bytes else ""
+    copied = f"<br>+ {format_bytes(replica.parameter_bytes)} params" if replica.parameter_bytes else ""
     return f"{counted(replica.samples, 'sample')}, {format_bytes(replica.input_bytes)}{copied}"
 
 
 def _replica_words(replica: Replica) -> str:
-    peak = f"peak {format_bytes(replica.peak_bytes)}" if replica.peak_bytes else ""
-    time = format_seconds(replica.seconds) if replica.seconds else ""
-    return f"<b>{replica.device}</b><br>" + ", ".join(filter(None, (peak, time)))
+    return f"<b>{replica.device}</b>" + (f"<br>peak {format_bytes(replica.peak_bytes)}" if replica.peak_bytes else "")
 
 
 def _gather_words(replica: Replica, target: DeviceId) -> str:

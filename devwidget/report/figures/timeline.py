@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 
 from devwidget.records.device import DeviceId
@@ -12,55 +13,86 @@ from devwidget.report.units import counted, format_bytes, format_seconds
 from devwidget.report.words import module_words, site_words, tensor_words
 from devwidget.views.timeline import Box, Timeline
 
+_MOST_ARROWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Where lanes and boxes stand, in rows from the top.
+
+    Attributes:
+        boxes: those that are drawn; many lanes get fewer levels each.
+        top, height: of each lane.
+        levels: of each box, by path and lane.
+    """
+
+    boxes: tuple[Box, ...]
+    top: dict[DeviceId, int]
+    height: dict[DeviceId, int]
+    levels: dict[tuple[str, DeviceId], int]
+
+    def of(self, module: str | None, lane: DeviceId) -> int:
+        """The row of a module's box, of its lane's first one where the module has none."""
+        return self.top[lane] + self.levels.get((module or "", lane), 0)
+
+
+def _rows(lanes: Timeline) -> _Rows:
+    most = 5 if len(lanes.lanes) <= 3 else 3 if len(lanes.lanes) <= 5 else 2
+    boxes = tuple(box for box in lanes.boxes if box.level < most)
+    top: dict[DeviceId, int] = {}
+    height: dict[DeviceId, int] = {}
+    for lane in lanes.lanes:
+        top[lane] = sum(height.values()) + len(height)
+        height[lane] = 1 + max((box.level for box in boxes if box.lane == lane), default=0)
+    return _Rows(boxes, top, height, {(box.path, box.lane): box.level for box in boxes})
+
 
 def timeline_figure(lanes: Timeline) -> Figure:
     """One lane for each device: modules as boxes, hops as arrows, faults as crosses; order to the right."""
-    depth = {lane: 1 + max((box.level for box in lanes.boxes if box.lane == lane), default=0) for lane in lanes.lanes}
-    top: dict[DeviceId, int] = {}
-    total = 0
-    for lane in lanes.lanes:
-        top[lane] = total
-        total += min(depth[lane], 5) + 1
-    data = [_boxes(lane, lanes, top[lane]) for lane in lanes.lanes]
-    levels = {(box.path, box.lane): min(box.level, 4) for box in lanes.boxes}
-    data += [_arrow(move, top, levels) for move in lanes.moves[:200]]
-    data += [_crosses(lanes, top)] if lanes.faults else []
+    rows = _rows(lanes)
+    total = sum(rows.height.values()) + len(rows.height)
+    data = [_boxes(lane, rows) for lane in lanes.lanes]
+    data += [_arrow(move, rows) for move in lanes.moves[:_MOST_ARROWS]]
+    data += [_crosses(lanes, rows)] if lanes.faults else []
     layout = base_layout(60 + 20 * total, {"l": 8, "r": 12, "t": 8, "b": 28})
-    layout |= {"barmode": "overlay", "showlegend": False, "bargap": 0}
-    ticks = [top[lane] + min(depth[lane], 5) / 2 - 0.5 for lane in lanes.lanes]
+    layout |= {"barmode": "overlay", "showlegend": False, "bargap": 0, "uniformtext": {"mode": "hide", "minsize": 10}}
     layout["yaxis"] = label_axis() | {
         "range": [total - 0.4, -0.8],
         "tickmode": "array",
-        "tickvals": ticks,
+        "tickvals": [rows.top[lane] + (rows.height[lane] - 1) / 2 for lane in lanes.lanes],
         "ticktext": [f"<b>{lane}</b> " for lane in lanes.lanes],
         "fixedrange": True,
     }
-    layout["xaxis"] = {"gridcolor": GRID, "zeroline": False, "title": {"text": "order of events", "font": {"size": 11}}}
+    layout["xaxis"] = {"gridcolor": GRID, "zeroline": False, "title": {"text": _axis_words(lanes, rows), "font": {"size": 11}}}
     parts = ((lanes.boxes, "module call"), (lanes.moves, "hop"), (lanes.lanes, "device"))
     words = ", ".join(counted(len(things), noun) for things, noun in parts)
     return figure(data, layout, words)
 
 
-def _boxes(lane: DeviceId, lanes: Timeline, top: int) -> Figure:
-    boxes = [box for box in lanes.boxes if box.lane == lane]
+def _axis_words(lanes: Timeline, rows: _Rows) -> str:
+    hidden = lanes.left_out + len(lanes.boxes) - len(rows.boxes)
+    return "order of events" + (f"; {counted(hidden, 'call')} deeper inside not drawn" if hidden else "")
+
+
+def _boxes(lane: DeviceId, rows: _Rows) -> Figure:
+    boxes = [box for box in rows.boxes if box.lane == lane]
     return {
         "type": "bar",
         "orientation": "h",
         "name": str(lane),
         "base": [box.start for box in boxes],
         "x": [max(box.stop - box.start, 0.6) for box in boxes],
-        "y": [top + min(box.level, 4) for box in boxes],
+        "y": [rows.top[lane] + box.level for box in boxes],
         "width": 0.9,
         "text": [escape(box.path.rpartition(".")[2] or box.class_name) for box in boxes],
         "textposition": "inside",
         "insidetextanchor": "start",
         "textangle": 0,
-        "constraintext": "none",
         "cliponaxis": True,
         "textfont": {"size": 11},
         "marker": {
             "color": device_hue(lane),
-            "opacity": [0.3 + 0.1 * min(box.level, 4) for box in boxes],
+            "opacity": [0.3 + 0.1 * box.level for box in boxes],
             "line": {
                 "width": [2 if box.failed else 0.5 for box in boxes],
                 "color": ["#d33" if box.failed else device_hue(lane) for box in boxes],
@@ -80,7 +112,7 @@ def _box_words(box: Box) -> str:
     return f"<b>{name}</b> {escape(box.class_name)}<br>{box.lane}, {format_seconds(box.seconds)}{calls}{replica}{failed}"
 
 
-def _arrow(move: Move, top: dict[DeviceId, int], levels: dict[tuple[str, DeviceId], int]) -> Figure:
+def _arrow(move: Move, rows: _Rows) -> Figure:
     words = (
         f"{move.source} → {move.target}, {format_bytes(move.bytes)}"
         + (f" × {move.count}" if move.count > 1 else "")
@@ -91,7 +123,7 @@ def _arrow(move: Move, top: dict[DeviceId, int], levels: dict[tuple[str, DeviceI
         "type": "scatter",
         "mode": "lines+markers",
         "x": [move.number, move.number],
-        "y": [top[move.source], top[move.target] + levels.get((move.module or "", move.target), 0)],
+        "y": [rows.top[move.source], rows.of(move.module, move.target)],
         "line": {"width": 2, "color": colour, "dash": "dot" if move.cause == "healed" else "solid"},
         "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 11], "color": colour},
         "text": words,
@@ -100,14 +132,13 @@ def _arrow(move: Move, top: dict[DeviceId, int], levels: dict[tuple[str, DeviceI
     }
 
 
-def _crosses(lanes: Timeline, top: dict[DeviceId, int]) -> Figure:
+def _crosses(lanes: Timeline, rows: _Rows) -> Figure:
     """Each fault on the box of its module."""
-    levels = {(box.path, box.lane): min(box.level, 4) for box in lanes.boxes}
     return {
         "type": "scatter",
         "mode": "markers",
         "x": [position for position, _, _ in lanes.faults],
-        "y": [top[lane] + levels.get((module or "", lane), 0) for _, lane, module in lanes.faults],
+        "y": [rows.of(module, lane) for _, lane, module in lanes.faults],
         "marker": {"symbol": "x", "size": 11, "color": "#d33", "line": {"width": 1.5, "color": "#fff"}},
         "hovertemplate": "fault<extra></extra>",
         "meta": "fault",

@@ -14,7 +14,7 @@ async function render({ model, el, host, signal }) {
   const [control, tree, live, code] = await Promise.all(["control", "tree", "live", "plotly"].map(ready));
   const plotly = () => (code ? loadPlotly(code) : Promise.reject(new Error("plotly.js is not here")));
   const figures = [];
-  const figure = (name) => figures[figures.push(new Figure(plotly, name)) - 1];
+  const figure = (name, clicked) => figures[figures.push(new Figure(plotly, name, clicked)) - 1];
   const memory = figure("dw-memory");
   let withCpu = false;
 
@@ -61,9 +61,9 @@ async function render({ model, el, host, signal }) {
     tabs.open("Modules");
     tree.set("filter", tree.get("filter") === text ? "" : text);
   }
-  function reveal(row) {
+  function reveal(target) {
     tabs.open("Modules");
-    tree.set("reveal", { row, at: Date.now() });
+    tree.set("reveal", { ...(typeof target === "number" ? { row: target } : target), at: Date.now() });
   }
 
   function drawHead() {
@@ -78,7 +78,7 @@ async function render({ model, el, host, signal }) {
     cpu.setAttribute("aria-pressed", String(withCpu));
     cpu.textContent = withCpu ? "hide cpu" : "show cpu";
   }
-  const timeline = figure("dw-timeline");
+  const timeline = figure("dw-timeline", (facts) => facts && reveal({ path: facts[1] }));
   const steps = figure("dw-steps");
   const calls = [];
   function drawTrace() {

@@ -77,6 +77,20 @@ export class Rows {
     return parts.join(".");
   }
 
+  // The row of a dotted path, or of its nearest ancestor; names may hold dots themselves.
+  rowOf(path) {
+    let row = 0;
+    let rest = path ?? "";
+    while (rest) {
+      const fits = (child) => rest === this.nameOf(child) || rest.startsWith(`${this.nameOf(child)}.`);
+      const child = this.childrenOf(row).find(fits);
+      if (child === undefined) break;
+      rest = rest.slice(this.nameOf(child).length + 1);
+      row = child;
+    }
+    return row;
+  }
+
   // Rows from top to bottom: `open` says which are expanded, `kept` (a Uint8Array or null) which a filter left, `order` sorts siblings.
   visible(open, kept, order) {
     const shown = [];

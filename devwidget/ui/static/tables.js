@@ -3,7 +3,7 @@ import { chip, h } from "./dom.js";
 
 function table(label, head, rows) {
   const cells = head.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
-  return h("div", { class: "dw-scroll-x" }, h("table", { class: "dw-table", "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
+  return h("div", { class: "dw-scroll-x dw-scroll-y", role: "region", tabindex: "0", "aria-label": label }, h("table", { class: "dw-table", "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
 }
 
 export function hopTable(hops) {

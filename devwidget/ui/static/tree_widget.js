@@ -77,7 +77,8 @@ async function render({ model, el, host, signal }) {
     tree.filter(field.value);
   };
   const reveal = () => {
-    const row = model.get("reveal")?.row ?? -1;
+    const { row: known, path } = model.get("reveal") ?? {};
+    const row = known ?? tree.rows.rowOf(path);
     if (row < 0) return;
     field.value = "";
     tree.filterText = "";

@@ -1,0 +1,112 @@
+"""The first notebook as a new user meets it: run in a real JupyterLab, traced by a click, read off the page."""
+
+import json
+import pathlib
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.lab import DARK, LIGHT
+
+NOTEBOOK = pathlib.Path(__file__).parents[2] / "notebooks" / "01-first-look.ipynb"
+
+
+def cell_with(text):
+    """Number of the first cell that contains a text."""
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    return next(i for i, cell in enumerate(cells) if text in "".join(cell["source"]))
+
+
+@pytest.fixture(scope="module")
+def session(lab, browser):
+    opened = lab.open(browser, lab.copy(NOTEBOOK))
+    opened.run_all()
+    yield opened
+    opened.close()
+
+
+def panel(session, text):
+    """The panel below the cell that contains a text."""
+    found = session.page.locator(".jp-Cell").nth(cell_with(text)).locator(".dw-panel")
+    found.scroll_into_view_if_needed()
+    return found
+
+
+def devices_by_row(shown):
+    """What the table says: path -> text of its device chips."""
+    return {
+        row.get_attribute("data-path"): row.locator(".dw-chip").all_inner_texts()
+        for row in shown.locator(".dw-body [role=row]").all()
+    }
+
+
+def test_every_module_has_a_row_with_its_device(session):
+    rows = devices_by_row(panel(session, "panel = devwidget.show"))
+    paths = set(json.loads(session.python("__import__('json').dumps([n for n, _ in model.named_modules()])").strip("'")))
+    assert set(rows) == paths
+    assert all(set(chips) <= {"cuda:0"} for chips in rows.values())
+    assert rows["read"] == ["cuda:0"]
+
+
+def test_each_gpu_has_a_bar_with_the_allocators_bytes(session):
+    shown = panel(session, "panel = devwidget.show").locator(".dw-memory")
+    expect(shown.locator(".point path").first).to_be_attached(timeout=20_000)
+    facts = session.python("[(str(m.device), m.total, m.parameters) for m in panel.snapshot.memory if m.total]")
+    assert facts.count("2147483648") == 2
+    parameters = int(session.python("sum(-(-p.nbytes // 512) * 512 for p in model.parameters())"))
+    assert f"('cuda:0', 2147483648, {parameters})" in facts
+    for device in ("cuda:0", "cuda:1"):
+        expect(shown).to_contain_text(device)
+
+
+def test_trace_batch_marks_the_module_and_shows_line_and_fix(session):
+    shown = panel(session, "panel = devwidget.show")
+    shown.get_by_role("button", name="Trace batch").click()
+    finding = shown.locator(".dw-finding")
+    expect(finding).to_have_count(1, timeout=30_000)
+    expect(finding).to_have_attribute("data-kind", "wrong-device")
+    expect(finding).to_contain_text("hidden = torch.zeros(1, len(rows), self.width, device=picture.device)")
+    expect(finding).to_contain_text("_, hidden = self.read(rows, hidden)")
+    shown.get_by_role("tab", name="Modules").click()
+    expect(shown.locator("[role=row][data-path='read']")).to_have_attribute("data-severity", "error")
+    expect(shown.locator("[role=row][data-path='look']")).not_to_have_attribute("data-severity", "error")
+
+
+def test_the_model_was_left_as_it_was(session):
+    assert session.python("all(p.grad is None for p in model.parameters()) and not optimizer.state") == "True"
+
+
+def test_the_fixed_model_is_clean(session):
+    shown = panel(session, "fixed_panel = devwidget.show")
+    shown.get_by_role("button", name="Trace batch").click()
+    expect(shown.locator(".dw-status")).to_contain_text("no findings", timeout=30_000)
+    assert shown.locator(".dw-finding").count() == 0
+    assert shown.locator("[role=row][data-severity='error']").count() == 0
+
+
+def test_the_split_model_shows_its_hop_and_no_finding(session):
+    shown = panel(session, "gpt_panel = devwidget.show")
+    rows = devices_by_row(shown)
+    assert rows["lower"] == ["cuda:0"]
+    assert rows["upper"] == ["cuda:1"]
+    assert shown.locator(".dw-finding").count() == 0
+    assert session.python("[(str(c.source), str(c.target)) for c in gpt_panel.trace.crossings]") == "[('cuda:0', 'cuda:1')]"
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_pictures_are_kept(session, theme):
+    session.use_theme(theme)
+    session.hide_sidebar()
+    name = theme.split()[1].lower()
+    for text, which in (
+        ("panel = devwidget.show", "faulty"),
+        ("fixed_panel = devwidget.show", "fixed"),
+        ("gpt_panel", "split"),
+    ):
+        shown = panel(session, text)
+        shown.screenshot(path=str(session.shot(f"first-look-{name}").parent / f"first-look-{which}-{name}.png"))
+    assert (pathlib.Path("artifacts") / f"first-look-split-{name}.png").stat().st_size > 10_000
+
+
+def test_nothing_went_wrong_in_the_browser(session):
+    session.assert_quiet()
