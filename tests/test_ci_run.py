@@ -1,0 +1,59 @@
+"""`.ci/run` on a machine that has next to nothing: a folder of links stands for its programs, and apt only pretends."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ("bash", "env", "dirname", "mkdir", "tee", "grep", "tail", "id", "chmod", "cat")
+
+APT = """#!/usr/bin/env bash
+echo "$*" >> "{log}"
+if [ "$1" = install ]; then cat > "{bin}/make" <<'END'
+#!/usr/bin/env bash
+echo "collected"
+echo "FAILED tests/test_a.py::test_b - assert 0"
+echo "===== 1 failed, 3 passed in 1.00s ====="
+exit {status}
+END
+chmod +x "{bin}/make"; fi
+"""
+
+
+def executable(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def bare_machine(folder: Path, *, status: int) -> subprocess.CompletedProcess[str]:
+    """Run `.ci/run` in an empty project on it; `make`, once installed, ends with `status`."""
+    programs, log = folder / "bin", folder / "apt.log"
+    programs.mkdir()
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci" / "run")
+    for tool in TOOLS:
+        (programs / tool).symlink_to(shutil.which(tool) or pytest.skip(f"no {tool} here"))
+    executable(programs / "python3", "#!/usr/bin/env bash\nexit 0\n")
+    executable(programs / "sudo", '#!/usr/bin/env bash\nshift\nexec "$@"\n')
+    executable(programs / "apt-get", APT.format(log=log, bin=programs, status=status))
+    return subprocess.run(
+        [programs / "bash", ".ci/run"], cwd=folder, env={"PATH": str(programs)}, capture_output=True, text=True
+    )
+
+
+def test_it_installs_make_and_chromium_and_prints_the_summary(tmp_path: Path) -> None:
+    done = bare_machine(tmp_path, status=0)
+    assert "make chromium" in (tmp_path / "apt.log").read_text()
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "===== 1 failed, 3 passed in 1.00s ====="
+    assert "collected" in (tmp_path / "artifacts" / "test.log").read_text()
+
+
+def test_it_fails_when_the_tests_fail_and_names_them(tmp_path: Path) -> None:
+    done = bare_machine(tmp_path, status=2)
+    assert done.returncode == 2
+    assert "FAILED tests/test_a.py::test_b" in done.stdout.partition("---- summary")[2]
