@@ -15,12 +15,14 @@ from torch import nn
 import devwidget.report  # noqa: F401  registers how records are shown
 from devwidget import simulator
 from devwidget.capture.batch import arguments
+from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.capture.restore import keeping
 from devwidget.capture.step import Step
 from devwidget.capture.take_snapshot import take_snapshot
 from devwidget.capture.tracer import Recorder
+from devwidget.memory.accounting import account
 from devwidget.records import json_io
-from devwidget.records.errors import DevwidgetError, PlacementError
+from devwidget.records.errors import PlacementError
 from devwidget.records.finding import Finding, Severity
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -46,7 +48,7 @@ def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None
     Raises:
         DevwidgetError: if `model` is no module or `optimizer` no optimizer.
     """
-    return take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus())
+    return account(take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus()))
 
 
 class Recording:
@@ -136,10 +138,8 @@ def trace(
     Raises:
         DevwidgetError: if the model is no module, or the batch does not fit (`BatchError`).
     """
-    if not isinstance(model, nn.Module):
-        raise DevwidgetError(
-            f"trace was given a {type(model).__name__}, not a torch.nn.Module", instead="devwidget.trace(model, batch)"
-        )
+    refuse_model(model)
+    refuse_optimizer(optimizer)
     with keeping(model, optimizer) if restore else contextlib.nullcontext():
         inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
         recording = Recording(heal=heal)
@@ -150,6 +150,7 @@ def trace(
                     progress(phase)
                 with recording._recorder.during(phase):
                     run()
+                recording._recorder.mark(phase, virtual_gpus())
     return recording.trace
 
 

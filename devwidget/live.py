@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from devwidget import api
 from devwidget.capture.batch import Inputs, arguments
 from devwidget.capture.read_memory import read_memory
+from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.records.errors import BatchError, DevwidgetError, nearest
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
@@ -35,13 +36,16 @@ def open_panel(
     """The panel for a model; see `devwidget.show`."""
     from devwidget.ui.panel import DeviceWidget
 
-    if not isinstance(model, nn.Module):
-        hint = f"devwidget.show({model.__name__}(...))" if isinstance(model, type) else "devwidget.show(model)"
-        raise DevwidgetError(f"show was given a {type(model).__name__}, not a torch.nn.Module", instead=hint)
+    refuse_model(model)
+    refuse_optimizer(optimizer)
     live = Live(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, expression)
     return DeviceWidget(
         PanelActions(snapshot=live.snapshot, trace=live.trace, names=live.names, memory=live.memory, request=live.request)
     )
+
+
+GIVEN = "(given)"
+"""What a field of the panel says for a value that has no name in the notebook."""
 
 
 class Live:
@@ -54,7 +58,8 @@ class Live:
         self._name = name_of(model)
         self._optimizer = _held(optimizer)
         names = {key: name_of(value) for key, value in given.items()}
-        self._given = {key: value for key, value in given.items() if not names[key]}
+        self._given = {key: value for key, value in given.items() if value is not None and not names[key]}
+        names |= dict.fromkeys(self._given, GIVEN)
         self.request = TraceRequest(expression or names["batch"], names["loss"], names["target"], heal=True)
 
     def snapshot(self) -> Snapshot | None:
@@ -94,8 +99,10 @@ class Live:
         return (*fitting, *(name for name, _ in found if name not in fitting))
 
     def _value(self, field: str, expression: str) -> Any:
-        """The expression, evaluated in the notebook; for an empty one what `show` was given that has no name there."""
-        return evaluate(expression, field) if expression.strip() else self._given.get(field)
+        """The expression, evaluated in the notebook; `GIVEN` stands for what `show` got that has no name there."""
+        if expression.strip() == GIVEN and field in self._given:
+            return self._given[field]
+        return evaluate(expression, field) if expression.strip() else None
 
 
 def _held(optimizer: torch.optim.Optimizer | None) -> Callable[[], torch.optim.Optimizer | None]:

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch import nn
@@ -19,9 +18,11 @@ from devwidget.capture.doors.gradients import gradients
 from devwidget.capture.doors.optimizers import optimizers
 from devwidget.capture.doors.wrappers import constructions
 from devwidget.capture.module_hooks import module_hooks
+from devwidget.capture.read_memory import read_memory
+from devwidget.capture.refusals import refuse_model
 from devwidget.capture.state import State
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.trace import Trace
+from devwidget.records.trace import MemoryPoint, Phase, Trace
 
 
 class Recorder:
@@ -52,16 +53,18 @@ class Recorder:
         Raises:
             DevwidgetError: if `model` is no module.
         """
-        if not isinstance(model, nn.Module):
-            raise DevwidgetError(
-                f"attach was given a {type(model).__name__}, not a torch.nn.Module", instead="recording.attach(model)"
-            )
+        refuse_model(model)
         self._state.places.close_roots()
         self._state.places.attach(model, name)
 
-    def during(self, phase: Any) -> contextlib.AbstractContextManager[None]:
+    def during(self, phase: Phase) -> contextlib.AbstractContextManager[None]:
         """Name the phase of the step that the block is."""
         return self._state.places.during(phase)
+
+    def mark(self, phase: Phase, virtual_gpus: int = 0) -> None:
+        """Note how full each device is at the end of a phase."""
+        log = self._state.log
+        log.memory.append(MemoryPoint(phase, phase, read_memory(virtual_gpus), log.number()))
 
     def facts(self) -> Trace:
         """All that was recorded, without findings."""

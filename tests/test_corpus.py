@@ -1,0 +1,40 @@
+"""Placement cases: what is wrong is found, what is clean stays silent, and virtual GPUs fail as CUDA does."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+CORPUS = pathlib.Path(__file__).parent / "corpus"
+CASES = sorted(path.stem for path in CORPUS.glob("case_*.py"))
+
+
+def scores(tmp_path_factory, *options):
+    """Problems of each case; every case runs in a process of its own, as in a user's kernel."""
+    target = tmp_path_factory.mktemp("scores") / "scores.json"
+    command = [sys.executable, str(CORPUS / "score.py"), "--json", str(target), *options]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=CORPUS.parents[1], check=False)
+    assert target.exists(), done.stderr[-2000:]
+    return json.loads(target.read_text())
+
+
+@pytest.fixture(scope="module")
+def diagnosis(tmp_path_factory):
+    return scores(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def simulation(tmp_path_factory):
+    return scores(tmp_path_factory, "--simulator")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_diagnosis_is_right(diagnosis, case):
+    assert diagnosis[case]["problems"] == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_virtual_gpus_fail_as_cuda_does(simulation, case):
+    assert simulation[case]["problems"] == []
