@@ -1,0 +1,79 @@
+"""Figures as plain plotly JSON."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from devwidget.records.trace import ModuleEvent, Trace
+from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
+from devwidget.report.figures.frame import byte_axis
+from devwidget.views.memory import memory_bars, memory_series, told_apart
+from devwidget.views.parallel import parallel_calls
+from devwidget.views.timeline import timeline
+from tests.views.builders import GIB, GPU0, GPU1, MIB, data_parallel, one_step, split_model
+
+FIGURES = {
+    "memory": lambda: memory_figure(memory_bars(split_model().memory, one_step(), with_cpu=True)),
+    "steps": lambda: memory_steps_figure(memory_series(one_step())),
+    "timeline": lambda: timeline_figure(timeline(one_step())),
+    "parallel": lambda: parallel_figure(parallel_calls(data_parallel(8))[0]),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_plotly_knows_every_property_and_the_figure_is_json(name):
+    import plotly.graph_objects as go
+
+    figure = FIGURES[name]()
+    go.Figure(data=figure["data"], layout=figure["layout"])  # raises on unknown properties and values
+    assert json.loads(json.dumps(figure)) == figure
+    assert figure["words"]
+
+
+def test_each_gpu_has_one_bar_with_its_bytes():
+    figure = FIGURES["memory"]()
+    bars = {trace["meta"]: trace["x"] for trace in figure["data"] if trace["type"] == "bar"}
+    assert bars["parameters"] == [3 * MIB, 2 * MIB, 0]
+    assert bars["free"] == [9 * MIB, 14 * MIB, 0]
+
+
+def test_the_axis_ends_early_where_little_is_used_and_the_label_names_the_whole():
+    memory = [replace(each, total=16 * GIB, free=16 * GIB - 7 * MIB) for each in split_model().memory[:1]]
+    figure = memory_figure(memory_bars(memory))
+    assert figure["layout"]["xaxis"]["range"][1] < 16 * MIB
+    assert "of 16.0 GiB" in figure["data"][0]["y"][0]
+
+
+@pytest.mark.parametrize("reach", [1, 900, 5000, 3 * MIB, 80 * GIB, 5e15])
+def test_byte_axes_have_a_handful_of_round_ticks(reach):
+    axis = byte_axis(reach)
+    assert 1 <= len(axis["tickvals"]) <= 12
+    assert axis["ticktext"][0] == "0"
+
+
+def test_names_with_markup_are_escaped():
+    event = ModuleEvent("<b>x</b>", "<img src=x>", (GPU0,), (GPU1,), 1, 0.1)
+    text = json.dumps(timeline_figure(timeline(Trace(modules=(event,)))))
+    assert "<img" not in text
+    assert "&lt;b&gt;" in text
+
+
+def test_equal_labels_stay_separate_bars():
+    trace = one_step()
+    repeated = replace(trace, memory=trace.memory[:1] * 3)
+    assert len(set(memory_steps_figure(memory_series(repeated))["data"][0]["x"])) == 3
+
+
+def test_many_lanes_draw_fewer_levels_and_say_so():
+    lanes = timeline(one_step())
+    wide = replace(lanes, lanes=(*lanes.lanes, *(replace(GPU0, index=n) for n in range(2, 8))), left_out=7)
+    assert "8 calls deeper inside not drawn" in timeline_figure(wide)["layout"]["xaxis"]["title"]["text"]
+
+
+def test_the_models_bytes_are_told_from_the_others_once():
+    snapshot = split_model()
+    untold = tuple(replace(each, parameters=0, gradients=0, attributes=0, activations=6 * MIB) for each in snapshot.memory)
+    told = told_apart(replace(snapshot, memory=untold))
+    assert (told[1].parameters, told[1].activations) == (2_052_096, 6 * MIB - 2_052_096)
+    assert told_apart(replace(snapshot, memory=told)) == told
