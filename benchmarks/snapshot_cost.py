@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from devwidget.capture.take_snapshot import take_snapshot
+import devwidget
 
 
 class Leaf(nn.Module):
@@ -72,11 +72,11 @@ def milliseconds(call: Callable[[], object], repeat: int) -> float:
 def measure(size: int, repeat: int) -> tuple[int, float, float]:
     """Modules, and milliseconds of the walk and of the snapshot."""
     model = tree(size)
-    bare_walk(model), take_snapshot(model)
+    bare_walk(model), devwidget.snapshot(model)
     return (
         sum(1 for _ in model.modules()),
         milliseconds(lambda: bare_walk(model), repeat),
-        milliseconds(lambda: take_snapshot(model), repeat),
+        milliseconds(lambda: devwidget.snapshot(model), repeat),
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from devwidget.records.device import DeviceId
+from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
@@ -47,10 +47,47 @@ def account(snapshot: Snapshot) -> Snapshot:
 
 def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] = ()) -> Held:
     """Bytes of a model by device and category; parameters win a storage over buffers, buffers over attributes."""
-    held: defaultdict[DeviceId, dict[str, int]] = defaultdict(dict)
-    for device, category, size in _counted([t for module in modules for t in module.tensors] + list(optimizer)):
-        held[device][category] = held[device].get(category, 0) + block_bytes(size, device)
-    return dict(held)
+    tensors = [tensor for module in modules for tensor in module.tensors]
+    seen: set[int] = set()
+    sums = _Sums()
+    for role, category in _CATEGORY.items():
+        for tensor in tensors if role != "optimizer" else optimizer:
+            if tensor.role == role and tensor.storage not in seen:
+                seen.add(tensor.storage)
+                sums.add(category, tensor.device, tensor.storage_bytes)
+    for tensor in tensors:
+        if tensor.grad_device is not None and not tensor.tied_to:
+            sums.add("gradients", tensor.grad_device, tensor.grad_bytes)
+    return sums.by_device()
+
+
+class _Sums:
+    """Bytes by category and device. Neighbours are mostly on one device, so that it is looked up once for all of them."""
+
+    def __init__(self) -> None:
+        self._sums: defaultdict[tuple[str, DeviceId], int] = defaultdict(int)
+        self._last: tuple[str, DeviceId] = ("", CPU)
+        self._running = 0
+
+    def add(self, category: str, device: DeviceId, size: int) -> None:
+        """Count one allocation."""
+        if self._last[1] is not device or self._last[0] is not category:
+            self._close()
+            self._last = (category, device)
+        self._running += block_bytes(size, device)
+
+    def _close(self) -> None:
+        if self._last[0]:
+            self._sums[self._last] += self._running
+        self._running = 0
+
+    def by_device(self) -> Held:
+        """The sums so far."""
+        self._close()
+        held: defaultdict[DeviceId, dict[str, int]] = defaultdict(dict)
+        for (category, device), size in self._sums.items():
+            held[device][category] = size
+        return dict(held)
 
 
 def tell_apart(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
@@ -66,16 +103,3 @@ def _tell_apart(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceMemory:
         parts[source] = getattr(memory, source) - taken
         missing -= taken
     return replace(memory, **parts)
-
-
-def _counted(tensors: list[TensorFacts]) -> Iterator[tuple[DeviceId, str, int]]:
-    """Device, category and bytes of each storage and each gradient."""
-    seen: set[int] = set()
-    for role, category in _CATEGORY.items():
-        for tensor in tensors:
-            if tensor.role == role and tensor.storage not in seen:
-                seen.add(tensor.storage)
-                yield tensor.device, category, tensor.storage_bytes
-    for tensor in tensors:
-        if tensor.grad_device is not None and not tensor.tied_to:
-            yield tensor.grad_device, "gradients", tensor.grad_bytes

@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from benchmarks.snapshot_cost import bare_walk, tree
-from devwidget.capture.take_snapshot import take_snapshot
+from devwidget import snapshot
 
 MOST = 1.75
 """The goal is 1.5 and `benchmarks/snapshot_cost.py` measures it; a test on a busy machine needs some room."""
@@ -27,4 +27,4 @@ def fastest(call: Callable[[nn.Module], object], model: nn.Module) -> float:
 @pytest.mark.parametrize("modules", [1_000, 10_000])
 def test_a_snapshot_stays_near_the_bare_walk(modules: int) -> None:
     model = tree(modules)
-    assert fastest(take_snapshot, model) < MOST * fastest(bare_walk, model)
+    assert fastest(snapshot, model) < MOST * fastest(bare_walk, model)
