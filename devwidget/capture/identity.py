@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from devwidget.capture.call_site import RawSite
 
@@ -112,15 +113,20 @@ class Births:
     def get(self, tensor: torch.Tensor) -> Birth | None:
         """What is known of a tensor, None for one never seen."""
         entry = self._tensors.get(id(tensor))
-        if entry is None and self._storages and tensor.layout is torch.strided:
+        if entry is None and self._storages and _has_storage(tensor):
             entry = self._storages.get(id(tensor.untyped_storage()))
         return None if entry is None else entry.birth
 
     def put(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember a tensor's birth, in place of an earlier one."""
         _keep(self._tensors, tensor, birth)
-        if birth.parent is None and birth.site is not None and tensor.layout is torch.strided:
+        if birth.parent is None and birth.site is not None and _has_storage(tensor):
             _keep(self._storages, tensor.untyped_storage(), birth)
+
+
+def _has_storage(tensor: torch.Tensor) -> bool:
+    """False for sparse, lazy and wrapped tensors, which raise when they are asked."""
+    return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
 
 
 def _keep(slots: dict[int, _Entry], key: Any, birth: Birth) -> None:

@@ -1,0 +1,127 @@
+"""The live model behind a panel: weakly held, its batch found in the notebook, bad input refused."""
+
+import gc
+import sys
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget import live
+
+
+@pytest.fixture
+def namespace(monkeypatch):
+    """The variables of a notebook."""
+    variables: dict = {}
+    monkeypatch.setattr(live, "_user_namespace", lambda: variables)
+    return variables
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 2)
+
+    def forward(self, x, scale=1.0):
+        return self.lin(x) * scale
+
+
+def test_the_model_is_freed_while_its_panel_is_shown():
+    model = Net()
+    gone = weakref.ref(model)
+    with devwidget.simulate(gpus=1):
+        model.to("cuda:0")
+        panel = devwidget.show(model, torch.randn(3, 4, device="cuda:0"), loss_fn=lambda out: out.sum())
+        panel.run_trace()
+        panel._repr_mimebundle_()
+        del model
+        gc.collect()
+        assert gone() is None
+        panel.refresh()
+        assert panel.view.gone
+    panel.close()
+
+
+def test_a_panel_traces_what_show_was_given():
+    model = Net()
+    panel = devwidget.show(model, torch.randn(3, 4), loss_fn=lambda out: out.sum())
+    trace = panel.run_trace()
+    assert {op.phase for op in trace.ops} == {"forward", "loss", "backward"}
+    panel.close()
+
+
+def test_expressions_are_evaluated_at_each_trace(namespace):
+    model = Net()
+    namespace |= {"model": model, "batch": torch.randn(3, 4), "loss": lambda out: out.sum()}
+    opened = live.Live(model, None, {"batch": namespace["batch"], "loss": namespace["loss"], "target": None}, "")
+    assert (opened.request.batch, opened.request.loss, opened.request.target) == ("batch", "loss", "")
+    first = opened.trace(opened.request, lambda phase: None)
+    namespace["batch"] = torch.randn(7, 4)
+    assert first.error == opened.trace(opened.request, lambda phase: None).error == ""
+
+
+def test_variables_that_fit_forward_come_first(namespace):
+    namespace |= {"words": ["a"], "wrong": {"picture": torch.ones(1)}, "x": torch.ones(2, 4), "n": 3}
+    assert live.Live(Net(), None, {"batch": None, "loss": None, "target": None}, "").names() == ("x", "wrong")
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("1 / 0", "raised ZeroDivisionError"),
+        ("bath", "raised NameError(.|\n)*did you mean 'batch'"),
+        ("x =", "raised SyntaxError"),
+        ("", "no batch to trace"),
+        ("text", r"does not fit Net.forward(.|\n)*\(x, scale=1.0\)"),
+    ],
+)
+def test_a_bad_batch_is_refused_with_a_reason(namespace, expression, message):
+    namespace |= {"batch": torch.ones(2, 4), "text": {"words": torch.ones(2)}}
+    model = Net()
+    opened = live.Live(model, None, {"batch": None, "loss": None, "target": None}, expression)
+    with pytest.raises(devwidget.BatchError, match=message):
+        opened.trace(opened.request, lambda phase: None)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, Net, "model"])
+@pytest.mark.parametrize("call", [devwidget.show, devwidget.snapshot, lambda model: devwidget.trace(model, torch.ones(1))])
+def test_what_is_no_model_is_refused(call, wrong):
+    with pytest.raises(devwidget.DevwidgetError, match=r"torch\.nn\.Module"):
+        call(wrong)
+
+
+def test_a_model_without_parameters_can_be_shown_and_traced():
+    model = nn.Sequential(nn.ReLU())
+    panel = devwidget.show(model, torch.ones(2))
+    assert panel.run_trace().findings == ()
+    assert devwidget.snapshot(model).modules[1].class_name == "ReLU"
+    panel.close()
+
+
+def test_after_an_exception_in_forward_nothing_is_left():
+    class Fails(nn.Module):
+        def forward(self, x):
+            raise KeyError("mine")
+
+    model = Fails()
+    trace = devwidget.trace(model, torch.ones(2))
+    assert trace.error == "KeyError: 'mine'"
+    with pytest.raises(KeyError, match="mine"), devwidget.record():
+        model(torch.ones(2))  # what else may be left is checked around every test
+
+
+def test_an_interrupt_ends_the_trace_and_leaves_nothing():
+    class Slow(nn.Module):
+        def forward(self, x):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        devwidget.trace(Slow(), torch.ones(2))
+
+
+def test_main_is_the_namespace_without_ipython(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert live._user_namespace() is vars(sys.modules["__main__"])
