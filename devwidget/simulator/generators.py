@@ -38,6 +38,10 @@ class VirtualGenerator(torch._C.Generator):
 class DefaultGenerator(VirtualGenerator):
     """The default generator of a GPU: another name for the CPU's."""
 
+    def __init__(self, device: torch.device) -> None:
+        self._device = device  # not looked up: that would count as the first use of a GPU
+        VIRTUAL[_address(self)] = self
+
     def manual_seed(self, seed: int) -> DefaultGenerator:
         """Seed the common stream."""
         torch.default_generator.manual_seed(seed)

@@ -53,6 +53,8 @@ def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if has_torch_function((self, *args)):
             return handle_torch_function(torch.Tensor.to, (self, *args), self, *args, **kwargs)
+        if labels.inside.depth:
+            return original(self, *args, **kwargs)
         other: Any = args[0] if args else kwargs.get("other")
         if isinstance(other, torch.Tensor):
             return _to_like(original, self, other, args, kwargs)
@@ -126,6 +128,8 @@ def cpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
         if has_torch_function_unary(self):
             return handle_torch_function(torch.Tensor.cpu, (self,), self, memory_format=memory_format)
+        if labels.inside.depth:
+            return original(self, memory_format=memory_format)
         return _to_device(original_to, self, CPU, None, False, False, memory_format)
 
     return cpu
@@ -182,6 +186,8 @@ def type_as(original: Callable[..., Any]) -> Callable[..., Any]:
     def type_as(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         if has_torch_function((self, other)):
             return handle_torch_function(torch.Tensor.type_as, (self, other), self, other)
+        if labels.inside.depth:
+            return original(self, other)
         return _to_like(original_to, self, other, (), {})
 
     return type_as

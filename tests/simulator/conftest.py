@@ -1,17 +1,8 @@
 """Virtual GPUs for the tests of this folder."""
 
 import pytest
-import torch
 
 from devwidget.simulator import simulate
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -1,0 +1,94 @@
+"""`torch.cuda` and `torch.accelerator` on virtual GPUs."""
+
+import pytest
+import torch
+
+from devwidget.simulator import simulate
+
+FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
+
+
+def test_the_gpus_are_counted_and_named(gpus):
+    assert torch.cuda.is_available()
+    assert torch.cuda.is_initialized()
+    assert torch.cuda.device_count() == torch.accelerator.device_count() == 2
+    assert torch.cuda.get_device_name(1) == "devwidget virtual GPU"
+    properties = torch.cuda.get_device_properties(1)
+    assert properties.total_memory == 16 << 30
+    assert properties.uuid != torch.cuda.get_device_properties(0).uuid
+    assert torch.cuda.get_device_capability() == (8, 0)
+    assert torch.accelerator.current_accelerator().type == "cuda"
+    assert torch.accelerator.is_available()
+    assert torch.cuda.is_bf16_supported()
+
+
+def test_the_current_gpu_follows_contexts(gpus):
+    with torch.cuda.device(1):
+        assert torch.cuda.current_device() == torch.accelerator.current_device_index() == 1
+        with torch.accelerator.device_index(0):
+            assert torch.cuda.current_device() == 0
+        with torch.cuda.device_of(torch.ones(1, device="cuda:0")):
+            assert torch.cuda.current_device() == 0
+    torch.cuda.set_device(1)
+    assert torch.cuda.current_device() == 1
+    with pytest.raises(torch.AcceleratorError, match="invalid device ordinal"):
+        torch.cuda.set_device(2)
+    with pytest.raises(AssertionError, match="Invalid device id"):
+        torch.cuda.get_device_properties(2)
+
+
+def test_streams_and_events_have_the_right_types_and_do_nothing(gpus):
+    stream, start, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    with torch.cuda.stream(stream):
+        assert torch.cuda.current_stream() == stream
+        torch.ones(2, device="cuda").record_stream(stream)
+    end.record(stream)
+    stream.wait_stream(torch.cuda.current_stream())
+    torch.cuda.synchronize()
+    assert start.elapsed_time(end) >= 0
+    assert end.query()
+    assert isinstance(stream, (torch.cuda.Stream, torch.Stream))
+    with torch.cuda.Stream(device=1) as other:
+        assert other.device == SECOND
+        assert torch.cuda.current_device() == 1
+    assert torch.cuda.current_device() == 0
+    assert torch.Stream(device="cuda:1").device == SECOND
+    assert torch.Stream(device="cpu").device.type == "cpu"
+
+
+def test_random_states_can_be_kept_and_restored(gpus):
+    state = torch.cuda.get_rng_state(1)
+    first = torch.rand(3, device="cuda:1")
+    torch.cuda.set_rng_state(state, 1)
+    assert torch.equal(torch.rand(3, device="cuda:1"), first)
+    with torch.random.fork_rng(devices=[0, 1]):
+        torch.rand(1, device="cuda")
+    torch.cuda.seed_all()
+    assert isinstance(torch.cuda.initial_seed(), int)
+
+
+@pytest.mark.parametrize(("variable", "count"), [("2,3", 2), ("1", 1), ("0,1,7,2", 2), ("1,1", 4), ("", 4), ("-1", 4)])
+def test_visible_devices_that_were_set_before_renumber(monkeypatch, variable, count):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    with simulate(4, ["1GiB", "2GiB", "3GiB", "4GiB"]):
+        assert torch.cuda.device_count() == count
+        if variable == "2,3":
+            assert torch.cuda.get_device_properties(0).total_memory == 3 << 30
+            with pytest.raises(torch.AcceleratorError):
+                torch.zeros(1, device="cuda:2")
+
+
+def test_visible_devices_count_until_the_first_use(gpus, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert torch.cuda.device_count() == 1
+    torch.zeros(1, device="cuda")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert torch.cuda.device_count() == 1
+
+
+def test_a_loader_pins_its_batches(gpus):
+    data = torch.utils.data.TensorDataset(torch.randn(8, 3))
+    for (batch,) in torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True):
+        assert batch.is_pinned()
+        assert batch.cuda(non_blocking=True).device == FIRST

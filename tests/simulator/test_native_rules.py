@@ -1,0 +1,30 @@
+"""The rules that were read from torch's own list of operators."""
+
+import pytest
+import torch
+
+from devwidget.simulator import native_rules, op_rules
+from tests.simulator import native_rules_source as source
+
+
+def test_the_table_is_what_torch_ships():
+    if not torch.__version__.startswith("2.13"):
+        pytest.skip("the table was written for torch 2.13")
+    assert source.TARGET.read_text() == source.render(source.tables())
+
+
+def test_every_hand_written_rule_names_an_operator():
+    known = {entry["func"].split("(")[0] for entry in source.functions()}
+    named = {*op_rules.BY_NAME, *op_rules.GUARDS} - {"_unsafe_index_put"}
+    assert sorted(name for name in named if name not in known) == []
+
+
+def test_methods_are_named_as_torchgen_names_them():
+    def method(func):
+        return op_rules.plan_for(func).method
+
+    aten = torch.ops.aten
+    assert method(aten.addmm.default) == "wrapper_CUDA_addmm"
+    assert method(aten.index_select.default) == "wrapper_CUDA__index_select"
+    assert method(aten.scatter.src) == "wrapper_CUDA_scatter_src"
+    assert "add.Tensor" in native_rules.UNCHECKED

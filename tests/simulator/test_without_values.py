@@ -1,0 +1,111 @@
+"""`compute=False`: placement and memory of models of any size, with nothing allocated."""
+
+import resource
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from devwidget.records.errors import SimulationError
+from devwidget.simulator import simulate
+
+CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
+
+
+@pytest.fixture
+def gpus():
+    with simulate(2, "80GiB", compute=False) as simulation:
+        yield simulation
+
+
+def test_huge_tensors_are_placed_and_counted_but_not_allocated(gpus):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    x = torch.randn(10 << 30, device="cuda:1")
+    assert x.device == (x * 2).device == SECOND
+    assert torch.cuda.memory_allocated(1) == 40 << 30
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        torch.cat([x, x])
+
+
+def test_models_train_without_values(gpus):
+    model = nn.Sequential(nn.Conv1d(2, 4, 2), nn.GELU(), nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, 3)).cuda(1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loss = nn.functional.cross_entropy(model(torch.randn(2, 2, 4).cuda(1)), torch.tensor([0, 2], device="cuda:1"))
+    loss.backward()
+    optimizer.step()
+    assert loss.device == model[0].weight.grad.device == optimizer.state[model[0].weight]["exp_avg"].device == SECOND
+
+
+def test_recurrence_attention_and_data_parallel_work(gpus):
+    layer, q = nn.MultiheadAttention(8, 2).cuda(), torch.randn(5, 2, 8, device="cuda")
+    layer(q, q, q)[0].sum().backward()
+    assert nn.LSTM(3, 4).cuda()(torch.randn(5, 2, 3, device="cuda"))[0].device == FIRST
+    assert nn.DataParallel(nn.Linear(4, 2).cuda())(torch.randn(6, 4)).device == FIRST
+    with torch.autocast("cuda"):
+        assert nn.Linear(4, 2).cuda()(torch.randn(6, 4).cuda()).dtype == torch.float16
+
+
+def test_mixed_devices_are_refused_as_ever(gpus):
+    with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and cpu!"):
+        torch.randn(3, device="cuda") + torch.randn(3)
+    with pytest.raises(RuntimeError, match="cuda:0 and cuda:1!"):
+        torch.randn(3, device="cuda") + torch.randn(3, device="cuda:1")
+
+
+def test_the_cpu_and_meta_are_told_apart(gpus):
+    x, y = torch.randn(3), torch.randn(3, device="meta")
+    assert (x.device, x.is_meta) == (CPU, False)
+    assert (y.device.type, y.is_meta) == ("meta", True)
+    assert x.cuda().cpu().device == CPU
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data!"):
+        y.cuda()
+    assert "size=(3,)" in repr(x)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.sum() > 0),
+        lambda x: torch.nonzero(x),
+        lambda x: x[x > 0],
+        lambda x: x.tolist(),
+        lambda x: x.cpu().numpy(),
+    ],
+)
+def test_what_needs_values_says_so(gpus, ask):
+    with pytest.raises(SimulationError, match="needs the values of a tensor"):
+        ask(torch.randn(3, device="cuda"))
+
+
+def test_small_whole_numbers_keep_their_values(gpus):
+    lengths, steps = torch.tensor([3, 1], device="cuda"), torch.arange(4, device="cuda:1")
+    assert lengths.tolist() == [3, 1]
+    assert lengths.device == FIRST
+    assert (steps == 2).sum().item() == 1
+    assert steps.cuda(0).device == torch.ones_like(lengths).device == FIRST
+
+
+@pytest.mark.slow
+def test_llama_70b_trains_on_eight_gpus_in_seconds():
+    transformers = pytest.importorskip("transformers")
+    accelerate = pytest.importorskip("accelerate")
+    config = transformers.LlamaConfig(
+        hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64,
+        num_key_value_heads=8, vocab_size=128256, dtype=torch.bfloat16,
+    )  # fmt: skip
+    started = time.process_time()
+    with simulate(8, "80GiB", compute=False):
+        model = transformers.LlamaForCausalLM(config).bfloat16()
+        places = {f"model.layers.{i}": i // 10 for i in range(80)}
+        places |= {"model.embed_tokens": 0, "model.rotary_emb": 0, "model.norm": 7, "lm_head": 7}
+        model = accelerate.dispatch_model(model, places, main_device=0)
+        ids = torch.randint(0, 1000, (1, 128), device="cuda:0")
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)  # foreach holds a third of the states twice
+        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        optimizer.step()
+        assert {p.grad.device for p in model.parameters()} == {torch.device("cuda", i) for i in range(8)}
+        assert all(60 < torch.cuda.max_memory_allocated(i) / 2**30 < 80 for i in range(8))
+    assert time.process_time() - started < 15

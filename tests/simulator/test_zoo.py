@@ -1,0 +1,192 @@
+"""Real models give on a virtual GPU, bit for bit, the numbers of the CPU."""
+
+import copy
+import random
+import warnings
+
+import numpy
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from devwidget.simulator import simulate
+from tests import zoo
+
+FEW = ["gpt2", "llama", "mixtral", "mamba", "bert", "t5", "vit", "resnet", "whisper", "clip"]
+# Their outputs on a part of the batch are no part of their outputs on all of it, or they fail in the threads of replicas
+# as they do on CUDA. Each reason was checked against what the model's code does.
+NOT_PARALLEL = {
+    "clip": "similarities of all pairs in the batch",
+    "siglip": "similarities of all pairs in the batch",
+    "blip": "similarities of all pairs in the batch",
+    "owlvit": "similarities of all pairs in the batch",
+    "clap": "similarities of all pairs in the batch",
+    "encodec": "its codes have the batch in the second place, gather joins the first",
+    "vits": "waves of different lengths per replica cannot be gathered; noise is drawn per replica",
+    "xlnet": "reads next(self.parameters()), which replicas do not have",
+    "lxmert": "reads next(self.parameters()), which replicas do not have",
+    "qwen2_vl": "reads next(self.parameters()), which replicas do not have",
+    "upernet": "keeps modules in a plain list, which stay on the first GPU",
+    "rwkv": "changes its views in place, which autograd refuses for what broadcast returned",
+    "reformer": "needs train() for its backward",
+    "time_series_transformer": "its output is empty without a loss",
+    "segformer": "transformers patches forward methods while it runs, which threads disturb",
+    "llava": "transformers patches forward methods while it runs, which threads disturb",
+    "mamba": "its cache cannot be gathered",
+    "mamba2": "its cache cannot be gathered",
+    "falcon_mamba": "its cache cannot be gathered",
+    "switch_transformers": "casts its router to float32, whatever the weights are",
+}
+
+
+def tensors(value):
+    leaves = tree_leaves(dict(value) if hasattr(value, "keys") else value)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def seeded(model, args, kwargs, *, backward=True):
+    """Outputs and gradients of one step."""
+    torch.manual_seed(1)
+    numpy.random.seed(1)
+    random.seed(1)
+    out = model(*args, **kwargs)
+    roots = [t for t in tensors(out) if t.requires_grad]
+    if roots and backward:
+        sum((t.abs() if t.is_complex() else t).float().sum() for t in roots).backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return [t.detach() for t in tensors(out)], gradients
+
+
+def same(left, right):
+    if left.layout != torch.strided:
+        left, right = left.to_dense(), right.to_dense()
+    equal = torch.equal(left, right) or torch.allclose(left, right, rtol=0, atol=0, equal_nan=True)
+    return left.dtype == right.dtype and equal
+
+
+def differences(model, args, kwargs):
+    """What differs between the CPU and a virtual GPU; models that do not repeat themselves need only run."""
+    outputs, gradients = seeded(*copy.deepcopy((model, args, kwargs)))
+    again, gradients_again = seeded(*copy.deepcopy((model, args, kwargs)))
+    repeats = all(map(same, outputs, again)) and all(same(gradients[n], gradients_again[n]) for n in gradients)
+    with simulate(2):
+        twin = copy.deepcopy(model).to("cuda:0")
+        moved = tree_map_only(torch.Tensor, lambda t: t.to("cuda:0"), copy.deepcopy((args, kwargs)))
+        there, gradients_there = seeded(twin, *moved)
+        elsewhere = {str(t.device) for t in [*there, *gradients_there.values()]} - {"cuda:0"}
+        there, gradients_there = [t.cpu() for t in there], {n: g.cpu() for n, g in gradients_there.items()}
+    if elsewhere:
+        return f"on {elsewhere}"
+    if not repeats:
+        return ""
+    if len(there) != len(outputs) or not all(map(same, outputs, there)):
+        return "outputs differ"
+    if gradients.keys() != gradients_there.keys() or not all(same(gradients[n], gradients_there[n]) for n in gradients):
+        return "gradients differ"
+    return ""
+
+
+def sweep(population):
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, model, args, kwargs in population:
+            if problem := differences(model, args, kwargs):
+                found[name] = problem
+    return found
+
+
+def test_a_few_transformers_equal_the_cpu_bit_for_bit():
+    assert sweep(zoo.iter_core(names=FEW, training=True)) == {}
+
+
+@pytest.mark.slow
+def test_all_transformers_equal_the_cpu_bit_for_bit():
+    assert sweep(zoo.iter_core(training=True)) == {}
+
+
+@pytest.mark.slow
+def test_all_modules_of_torch_equal_the_cpu_bit_for_bit():
+    assert sweep(zoo.iter_torch(one_each=True, training=True)) == {}
+
+
+def close(left, right):
+    scale = max(1.0, left.abs().max().item()) if left.numel() else 1.0
+    return left.shape == right.shape and torch.allclose(left, right, rtol=0, atol=1e-6 * scale)
+
+
+def parallel_differences(model, kwargs, count):
+    """What differs between one GPU and DataParallel over several, in double precision where the model allows."""
+    with simulate(count):
+        batch = tree_map_only(torch.Tensor, lambda t: t.repeat(count, *[1] * (t.dim() - 1)).to("cuda:0"), kwargs)
+        if getattr(getattr(model, "config", None), "use_cache", None) is True and "input_ids" in batch:
+            batch["use_cache"] = False
+        one = model.to("cuda:0").eval()
+        many = copy.deepcopy(one)
+        alone, expected = seeded(one, (), batch)
+        together, found = seeded(torch.nn.DataParallel(many), (), batch)
+        if not all(map(close, alone, together)):
+            return "outputs differ"
+        found = {name.removeprefix("module."): gradient for name, gradient in found.items()}
+        # Unused parameters have no gradient on one GPU, and one of zeros after a broadcast.
+        if not all(close(expected.get(name, torch.zeros_like(found[name])), found[name]) for name in found):
+            return "gradients differ"
+    return ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_data_parallel_equals_one_gpu_for_all_transformers_that_allow_it(count):
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, model, _, kwargs in zoo.iter_core():
+            if name.rsplit(".", 1)[1] in NOT_PARALLEL:
+                continue
+            try:
+                double = model.double()
+                wide = tree_map_only(torch.Tensor, lambda t: t.double() if t.is_floating_point() else t, kwargs)
+                problem = parallel_differences(double, wide, count)
+            except RuntimeError as error:
+                if "Float" not in str(error) and "float" not in str(error):
+                    raise
+                problem = parallel_differences(model.float(), kwargs, count)
+            if problem:
+                found[name] = problem
+    assert found == {}
+
+
+def test_accelerate_spreads_a_model_by_integer_and_by_name():
+    accelerate = pytest.importorskip("accelerate")
+    for places in ({"embed": 0, "body": 1, "head": "cuda:1"}, {"embed": "cuda:0", "body": "cpu", "head": 1}):
+        model = torch.nn.ModuleDict()
+        model = Three()
+        expected = model(torch.arange(4))
+        with simulate(2):
+            spread = accelerate.dispatch_model(copy.deepcopy(model), places, main_device="cuda:0")
+            out = spread(torch.arange(4, device="cuda:0"))
+            assert out.device == torch.device("cuda:0")
+            assert torch.equal(out.cpu(), expected)
+
+
+class Three(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(4, 3)
+        self.body = torch.nn.Linear(3, 3)
+        self.head = torch.nn.Linear(3, 2)
+
+    def forward(self, ids):
+        return self.head(self.body(self.embed(ids)))
+
+
+def test_a_transformer_generates_on_a_virtual_gpu():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=0, eos_token_id=0)
+    torch.manual_seed(0)
+    model, ids = transformers.GPT2LMHeadModel(config).eval(), torch.randint(1, 60, (1, 5))
+    expected = model.generate(ids, max_new_tokens=5, do_sample=False, pad_token_id=0)
+    with simulate(1):
+        found = model.cuda().generate(ids.cuda(), max_new_tokens=5, do_sample=False, pad_token_id=0)
+        assert found.device == torch.device("cuda:0")
+        assert torch.equal(found.cpu(), expected)
