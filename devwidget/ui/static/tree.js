@@ -204,8 +204,8 @@ export class TreeView {
 
   deviceChips(row) {
     const devices = this.rows.devicesOf(row);
-    const room = Math.max(1, Math.floor((this.deviceWidth - 16) / 72));
-    const most = devices.length > room ? Math.max(1, room - (this.deviceWidth - 16 - room * 72 < 20 ? 1 : 0)) : room;
+    const room = Math.max(1, Math.floor((this.deviceWidth - 14) / 71));
+    const most = devices.length > room ? Math.max(1, room - (this.deviceWidth - 14 - room * 71 < 20 ? 1 : 0)) : room;
     const chips = devices.slice(0, most).map((device) => chip(device));
     return devices.length > most ? [...chips, h("span", { class: "dw-soft", title: devices.join(" ") }, `+${devices.length - most}`)] : chips;
   }
