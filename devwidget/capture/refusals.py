@@ -15,7 +15,7 @@ def refuse_model(model: object) -> None:
         DevwidgetError: for everything else, and for a module whose `__init__` never called `super().__init__()`.
     """
     if not isinstance(model, nn.Module):
-        raise DevwidgetError(f"the model is {_a(model)}, not an instance of torch.nn.Module", instead=_instead_of_model(model))
+        raise DevwidgetError(f"the model is {_a(model)}, not a torch.nn.Module", instead=_instead_of_model(model))
     if vars(model).keys().isdisjoint(("_modules", "_actual_script_module")):
         raise DevwidgetError(
             f"this {type(model).__name__} is not initialised",
