@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from devwidget.simulator import backward, failures, internals, labels, moves, tensor_moves
+from devwidget.simulator import backward, failures, internals, labels, moves, tensor_methods, tensor_moves
 from devwidget.simulator.labels import CPU, DEVICES, LABELS, META_DEVICE, storage_id
 from devwidget.simulator.patching import Patches
 
@@ -152,12 +152,12 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "to": tensor_moves.to,
     "cuda": tensor_moves.cuda,
     "cpu": tensor_moves.cpu,
-    "numpy": tensor_moves.numpy,
-    "tolist": tensor_moves.tolist,
-    "type": tensor_moves.type_,
-    "type_as": tensor_moves.type_as,
-    "copy_": tensor_moves.copy_,
-    "__setitem__": tensor_moves.setitem,
+    "numpy": tensor_methods.numpy,
+    "tolist": tensor_methods.tolist,
+    "type": tensor_methods.type_,
+    "type_as": tensor_methods.type_as,
+    "copy_": tensor_methods.copy_,
+    "__setitem__": tensor_methods.setitem,
     "get_device": get_device,
     "pin_memory": pin_memory,
     "is_pinned": is_pinned,

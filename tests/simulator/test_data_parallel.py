@@ -61,7 +61,7 @@ def test_inputs_on_the_cpu_are_scattered_and_outputs_go_where_asked(gpus):
 
 
 def test_a_model_on_the_wrong_gpu_is_refused(gpus):
-    text = r"module must have its parameters and buffers on device cuda:0 \(device_ids\[0\]\) but found one of them on device: cpu"
+    text = r"parameters and buffers on device cuda:0 \(device_ids\[0\]\) but found one of them on device: cpu"
     with pytest.raises(RuntimeError, match=text):
         nn.DataParallel(model())(torch.ones(4, 4))
 

@@ -53,7 +53,7 @@ def test_a_full_gpu_raises_and_the_program_can_go_on():
     with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
         torch.empty(20 << 30, dtype=torch.uint8, device="cuda")
     text = str(caught.value)
-    assert text.startswith("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 16.00 GiB of which 16.00")
+    assert text.startswith("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 16.00 GiB of which")
     assert torch.cuda.memory_allocated() == 0
     assert torch.cuda.memory_stats()["num_ooms"] == 1
     assert torch.ones(2, device="cuda").sum().item() == 2
@@ -64,7 +64,7 @@ def test_an_operator_whose_result_does_not_fit_raises_and_leaves_nothing():
     torch.cuda.set_per_process_memory_fraction(1.0)
     kept = [x + index for index in range(3)]
     before = torch.cuda.memory_allocated(1)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="GPU 1 has a total capacity of 18.00 MiB"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"GPU 1 has a total capacity of 18\.00 MiB"):
         x + 3
     assert torch.cuda.memory_allocated(1) == before
     kept.pop()

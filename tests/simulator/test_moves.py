@@ -84,7 +84,7 @@ def test_a_gpu_that_does_not_exist_is_an_invalid_ordinal(move):
 
 
 def test_an_unknown_device_name_is_refused_as_ever():
-    with pytest.raises(RuntimeError, match="Expected one of cpu, cuda.* device type at start of device string: gpu"):
+    with pytest.raises(RuntimeError, match=r"Expected one of cpu, cuda.* device type at start of device string: gpu"):
         torch.ones(1).to("gpu")
 
 

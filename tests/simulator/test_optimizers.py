@@ -6,7 +6,7 @@ from torch import nn
 
 pytestmark = pytest.mark.usefixtures("gpus")
 CLASSES = [getattr(torch.optim, name) for name in
-           "SGD Adam AdamW RMSprop Adagrad Adadelta Adamax NAdam RAdam ASGD Rprop".split()]  # fmt: skip
+           ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop"]]  # fmt: skip
 
 
 def trained(optimizer_class, devices, **options):

@@ -100,7 +100,7 @@ class Program:
 
     def do_copy_(self, one, two):
         (a, left), (b, right) = self.pick(one), self.pick(two)
-        if a.requires_grad or left.is_scalar and not right.is_scalar:
+        if a.requires_grad or (left.is_scalar and not right.is_scalar):
             return (lambda: None, lambda: None)
         return (lambda: a.detach().clone().copy_(b), lambda: rules.born(left.device, left.is_scalar))
 

@@ -159,7 +159,6 @@ def test_data_parallel_equals_one_gpu_for_all_transformers_that_allow_it(count):
 def test_accelerate_spreads_a_model_by_integer_and_by_name():
     accelerate = pytest.importorskip("accelerate")
     for places in ({"embed": 0, "body": 1, "head": "cuda:1"}, {"embed": "cuda:0", "body": "cpu", "head": 1}):
-        model = torch.nn.ModuleDict()
         model = Three()
         expected = model(torch.arange(4))
         with simulate(2):
@@ -182,7 +181,8 @@ class Three(torch.nn.Module):
 
 def test_a_transformer_generates_on_a_virtual_gpu():
     transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=0, eos_token_id=0)
+    sizes = {"vocab_size": 64, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
     torch.manual_seed(0)
     model, ids = transformers.GPT2LMHeadModel(config).eval(), torch.randint(1, 60, (1, 5))
     expected = model.generate(ids, max_new_tokens=5, do_sample=False, pad_token_id=0)
