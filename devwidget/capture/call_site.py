@@ -14,8 +14,19 @@ from torch.overrides import handle_torch_function
 from devwidget.capture import source
 from devwidget.records.site import Site
 
-RawSite = tuple[CodeType, int]
-"""Code object and offset of the instruction: cheap to take, resolved to a `Site` only when somebody reads it."""
+
+class RawSite:
+    """Code object and offset of an instruction: cheap to take, resolved to a `Site` only when somebody reads it.
+
+    There is one object for each place, so that it can be compared and hashed by identity: the hash of a code object is
+    computed from all that is in it, each time.
+    """
+
+    __slots__ = ("code", "offset")
+
+    def __init__(self, code: CodeType, offset: int) -> None:
+        self.code, self.offset = code, offset
+
 
 _PACKAGE = str(pathlib.Path(__file__).resolve().parent.parent) + "/"
 _LIBRARY_FOLDERS = tuple(
@@ -25,6 +36,7 @@ _LIBRARY_FOLDERS = tuple(
 _LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
 _RELAY = handle_torch_function.__code__
 _known: dict[str, bool] = {}
+_sites: dict[tuple[int, int], RawSite] = {}
 
 
 def is_library(filename: str) -> bool:
@@ -54,14 +66,24 @@ def caller(frame: FrameType | None) -> FrameType | None:
 def raw_site(frame: FrameType | None) -> RawSite | None:
     """Where the user's code stands above `frame`."""
     found = user_frame(frame)
-    return None if found is None else (found.f_code, found.f_lasti)
+    return None if found is None else site_of(found)
+
+
+def site_of(frame: FrameType) -> RawSite:
+    """Where a frame of user code stands."""
+    key = (id(frame.f_code), frame.f_lasti)
+    return _sites.get(key) or _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
+
+
+def forget_sites() -> None:
+    """Let go of the code objects; places taken before and after compare as different."""
+    _sites.clear()
 
 
 def positions(raw: RawSite) -> tuple[int, int, int, int] | None:
     """Line, last line, column and last column of the expression that was running; None if Python kept none."""
-    code, offset = raw
-    for index, (line, end_line, column, end_column) in enumerate(code.co_positions()):
-        if index == offset // 2:
+    for index, (line, end_line, column, end_column) in enumerate(raw.code.co_positions()):
+        if index == raw.offset // 2:
             if line is None or end_line is None or column is None or end_column is None:
                 return None
             return line, end_line, column, end_column
@@ -70,11 +92,10 @@ def positions(raw: RawSite) -> tuple[int, int, int, int] | None:
 
 def line_of(raw: RawSite) -> int:
     """The 1-based line of a raw site."""
-    code, offset = raw
-    for start, end, line in code.co_lines():
-        if start <= offset < end and line is not None:
+    for start, end, line in raw.code.co_lines():
+        if start <= raw.offset < end and line is not None:
             return line
-    return code.co_firstlineno
+    return raw.code.co_firstlineno
 
 
 def to_site(raw: RawSite | None) -> Site | None:
@@ -82,14 +103,14 @@ def to_site(raw: RawSite | None) -> Site | None:
     if raw is None:
         return None
     line = line_of(raw)
-    filename = raw[0].co_filename
-    return Site(filename, line, source.statement_text(filename, line), raw[0].co_name)
+    filename = raw.code.co_filename
+    return Site(filename, line, source.statement_text(filename, line), raw.code.co_name)
 
 
 def call_text(raw: RawSite | None) -> str:
     """Source of the very expression that was running, such as `torch.zeros(1, batch)`; "" if not at hand."""
     where = positions(raw) if raw is not None else None
-    return source.segment(raw[0].co_filename, where) if raw is not None and where is not None else ""
+    return source.segment(raw.code.co_filename, where) if raw is not None and where is not None else ""
 
 
 def locals_of(frame: FrameType) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class Calls(TorchFunctionMode):
         """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
         frame = caller(sys._getframe(4))
         site = raw_site(frame)
-        direct = site is not None and frame is not None and frame.f_code is site[0]
+        direct = site is not None and frame is not None and frame.f_code is site.code
         is_move = name in MOVES and parent is None
         origin = self._state.births.get(args[0]) if is_move else None
         return Birth(result, number, call=name, site=site, direct=direct, is_move=is_move, parent=parent, origin=origin)
@@ -139,7 +139,7 @@ class Calls(TorchFunctionMode):
         if birth is not None and birth.hops:
             self._state.traffic.used(birth, site)
         if is_accelerator(came):
-            library = site is None or frame is None or frame.f_code is not site[0]
+            library = site is None or frame is None or frame.f_code is not site.code
             self._state.traffic.wait(name, came, site, library=library)
 
     def _data_replaced(self, args: tuple[Any, ...]) -> None:

@@ -9,18 +9,15 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from devwidget.capture.call_site import raw_site
 from devwidget.capture.state import State
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
+_MOVES = ("_to_copy", "copy_")
 _names: dict[Any, str] = {}
 
 
 def _name(func: Any) -> str:
-    name = _names.get(func)
-    if name is None:
-        name = _names.setdefault(func, func._schema.name.removeprefix("aten::"))
-    return name
+    return _names.setdefault(func, func._schema.name.removeprefix("aten::"))
 
 
 def _devices(args: tuple[Any, ...]) -> tuple[torch.device, ...]:
@@ -37,12 +34,14 @@ def _devices(args: tuple[Any, ...]) -> tuple[torch.device, ...]:
     return tuple(found)
 
 
-class Ops(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Ops(TorchDispatchMode):
     """Logs operators; one instance for each thread."""
 
     def __init__(self, state: State) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._state = state
+        self._places = state.places
+        self._here = state.places.here
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -52,17 +51,26 @@ class Ops(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then write down where it ran."""
-        started = time.perf_counter()
-        out = func(*args, **(kwargs or {}))
-        state, name = self._state, _name(func)
-        places, site = state.places, raw_site(sys._getframe(1))
+        name = _names.get(func) or _name(func)
+        if name in _MOVES:
+            return self._moved(func, name, args, kwargs)
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        self._log(name, args, out)
+        return out
+
+    def _log(self, name: str, args: tuple[Any, ...], out: Any) -> None:
         first = out[0] if type(out) in (list, tuple) and out else out
         target = first.device if isinstance(first, torch.Tensor) else None
-        inputs = _devices(args)
-        state.log.op(name, places.module, places.phase, site, inputs, target)
-        if target is not None and name in ("_to_copy", "copy_") and places.here.cause not in _PARALLEL_CAUSES:
-            source = inputs[0] if name == "_to_copy" else args[1].device if isinstance(args[1], torch.Tensor) else target
-            if source != target:
-                seconds = time.perf_counter() - started
-                state.log.move(source, target, (first,), places.module, places.phase, site, places.here.cause, seconds)
+        site = self._places.site(sys._getframe(2))
+        self._state.log.op(name, self._here.path, self._places.phase, site, _devices(args), target)
+
+    def _moved(self, func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
+        started = time.perf_counter()
+        out = func(*args, **(kwargs or {}))
+        self._log(name, args, out)
+        places, cause = self._places, self._here.cause
+        before = args[1] if name == "copy_" else args[0]
+        if isinstance(before, torch.Tensor) and before.device != out.device and cause not in _PARALLEL_CAUSES:
+            seconds, site = time.perf_counter() - started, places.site(sys._getframe(1))
+            self._state.log.move(before.device, out.device, (out,), places.module, places.phase, site, cause, seconds)
         return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,20 @@ from devwidget.records.trace import Cause, Fault, MemoryPoint, ModuleEvent, Move
 
 MOST_FAULTS = 1000
 """Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
+
+
+@dataclass(slots=True)
+class ModuleEntry:
+    """The calls of one module, or of one replica of it, added up."""
+
+    name: str
+    number: int
+    started: float
+    calls: int = 0
+    seconds: float = 0.0
+    failed: bool = False
+    inputs: set[torch.device] = field(default_factory=set)
+    outputs: set[torch.device] = field(default_factory=set)
 
 
 class Log:
@@ -30,7 +44,7 @@ class Log:
         self._lock = threading.Lock()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}
         self._ops: dict[tuple[Any, ...], list[int]] = {}
-        self._modules: dict[tuple[str, int], list[Any]] = {}
+        self._modules: dict[tuple[str, int], ModuleEntry] = {}
 
     def number(self) -> int:
         """The next place in the trace."""
@@ -71,27 +85,10 @@ class Log:
             entry[0] += 1
             entry[2] = seconds
 
-    def module(
-        self,
-        path: str,
-        name: str,
-        replica: int,
-        inputs: set[torch.device],
-        outputs: set[torch.device],
-        seconds: float,
-        *,
-        failed: bool,
-        number: int,
-        started: float,
-    ) -> None:
-        """A module ran."""
-        with self._lock:
-            entry = self._modules.setdefault((path, replica), [name, set(), set(), 0, 0.0, False, number, started])
-            entry[1] |= inputs
-            entry[2] |= outputs
-            entry[3] += 1
-            entry[4] += seconds
-            entry[5] = entry[5] or failed
+    def module(self, path: str, replica: int, name: str, number: int, started: float) -> ModuleEntry:
+        """The entry of a module, made at its first call."""
+        key = (path, replica)
+        return self._modules.get(key) or self._modules.setdefault(key, ModuleEntry(name, number, started))
 
     def fault(self, fault: Fault) -> None:
         """A call failed."""
@@ -127,8 +124,8 @@ class Log:
     def modules(self) -> tuple[ModuleEvent, ...]:
         """Modules in the order of their first call."""
         records = [
-            ModuleEvent(path, e[0], _ids(e[1]), _ids(e[2]), e[3], e[4], e[5], e[6], e[7], replica)
-            for (path, replica), e in self._modules.items()
+            ModuleEvent(path, e.name, _ids(e.inputs), _ids(e.outputs), e.calls, e.seconds, e.failed, e.number, e.started, copy)
+            for (path, copy), e in self._modules.items()
         ]
         return tuple(sorted(records, key=lambda m: m.number))
 

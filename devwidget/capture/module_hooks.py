@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,14 +16,17 @@ from devwidget.capture import parallel
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 
+_now = time.perf_counter
+
 
 @contextlib.contextmanager
 def module_hooks(state: State) -> Iterator[None]:
     """Follow every module call until the block ends."""
     watched: dict[int, contextlib.ExitStack] = {}
+    places, log, here = state.places, state.log, state.places.here
 
     def before(module: nn.Module, args: Any) -> None:
-        state.places.enter(module, time.perf_counter(), state.log.number())
+        places.enter(module, sys._getframe(2), _now(), log.number())
         if isinstance(module, nn.DataParallel) and id(module) not in watched:
             stack = watched[id(module)] = contextlib.ExitStack()
             stack.enter_context(parallel.watching(module, state))
@@ -30,26 +34,22 @@ def module_hooks(state: State) -> Iterator[None]:
     def after(module: nn.Module, args: Any, *rest: Any) -> None:
         # When forward raises, torch calls an `always_call` hook without the keyword arguments.
         failed = len(rest) == 1
-        kwargs, result = ({}, None) if failed else rest
-        running = state.places.leave(module)
-        if running is not None and running.path is not None:
-            here = state.places.here
-            here.failed = (here.failed if here.failed is not None else running.path) if failed else None
-        if isinstance(module, nn.DataParallel) and id(module) in watched:
+        running = places.leave(module)
+        if watched and id(module) in watched:
             watched.pop(id(module)).close()
         if running is None or running.path is None:
             return
-        state.log.module(
-            running.path,
-            type(module).__name__,
-            running.replica,
-            _devices((args, kwargs)),
-            _devices(result),
-            time.perf_counter() - running.started,
-            failed=failed,
-            number=running.number,
-            started=running.started - state.started,
-        )
+        if failed or here.failed is not None:
+            here.failed = (here.failed if here.failed is not None else running.path) if failed else None
+        started = running.started - state.started
+        entry = log.module(running.path, running.replica, type(module).__name__, running.number, started)
+        entry.calls += 1
+        entry.seconds += _now() - running.started
+        entry.failed = entry.failed or failed
+        _add_devices(entry.inputs, args)
+        if not failed:
+            _add_devices(entry.inputs, rest[0])
+            _add_devices(entry.outputs, rest[1])
 
     handles = [
         register_module_forward_pre_hook(before),
@@ -64,5 +64,10 @@ def module_hooks(state: State) -> Iterator[None]:
             stack.close()
 
 
-def _devices(value: Any) -> set[torch.device]:
-    return {tensor.device for tensor in tensors_in(value, depth=3)}
+def _add_devices(known: set[torch.device], value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        known.add(value.device)
+    elif type(value) is tuple and len(value) == 1 and isinstance(value[0], torch.Tensor):
+        known.add(value[0].device)
+    elif value:
+        known.update(tensor.device for tensor in tensors_in(value, depth=3))

@@ -14,7 +14,7 @@ from torch import nn
 from torch.overrides import get_testing_overrides
 
 from devwidget.capture import source
-from devwidget.capture.call_site import call_text, is_library, line_of, locals_of, to_site, user_frame
+from devwidget.capture.call_site import call_text, is_library, line_of, locals_of, raw_site, to_site, user_frame
 from devwidget.capture.fields import class_values
 from devwidget.capture.identity import Birth
 from devwidget.capture.places import own_tensors
@@ -73,7 +73,7 @@ class Names:
         for tensor in family:
             attempt = self._state.attempts.get(tensor)
             if attempt is not None and attempt.site is not None:
-                site = source.discarded_move(attempt.site[0].co_filename, line_of(attempt.site))
+                site = source.discarded_move(attempt.site.code.co_filename, line_of(attempt.site))
                 if site is not None:
                     return site
             for frame in self._frames:
@@ -87,8 +87,8 @@ class Names:
         """The expression that named a device in the failing call, and the line that gave it its value."""
         if self._frame is None:
             return "", None
-        here = to_site((self._frame.f_code, self._frame.f_lasti))
-        for node in _argument_nodes(call_text((self._frame.f_code, self._frame.f_lasti))):
+        here = to_site(raw_site(self._frame))
+        for node in _argument_nodes(call_text(raw_site(self._frame))):
             text = ast.unparse(node)
             if isinstance(node, ast.Constant) and node.value == requested:
                 return text, here
@@ -167,11 +167,11 @@ class Names:
         frame = self._frame
         if frame is None:
             return None
-        return source.assignment(frame.f_code.co_filename, name, line_of((frame.f_code, frame.f_lasti)))
+        return source.assignment(frame.f_code.co_filename, name, frame.f_lineno)
 
     def _partner(self, root: Birth, target: torch.device) -> str:
         """A tensor on the right device that the birth's own function has at hand, its arguments first."""
-        frame = next((f for f in self._frames if root.site is not None and f.f_code is root.site[0]), None)
+        frame = next((f for f in self._frames if root.site is not None and f.f_code is root.site.code), None)
         if frame is None:
             return ""
         locals_ = locals_of(frame)

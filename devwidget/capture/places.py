@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
-from devwidget.capture.call_site import RawSite, user_frame
+from devwidget.capture.call_site import RawSite, is_library, site_of, user_frame
 from devwidget.records.trace import Cause, Phase
+
+_MODULE_CALL = next(c for c in nn.Module._call_impl.__code__.co_consts if isinstance(c, CodeType) and c.co_name == "inner")
+"""The frame in which torch runs a module's hooks and its `forward`."""
 
 
 @dataclass(slots=True)
 class Running:
-    """One module call under way. `path` is None for a module that nobody registered."""
+    """One module call under way. `path` is None for a module that nobody registered, `site` is the user's line."""
 
     module: nn.Module
     path: str | None
     replica: int
     started: float
     number: int
+    site: RawSite | None
 
 
 class _Thread(threading.local):
     def __init__(self) -> None:
         self.stack: list[Running] = []
+        self.path: str | None = None
         self.cause: Cause = "explicit"
         self.replica = -1
         self.failed: str | None = None
@@ -94,17 +98,19 @@ class Places:
 
     # -- the stack
 
-    def enter(self, module: nn.Module, started: float, number: int) -> Running:
-        """A module begins to run in this thread."""
+    def enter(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> Running:
+        """A module begins to run in this thread; `frame` is the one that called it."""
         stack = self.here.stack
         if not stack and self.here.replica < 0:
-            frame = user_frame(sys._getframe(1))
-            self.step, self._stepping = number, frame.f_code if frame is not None else None
+            caller = user_frame(frame)
+            self.step, self._stepping = number, caller.f_code if caller is not None else None
         path = self.path_of(module)
         if path is None:
             path = self._late_path(module)
-        running = Running(module, path, self.here.replica, started, number)
+        running = Running(module, path, self.here.replica, started, number, self.site(frame))
         stack.append(running)
+        if path is not None:
+            self.here.path = path
         return running
 
     def leave(self, module: nn.Module) -> Running | None:
@@ -114,8 +120,20 @@ class Places:
             if stack[index].module is module:
                 running = stack[index]
                 del stack[index:]
+                self.here.path = next((r.path for r in reversed(stack) if r.path is not None), None)
                 self._forwarded = self._forwarded or not stack
                 return running
+        return None
+
+    def site(self, frame: FrameType | None) -> RawSite | None:
+        """The user's line at or above a frame. The walk ends at the running module, whose own line is known."""
+        while frame is not None:
+            code = frame.f_code
+            if code is _MODULE_CALL and self.here.stack:
+                return self.here.stack[-1].site
+            if not is_library(code.co_filename):
+                return site_of(frame)
+            frame = frame.f_back
         return None
 
     def _late_path(self, module: nn.Module) -> str | None:
@@ -141,15 +159,12 @@ class Places:
 
     def outside(self, site: RawSite) -> bool:
         """True for a line of the loop that calls the model, between the calls: logging, not part of forward or loss."""
-        return not self.here.stack and site[0] is self._stepping
+        return not self.here.stack and site.code is self._stepping
 
     @property
     def module(self) -> str | None:
         """Path of the innermost registered module running in this thread; None outside the model."""
-        for running in reversed(self.here.stack):
-            if running.path is not None:
-                return running.path
-        return None
+        return self.here.path
 
     @property
     def failed(self) -> str | None:

@@ -10,6 +10,7 @@ from types import TracebackType
 import torch
 from torch import nn
 
+from devwidget.capture.call_site import forget_sites
 from devwidget.capture.calls import Calls
 from devwidget.capture.dispatch import Ops
 from devwidget.capture.doors.arrivals import arrivals
@@ -99,6 +100,7 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
+        forget_sites()
         self._seconds = time.perf_counter() - self._state.started
         if error is not None:
             self._error = f"{type(error).__name__}: {error}"

@@ -180,5 +180,5 @@ def test_a_trace_goes_to_json_and_back(tmp_path):
 
 
 def test_what_is_no_model_is_refused():
-    with pytest.raises(devwidget.DevwidgetError, match="not an instance of torch.nn.Module"):
+    with pytest.raises(devwidget.DevwidgetError, match=r"not a torch\.nn\.Module"):
         devwidget.trace(len, torch.ones(2))
