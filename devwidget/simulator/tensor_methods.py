@@ -60,9 +60,10 @@ def type_as(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def type_as(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         if has_torch_function((self, other)):
-            return handle_torch_function(torch.Tensor.type_as, (self, other), self, other)  # type: ignore[no-any-return]
+            return handle_torch_function(torch.Tensor.type_as, (self, other), self, other)
         if labels.inside.depth:
-            return original(self, other)
+            real: torch.Tensor = original(self, other)
+            return real
         return tensor_moves.to_like(tensor_moves.original_to, self, other, (), {})
 
     return type_as
