@@ -49,6 +49,13 @@ def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
     return _mark(result, label, {})
 
 
+def run_resize(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator that may change the size of a storage."""
+    result = func(*args, **kwargs) if Books.compute else values.call(func, args, kwargs)
+    labels.measure_again(result)
+    return result
+
+
 def _asked_for(kwargs: dict[str, Any]) -> int | None:
     """The label of the device that the *user* named; None if it was filled in by torch's own C++ code.
 

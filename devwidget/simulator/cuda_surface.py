@@ -64,10 +64,11 @@ def install(patches: Patches) -> None:
     cuda = torch.cuda
     for name, value in {
         "_initialized": True,
+        "_cached_device_count": None,  # modules of torch that hold the original `device_count` remember its answer here
         "device_count": device_count,
         "_get_device_properties": properties,
         "_exchange_device": machine.exchange,
-        "_maybe_exchange_device": machine.exchange,
+        "_maybe_exchange_device": machine.maybe_exchange,
         "default_generators": generators.default_generators(len(Machine.capacities)),
         "is_bf16_supported": lambda including_emulation=True: True,
         "get_arch_list": lambda: ["sm_80"],
@@ -82,6 +83,8 @@ def install(patches: Patches) -> None:
         patches.set(cuda, name, value)
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+    patches.set(cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
+    patches.set(cuda.nvtx, "_nvtx", Markers())
     patches.set(cuda.streams, "Stream", streams.VirtualStream)
     patches.set(cuda.streams, "Event", streams.VirtualEvent)
     patches.set(torch, "Stream", _stream)
@@ -100,6 +103,13 @@ class Runtime:
         return 0
 
     cudaProfilerStop = cudaProfilerStart
+
+
+class Markers:
+    """Ranges for a profiler that is not there."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: 0
 
 
 class _StreamType(type):
@@ -145,7 +155,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "_cuda_getDevice": machine.current_index,
     "_cuda_setDevice": machine.set_current,
     "_cuda_exchangeDevice": machine.exchange,
-    "_cuda_maybeExchangeDevice": machine.exchange,
+    "_cuda_maybeExchangeDevice": machine.maybe_exchange,
     "_cuda_synchronize": _nothing,
     "_cuda_ipc_collect": _nothing,
     "_cuda_init": _nothing,
@@ -166,7 +176,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "_accelerator_getDeviceIndex": machine.current_index,
     "_accelerator_setDeviceIndex": machine.set_current,
     "_accelerator_exchangeDevice": machine.exchange,
-    "_accelerator_maybeExchangeDevice": machine.exchange,
+    "_accelerator_maybeExchangeDevice": machine.maybe_exchange,
     "_accelerator_getStream": lambda index: streams.current_stream(DEVICES[index]),
     "_accelerator_setStream": streams.set_stream,
     "_accelerator_synchronizeDevice": _nothing,

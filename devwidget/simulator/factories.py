@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.utils._device
+import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.simulator import labels, tensor_moves, values
@@ -35,6 +36,8 @@ def install(patches: Patches) -> None:
     for name in ("tensor", "as_tensor", "asarray"):
         patches.wrap(torch, name, from_data)
     patches.wrap(torch.Tensor, "new_tensor", new_tensor)
+    patches.wrap(torch, "from_dlpack", from_dlpack)
+    patches.wrap(torch.utils.dlpack, "from_dlpack", from_dlpack)
     replaced = {getattr(torch, name) for name in ("tensor", "as_tensor", "asarray", *TAKE_DEVICE, *SPARSE)}
     patches.set(torch.utils._device, "_device_constructors", lambda: known | replaced)
 
@@ -116,6 +119,16 @@ def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
     if label >= 0 or (label == META and not labels.Books.compute):
         labels.put_label(tensor, label)
     return tensor
+
+
+def from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.from_dlpack`, which would take a tensor of torch's own by its real device."""
+
+    @functools.wraps(original)
+    def from_dlpack(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
+        return ext_tensor.detach() if isinstance(ext_tensor, torch.Tensor) else original(ext_tensor, **kwargs)
+
+    return from_dlpack
 
 
 def new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

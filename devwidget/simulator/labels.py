@@ -115,7 +115,7 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
     address = storage._cdata
     if label == CPU:
         storage._devwidget = None  # type: ignore[attr-defined]
-        LABELS.pop(address, None)
+        LABELS.pop(address, None)  # already gone with the allocation, unless that is held elsewhere
         return
     size = 0
     if label >= 0:
@@ -124,9 +124,25 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
         if not ledger.fits(label, size):
             raise failures.out_of_memory(label, storage.nbytes(), ledger)
         ledger.take(label, size)
-    # The old allocation ends here, and takes its entry in LABELS with it: set the new entry afterwards.
+    old = getattr(storage, "_devwidget", None)
+    if old is not None:
+        old.address = 0  # whenever it dies, the entry is no longer its own
     storage._devwidget = Allocation(address, label, size)  # type: ignore[attr-defined]
     LABELS[address] = label
+
+
+def measure_again(tensor: torch.Tensor) -> None:
+    """Count the storage of a tensor anew, after its size may have changed."""
+    with torch._C.DisableTorchFunction():
+        remeasure(tensor.untyped_storage())
+
+
+def remeasure(storage: torch.UntypedStorage) -> None:
+    """Count a storage anew."""
+    label = LABELS.get(storage._cdata, CPU)
+    held = getattr(storage, "_devwidget", None)
+    if label >= 0 and held is not None and held.size != block_bytes(storage.nbytes()):
+        label_storage(storage, label)
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:

@@ -105,6 +105,11 @@ def exchange(index: int) -> int:
     return before
 
 
+def maybe_exchange(index: int) -> int:
+    """As `exchange`; dynamo wants two functions."""
+    return exchange(index)
+
+
 def ordinal(device: torch.device) -> int:
     """The index of a cuda device, the current one where it names none."""
     return checked(_current.index if device.index is None else device.index)

@@ -64,6 +64,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "_cuda_memoryStats": stats,
     "_cuda_resetPeakMemoryStats": reset_peaks,
     "_cuda_resetAccumulatedMemoryStats": lambda index: None,
+    "_cuda_memorySnapshot": lambda mempool: {"segments": [], "device_traces": [], "allocator_settings": {}},
     "_cuda_emptyCache": empty_cache,
     "_cuda_setMemoryFraction": lambda fraction, index: None,
     "_cuda_getMemoryFraction": lambda index: 1.0,

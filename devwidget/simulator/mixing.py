@@ -37,7 +37,7 @@ def resolve(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         distinct = {operand.label for operand in found} - {TEMPORARY}
         if len(distinct) < 2:
             return distinct.pop() if distinct else TEMPORARY if found else CPU
-        for operand in found:
+        for operand in found if plan.resolve is not by_destination else ():
             if operand.tensor.is_meta and labels.Books.compute:
                 other = next(name_of(o.label) for o in found if o.label >= 0)
                 raise RuntimeError(f"Tensor on device {other} is not on the expected device meta!")

@@ -88,6 +88,8 @@ def plan_for(func: OpOverload) -> Plan:
 def _special(plan: Plan) -> Any:
     if plan.name in ("_to_copy", "to.device"):
         return creation.run_move
+    if plan.name in ("resize_", "set_.source_Storage_storage_offset"):
+        return creation.run_resize
     if plan.has_device:
         return creation.run_like if any(plan.flags) else creation.run_factory
     return None
@@ -103,6 +105,8 @@ def run_foreign(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dic
 
 
 def _by_table(plan: Plan) -> Any:
+    if plan.name.startswith("_nested_"):  # the parts of a nested tensor: sizes may be elsewhere
+        return mixing.by_destination
     if plan.name.startswith("_foreach_") or plan.name.startswith(("_fused_", "_amp_foreach")):
         return mixing.by_position
     if plan.name in native_rules.UNCHECKED or plan.name in native_rules.COMPOSITE:

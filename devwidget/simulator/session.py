@@ -11,6 +11,7 @@ from devwidget.simulator import (
     autocast,
     autograd_surface,
     comm,
+    compiling,
     composites,
     cuda_surface,
     device_type,
@@ -42,6 +43,7 @@ PARTS = (
     legacy_types,
     device_type,
     threads,
+    compiling,
     imports,
 )
 

@@ -108,8 +108,21 @@ def pin_memory(original: Callable[..., Storage]) -> Callable[..., Storage]:
     return pin_memory
 
 
+def resize_(original: Callable[[Storage, int], Any]) -> Callable[[Storage, int], Any]:
+    """A change of size that is counted."""
+
+    @functools.wraps(original)
+    def resize_(self: Storage, size: int) -> Any:
+        result = original(self, size)
+        labels.remeasure(self)
+        return result
+
+    return resize_
+
+
 METHODS: dict[str, Callable[[Any], Any]] = {
     "clone": clone,
+    "resize_": resize_,
     "to": to,
     "cpu": cpu,
     "cuda": cuda,

@@ -92,3 +92,25 @@ def test_a_loader_pins_its_batches(gpus):
     for (batch,) in torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True):
         assert batch.is_pinned()
         assert batch.cuda(non_blocking=True).device == FIRST
+
+
+def test_small_tools_around_cuda_work(gpus):
+    torch.cuda.nvtx.range_push("step")
+    torch.cuda.nvtx.range_pop()
+    assert not torch.cuda.is_current_stream_capturing()
+    assert torch.cuda.memory_snapshot() == []
+    assert torch.cuda.can_device_access_peer(0, 1)
+    assert torch.from_dlpack(torch.ones(1, device="cuda")).device == FIRST
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns of its own parts while it imports them
+def test_compiled_and_traced_modules_run(gpus):
+    model, x = torch.nn.Linear(2, 2).cuda(), torch.ones(1, 2, device="cuda")
+    assert torch.compile(model)(x).device == FIRST
+    assert torch.vmap(model)(x).device == torch.func.jacrev(model)(x).device == FIRST
+
+
+def test_the_count_of_one_simulation_is_not_remembered_by_the_next():
+    for gpus in (3, 1):
+        with simulate(gpus=gpus):
+            assert len(torch.cuda.get_rng_state_all()) == gpus

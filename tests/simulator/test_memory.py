@@ -59,6 +59,15 @@ def test_a_full_gpu_raises_and_the_program_can_go_on():
     assert torch.ones(2, device="cuda").sum().item() == 2
 
 
+def test_resizing_is_counted():
+    x = torch.empty(0, device="cuda").resize_(1000)
+    assert x.device == torch.device("cuda:0")
+    assert torch.cuda.memory_allocated() == 4096
+    x.untyped_storage().resize_(0)
+    assert torch.cuda.memory_allocated() == 0
+    assert x.is_cuda
+
+
 def test_an_operator_whose_result_does_not_fit_raises_and_leaves_nothing():
     x = torch.ones(1 << 20, device="cuda:1")
     torch.cuda.set_per_process_memory_fraction(1.0)
