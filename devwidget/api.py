@@ -150,7 +150,7 @@ def trace(
                     progress(phase)
                 with recording._recorder.during(phase):
                     run()
-                recording._recorder.mark(phase, virtual_gpus())
+                recording._recorder.mark(phase, snapshot(model, optimizer=optimizer).memory)
     return recording.trace
 
 

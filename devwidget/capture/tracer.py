@@ -19,10 +19,10 @@ from devwidget.capture.doors.gradients import gradients
 from devwidget.capture.doors.optimizers import optimizers
 from devwidget.capture.doors.wrappers import constructions
 from devwidget.capture.module_hooks import module_hooks
-from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model
 from devwidget.capture.state import State
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.memory import DeviceMemory
 from devwidget.records.trace import MemoryPoint, Phase, Trace
 
 
@@ -62,10 +62,10 @@ class Recorder:
         """Name the phase of the step that the block is."""
         return self._state.places.during(phase)
 
-    def mark(self, phase: Phase, virtual_gpus: int = 0) -> None:
+    def mark(self, phase: Phase, devices: tuple[DeviceMemory, ...]) -> None:
         """Note how full each device is at the end of a phase."""
         log = self._state.log
-        log.memory.append(MemoryPoint(phase, phase, read_memory(virtual_gpus), log.number()))
+        log.memory.append(MemoryPoint(phase, phase, devices, log.number()))
 
     def facts(self) -> Trace:
         """All that was recorded, without findings."""

@@ -12,6 +12,9 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.site import Site
 
 Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
+Family = Literal[
+    "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint"
+]
 Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "hook", "index", "healed"]
 
 
@@ -100,7 +103,7 @@ class Fault:
     """
 
     number: int
-    what: Literal["operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint"]
+    what: Family
     call: str
     module: str | None
     phase: Phase

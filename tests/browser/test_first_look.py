@@ -6,7 +6,7 @@ import pathlib
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.lab import DARK, LIGHT
+from tests.browser.lab import ARTIFACTS, DARK, LIGHT
 
 NOTEBOOK = pathlib.Path(__file__).parents[2] / "notebooks" / "01-first-look.ipynb"
 
@@ -104,8 +104,10 @@ def test_pictures_are_kept(session, theme):
         ("gpt_panel", "split"),
     ):
         shown = panel(session, text)
-        shown.screenshot(path=str(session.shot(f"first-look-{name}").parent / f"first-look-{which}-{name}.png"))
-    assert (pathlib.Path("artifacts") / f"first-look-split-{name}.png").stat().st_size > 10_000
+        for tab in ("Modules", "Findings", "Trace", "Memory"):
+            shown.get_by_role("tab", name=tab).click()
+            shown.screenshot(path=ARTIFACTS / f"first-look-{which}-{tab.lower()}-{name}.png")
+    assert (ARTIFACTS / f"first-look-split-trace-{name}.png").stat().st_size > 10_000
 
 
 def test_nothing_went_wrong_in_the_browser(session):

@@ -60,8 +60,8 @@ def test_a_hidden_state_made_in_forward_is_found_with_its_birth_and_fix():
 def test_without_healing_the_exception_goes_its_way_and_is_in_the_trace():
     model, x = Reader().to("cuda:0"), torch.randn(3, 5, 4, device="cuda:0")
     recording = devwidget.record()
+    recording.attach(model)
     with pytest.raises(RuntimeError, match="same device"), recording:
-        recording.attach(model)
         model(x)
     assert [f.kind for f in recording.trace.findings] == ["wrong-device"]
     assert "same device" in recording.trace.error
