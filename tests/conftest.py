@@ -35,6 +35,11 @@ def _global_state() -> dict[str, object]:
     }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests come last: Playwright keeps an event loop running, in which other tests cannot start their own."""
+    items.sort(key=lambda item: "browser" in item.path.parts)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     """With two intra-op threads and other load the zoo takes 10 to 50 times as long."""

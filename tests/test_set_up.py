@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -39,7 +40,10 @@ def pretend_venv(folder: Path) -> None:
 
 
 def dry_run(*arguments: str) -> str:
-    return subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    """What make would run; the flags of a make that runs these tests are none of its business."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    command = ["make", "--dry-run", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def test_an_old_python_is_told_so(set_up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
