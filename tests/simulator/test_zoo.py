@@ -32,10 +32,6 @@ NOT_PARALLEL = {
     "time_series_transformer": "its output is empty without a loss",
     "segformer": "transformers patches forward methods while it runs, which threads disturb",
     "llava": "transformers patches forward methods while it runs, which threads disturb",
-    "mamba": "its cache cannot be gathered",
-    "mamba2": "its cache cannot be gathered",
-    "falcon_mamba": "its cache cannot be gathered",
-    "switch_transformers": "casts its router to float32, whatever the weights are",
 }
 
 
@@ -122,6 +118,7 @@ def parallel_differences(model, kwargs, count):
         if getattr(getattr(model, "config", None), "use_cache", None) is True and "input_ids" in batch:
             batch["use_cache"] = False
         one = model.to("cuda:0").eval()
+        one.zero_grad()
         many = copy.deepcopy(one)
         alone, expected = seeded(one, (), batch)
         together, found = seeded(torch.nn.DataParallel(many), (), batch)
