@@ -1,0 +1,102 @@
+"""What recording costs: CPU time of a forward pass under `devwidget.record`, against plain PyTorch in the same run.
+
+    python benchmarks/recording_cost.py [--quick]
+
+One thread; plain and recorded passes alternate, the medians are compared, so a busy machine slows both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+import devwidget
+
+GOALS = {"GPT-2 small, 1 x 128": 1.10, "ResNet-50, 224": 1.10, "thin transformer": 3.5, "four-layer MLP": 6.0}
+
+
+def gpt2() -> Callable[[], object]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model, ids = GPT2LMHeadModel(GPT2Config()).eval(), torch.randint(0, 50257, (1, 128))
+    return lambda: model(input_ids=ids)
+
+
+def resnet50() -> Callable[[], object]:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    model, image = ResNetForImageClassification(ResNetConfig()).eval(), torch.randn(1, 3, 224, 224)
+    return lambda: model(pixel_values=image)
+
+
+def thin_transformer() -> Callable[[], object]:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 6).train(), torch.randn(2, 4, 16)
+    return lambda: model(x)
+
+
+def mlp() -> Callable[[], object]:
+    model, x = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4))), torch.randn(2, 8)
+    return lambda: model(x)
+
+
+MODELS = dict(zip(GOALS, (gpt2, resnet50, thin_transformer, mlp), strict=True))
+
+
+def seconds(run: Callable[[], object], repeats: int) -> float:
+    started = time.process_time()
+    for _ in range(repeats):
+        run()
+    return (time.process_time() - started) / repeats
+
+
+def compare(run: Callable[[], object], rounds: int) -> tuple[float, float, devwidget.Recording]:
+    """Median CPU seconds of one pass, plain and recorded, and the last recording."""
+    for _ in range(3):
+        run()
+    repeats = max(1, int(0.05 / seconds(run, 1)))
+    plain, recorded = [], []
+    for _ in range(rounds):
+        plain.append(seconds(run, repeats))
+        with devwidget.record() as recording:
+            run()
+            recorded.append(seconds(run, repeats))
+    return statistics.median(plain), statistics.median(recorded), recording
+
+
+def bytes_per_op(run: Callable[[], object]) -> float:
+    """Memory that a recording keeps for each distinct operator event."""
+    with devwidget.record() as recording:
+        tracemalloc.start()
+        run()
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return kept / max(1, sum(op.count for op in recording.trace.ops))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    rounds = 5 if parser.parse_args().quick else 15
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print(f"{'':24}{'plain ms':>10}{'recorded':>10}{'ratio':>8}{'goal':>7}{'us/op':>8}{'ops':>7}{'calls':>7}{'B/op':>7}")
+    for name, make in MODELS.items():
+        run = make()
+        plain, recorded, recording = compare(run, rounds)
+        passes = min(m.calls for m in recording.trace.modules)
+        ops = sum(op.count for op in recording.trace.ops) / passes
+        calls = sum(m.calls for m in recording.trace.modules) / passes
+        ratio, per_op = recorded / plain, (recorded - plain) * 1e6 / ops
+        timed = f"{plain * 1e3:10.3f}{recorded * 1e3:10.3f}{ratio:8.2f}{GOALS[name]:7.2f}{per_op:8.1f}"
+        print(f"{name:24}{timed}{ops:7.0f}{calls:7.0f}{bytes_per_op(run):7.0f}")
+
+
+if __name__ == "__main__":
+    main()
