@@ -15,6 +15,7 @@ from torch import nn
 import devwidget.report  # noqa: F401  registers how records are shown
 from devwidget import simulator
 from devwidget.capture.batch import arguments
+from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.capture.restore import keeping
 from devwidget.capture.step import Step
@@ -204,9 +205,10 @@ def show(
     Raises:
         DevwidgetError: if `model` is no module.
     """
-    from devwidget.live import open_panel
+    from devwidget.live import Engine, open_panel
 
-    return open_panel(model, batch, loss_fn, target, optimizer, batch_expression)
+    engine = Engine(snapshot, trace, lambda: read_memory(virtual_gpus()))
+    return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
 
 
 def virtual_gpus() -> int:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from devwidget import api
 from devwidget.capture.batch import Inputs, arguments
-from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.records.errors import BatchError, DevwidgetError, nearest
 from devwidget.records.memory import DeviceMemory
@@ -25,23 +23,24 @@ if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
 
 
+class Engine(NamedTuple):
+    """What a panel can have done: `snapshot(model, optimizer=)`, `trace(model, batch, ...)`, `memory()`."""
+
+    snapshot: Callable[..., Snapshot]
+    trace: Callable[..., Trace]
+    memory: Callable[[], tuple[DeviceMemory, ...]]
+
+
 def open_panel(
-    model: nn.Module,
-    batch: Any,
-    loss_fn: Callable[..., Any] | None,
-    target: Any,
-    optimizer: torch.optim.Optimizer | None,
-    expression: str,
+    model: nn.Module, optimizer: torch.optim.Optimizer | None, given: dict[str, Any], expression: str, engine: Engine
 ) -> DeviceWidget:
-    """The panel for a model; see `devwidget.show`."""
+    """The panel for a model; see `devwidget.show`. `given` has the keys batch, loss and target."""
     from devwidget.ui.panel import DeviceWidget
 
     refuse_model(model)
     refuse_optimizer(optimizer)
-    live = Live(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, expression)
-    return DeviceWidget(
-        PanelActions(snapshot=live.snapshot, trace=live.trace, names=live.names, memory=live.memory, request=live.request)
-    )
+    live = Live(model, optimizer, given, expression, engine)
+    return DeviceWidget(PanelActions(live.snapshot, live.trace, live.names, engine.memory, live.request))
 
 
 GIVEN = "(given)"
@@ -52,8 +51,14 @@ class Live:
     """Everything that a panel may ask of a model, which it never keeps alive."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer | None, given: dict[str, Any], expression: str
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        given: dict[str, Any],
+        expression: str,
+        engine: Engine,
     ) -> None:
+        self._engine = engine
         self._model = weakref.ref(model)
         self._name = name_of(model)
         self._optimizer = _held(optimizer)
@@ -65,11 +70,7 @@ class Live:
     def snapshot(self) -> Snapshot | None:
         """The model's placement now, None when it is gone."""
         model = self._model()
-        return None if model is None else api.snapshot(model, optimizer=self._optimizer())
-
-    def memory(self) -> tuple[DeviceMemory, ...]:
-        """Memory of every device now."""
-        return read_memory(virtual_gpus=api.virtual_gpus())
+        return None if model is None else self._engine.snapshot(model, optimizer=self._optimizer())
 
     def trace(self, request: TraceRequest, progress: Callable[[str], None]) -> Trace:
         """Trace one batch as the panel's fields say.
@@ -80,7 +81,7 @@ class Live:
         model = self._model()
         if model is None:
             raise DevwidgetError("the model is gone", why="it was deleted or replaced", instead="devwidget.show(model)")
-        return api.trace(
+        return self._engine.trace(
             model,
             self._value("batch", request.batch),
             loss_fn=self._value("loss", request.loss),

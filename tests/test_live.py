@@ -29,6 +29,11 @@ class Net(nn.Module):
         return self.lin(x) * scale
 
 
+def opened_on(model, expression="", batch=None, loss=None):
+    engine = live.Engine(devwidget.snapshot, devwidget.trace, tuple)
+    return live.Live(model, None, {"batch": batch, "loss": loss, "target": None}, expression, engine)
+
+
 def test_the_model_is_freed_while_its_panel_is_shown():
     model = Net()
     gone = weakref.ref(model)
@@ -56,7 +61,7 @@ def test_a_panel_traces_what_show_was_given():
 def test_expressions_are_evaluated_at_each_trace(namespace):
     model = Net()
     namespace |= {"model": model, "batch": torch.randn(3, 4), "loss": lambda out: out.sum()}
-    opened = live.Live(model, None, {"batch": namespace["batch"], "loss": namespace["loss"], "target": None}, "")
+    opened = opened_on(model, batch=namespace["batch"], loss=namespace["loss"])
     assert (opened.request.batch, opened.request.loss, opened.request.target) == ("batch", "loss", "")
     first = opened.trace(opened.request, lambda phase: None)
     namespace["batch"] = torch.randn(7, 4)
@@ -65,7 +70,7 @@ def test_expressions_are_evaluated_at_each_trace(namespace):
 
 def test_variables_that_fit_forward_come_first(namespace):
     namespace |= {"words": ["a"], "wrong": {"picture": torch.ones(1)}, "x": torch.ones(2, 4), "n": 3}
-    assert live.Live(Net(), None, {"batch": None, "loss": None, "target": None}, "").names() == ("x", "wrong")
+    assert opened_on(Net()).names() == ("x", "wrong")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +86,7 @@ def test_variables_that_fit_forward_come_first(namespace):
 def test_a_bad_batch_is_refused_with_a_reason(namespace, expression, message):
     namespace |= {"batch": torch.ones(2, 4), "text": {"words": torch.ones(2)}}
     model = Net()
-    opened = live.Live(model, None, {"batch": None, "loss": None, "target": None}, expression)
+    opened = opened_on(model, expression)
     with pytest.raises(devwidget.BatchError, match=message):
         opened.trace(opened.request, lambda phase: None)
 
