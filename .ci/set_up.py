@@ -22,7 +22,7 @@ TORCH = os.environ.get("TORCH", "torch==2.13.0")
 JUPYTER = ["jupyterlab>=4.2", "notebook>=7.2", "ipykernel", "ipywidgets>=8.1,<9", "anywidget>=0.11"]
 """Must stand in `.venv` itself even if the Python around it has them: JupyterLab looks for its files beside its Python."""
 
-WHAT = {"lab": ".", "test": ".[dev]"}
+WHAT = {"lab": ".[tutorial]", "test": ".[dev]"}
 
 TORCH_VERSION = "import importlib.metadata as m; print(m.version('torch'))"
 FOLDERS = "import sysconfig; print(sysconfig.get_path('purelib')); print(sysconfig.get_path('platlib'))"
