@@ -21,7 +21,7 @@ _PATCHABLE = {
     "torch.cuda.device_count": lambda: torch.cuda.device_count,
     "torch.accelerator.is_available": lambda: torch.accelerator.is_available,
 }
-_GLOBAL_HOOKS = [name for name in vars(module_hooks) if name.startswith("_global_") and name.endswith("_hooks")]
+_GLOBAL_HOOKS = [name for name, value in vars(module_hooks).items() if name.startswith("_global_") and isinstance(value, dict)]
 
 
 def _global_state() -> dict[str, object]:
