@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.autograd.function import BackwardCFunction
 
-from devwidget.simulator import backward
+from devwidget.simulator import backward, gradient_hooks
 from devwidget.simulator.patching import Patches
 
 
@@ -13,5 +13,7 @@ def install(patches: Patches) -> None:
     """Check the gradients of `torch.autograd.Function`s."""
     function = torch.autograd.Function
     patches.set(function, "apply", classmethod(backward.remember_devices(vars(function)["apply"])))
+    patches.wrap(torch.utils.hooks.BackwardHook, "_apply_on_tensors", gradient_hooks.check_module_hooks)
+    patches.wrap(torch.autograd, "_engine_run_backward", gradient_hooks.check_roots)
     patches.set(BackwardCFunction, "apply", backward.check_custom_gradients(BackwardCFunction.apply))
     patches.set(BackwardCFunction, "apply_boxed", backward.check_custom_gradients(BackwardCFunction.apply_boxed))

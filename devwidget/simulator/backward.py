@@ -83,13 +83,18 @@ def check_custom_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
         gradients = original(self, *args)
         several = isinstance(gradients, (list, tuple))
         checked = tuple(
-            _validated(gradient, label, place, type(self).__name__)
+            validated(gradient, label, place, made_by(type(self).__name__))
             for place, (gradient, label) in enumerate(zip(gradients if several else (gradients,), expected, strict=False))
         )
         checked += tuple(gradients)[len(checked) :] if several else ()
         return checked if several else checked[0]
 
     return apply
+
+
+def made_by(node: str) -> str:
+    """How the engine speaks of the node that returned a gradient."""
+    return f"Function {node} returned an "
 
 
 def _place_zeros(gradients: Any, outputs: list[int | None]) -> None:
@@ -101,7 +106,12 @@ def _place_zeros(gradients: Any, outputs: list[int | None]) -> None:
             labels.put_label(gradient, label)
 
 
-def _validated(gradient: Any, label: int | None, place: int, node: str) -> Any:
+def validated(gradient: Any, label: int | None, place: int, node: str) -> Any:
+    """A gradient where it belongs; zero-dimensional ones are brought there.
+
+    Raises:
+        RuntimeError: in the words of the engine, with `node` for what made it.
+    """
     if not isinstance(gradient, torch.Tensor) or label is None or label == TEMPORARY:
         return gradient
     found = labels.label_of(gradient)
@@ -110,40 +120,5 @@ def _validated(gradient: Any, label: int | None, place: int, node: str) -> Any:
     if gradient.dim() == 0:
         return moves.move(gradient, label)
     raise RuntimeError(
-        f"Function {node} returned an invalid gradient at index {place} - expected device {name_of(label)} "
-        f"but got {name_of(found)}"
+        f"{node}invalid gradient at index {place} - expected device {name_of(label)} but got {name_of(found)}"
     )
-
-
-def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`Tensor.register_hook` whose hooks may not put a gradient on another device.
-
-    Source: `check_variable_result` in `variable.cpp`.
-    """
-
-    @functools.wraps(original)
-    def register_hook(self: torch.Tensor, hook: Callable[..., Any]) -> Any:
-        @functools.wraps(hook)
-        def checked(gradient: torch.Tensor) -> Any:
-            result = hook(gradient)
-            if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
-                raise _changed_type(gradient, result, hook)
-            return result
-
-        return original(self, checked)
-
-    return register_hook
-
-
-def _changed_type(gradient: torch.Tensor, result: torch.Tensor, hook: Callable[..., Any]) -> RuntimeError:
-    from devwidget.simulator.failures import type_text
-
-    was = type_text(gradient.dtype, labels.label_of(gradient) >= 0)
-    got = type_text(result.dtype, labels.label_of(result) >= 0)
-    name = getattr(hook, "__name__", type(hook).__name__)
-    if was == got:  # two GPUs: the type is the same, the engine finds the device later
-        return RuntimeError(
-            f"Function TensorHook returned an invalid gradient at index 0 - expected device "
-            f"{labels.device_of(gradient)} but got {labels.device_of(result)}"
-        )
-    return RuntimeError(f"hook '{name}' has changed the type of value (was {was} got {got})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from devwidget.records.errors import SimulationError
@@ -60,6 +62,15 @@ def type_text(dtype: torch.dtype, on_gpu: bool) -> str:
     return f"torch.{'cuda.' if on_gpu else ''}{legacy}Tensor"
 
 
+def in_cuda_words(error: Exception) -> Exception:
+    """The error of a CPU kernel as the CUDA kernel would word it: types and kernels are named after the device."""
+    text = _TYPE.sub(r"torch.cuda.\1Tensor", str(error)).replace("CPUFloatType", "CUDAFloatType")
+    text = _KERNEL.sub(r'"\1_cuda" not implemented', text)
+    return error if text == str(error) else type(error)(text)
+
+
+_TYPE = re.compile(r"torch\.([A-Z]\w+)Tensor")
+_KERNEL = re.compile(r'"(\w+?)_cpu" not implemented', re.IGNORECASE)
 _LEGACY = {
     torch.float32: "Float",
     torch.float64: "Double",

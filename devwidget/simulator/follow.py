@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from devwidget.simulator import guards, labels, mixing, substitutes, values
+from devwidget.simulator import failures, guards, labels, mixing, substitutes, values
 from devwidget.simulator.labels import CPU, LABELS, TEMPORARY, Books, storage_id
 from devwidget.simulator.plans import NOTHING, ONE, Plan
 
@@ -27,6 +27,11 @@ def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, A
         if target == CPU or plan.written:
             raise
         result = substitutes.run(func, args, kwargs, error)
+    except RuntimeError as error:
+        told = failures.in_cuda_words(error) if target != CPU else error
+        if told is error:
+            raise
+        raise told from None
     if has_temporary and plan.written:
         adopt(plan, args, kwargs, target)
     if target == CPU or plan.fresh == NOTHING:

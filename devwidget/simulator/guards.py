@@ -50,6 +50,61 @@ def same_convolution_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, 
             raise convolution_types(args[0], other, name)
 
 
+INTEGER_KERNELS = {
+    "mm": "addmm_cuda",
+    "addmm": "addmm_cuda",
+    "bmm": "baddbmm_cuda",
+    "baddbmm": "baddbmm_cuda",
+    "mv": "addmv_impl_cuda",
+    "addmv": "addmv_impl_cuda",
+    "dot": "dot",
+    "vdot": "vdot",
+}
+"""Products that CUDA has for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
+
+
+def no_integers(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Products of whole numbers.
+
+    Raises:
+        RuntimeError: for tensors on a GPU.
+    """
+    dtype = args[0].dtype
+    if target >= 0 and not (dtype.is_floating_point or dtype.is_complex):
+        kind = failures.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
+        raise NotImplementedError(f'"{INTEGER_KERNELS[plan.name]}" not implemented for \'{kind}\'')
+
+
+def same_norm_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Layer and group norm read weight and bias in the dtype of the input. Source: `layer_norm_kernel.cu`.
+
+    Raises:
+        RuntimeError: if they differ, on a GPU.
+    """
+    for other in args[1:]:
+        if target >= 0 and isinstance(other, torch.Tensor) and other.dtype != args[0].dtype:
+            wanted, found = (
+                failures.type_text(tensor.dtype, False).removeprefix("torch.").removesuffix("Tensor")
+                for tensor in (args[0], other)
+            )
+            raise RuntimeError(f"expected scalar type {wanted} but found {found}")
+
+
+def class_indices(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Targets are 64-bit indices. Source: `NLLLoss.cu`.
+
+    Raises:
+        NotImplementedError: for others, on a GPU.
+    """
+    given, indices = args[0], args[1]
+    if target >= 0 and indices.dtype not in (torch.int64, torch.uint8):
+        kernel = "nll_loss_forward_no_reduce_cuda_kernel_index"
+        if args[3] != 0 or given.dim() == 1:
+            kernel = f"nll_loss_forward_reduce_cuda_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
+        kind = failures.type_text(indices.dtype, False).removeprefix("torch.").removesuffix("Tensor")
+        raise NotImplementedError(f'"{kernel}" not implemented for \'{kind}\'')
+
+
 def convolution_types(given: Any, other: Any, name: str) -> RuntimeError:
     """The message of a convolution whose tensors differ in type."""
     left = failures.type_text(given.dtype, labels.label_of(given) >= 0)

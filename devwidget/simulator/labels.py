@@ -66,12 +66,18 @@ def label_of(tensor: torch.Tensor) -> int:
     try:
         return LABELS.get(storage_id(tensor), CPU)
     except NotImplementedError:
-        return LABELS.get(storage_id(_part_with_storage(tensor)), CPU)
+        part = _part_with_storage(tensor)
+        return CPU if part is None else label_of(part)
 
 
-def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor:
-    """Sparse tensors have no storage of their own: their values say where they are."""
+def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Sparse tensors have no storage of their own: their values say where they are; functorch wraps tensors."""
+    functorch = internals.C._functorch
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        if functorch.is_functorch_wrapped_tensor(tensor):
+            return functorch.get_unwrapped(tensor)  # type: ignore[no-any-return]
+        if tensor.layout == torch.strided or tensor.is_mkldnn:
+            return None
         if tensor.layout == torch.sparse_coo:
             return tensor._values()
         return tensor.values()

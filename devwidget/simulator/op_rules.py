@@ -66,6 +66,10 @@ BY_NAME: dict[str, Any] = {
 GUARDS: dict[str, Any] = {
     "_pack_padded_sequence": guards.lengths_on_cpu,
     "convolution": guards.same_convolution_types,
+    "native_layer_norm": guards.same_norm_types,
+    "native_group_norm": guards.same_norm_types,
+    "nll_loss_forward": guards.class_indices,
+    **dict.fromkeys(guards.INTEGER_KERNELS, guards.no_integers),
 }
 
 

@@ -9,6 +9,8 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
+from devwidget.simulator import failures
+
 WIDER = {"Half": torch.float32, "BFloat16": torch.float32, "Int": torch.float64, "Long": torch.float64, "Byte": torch.float64,
          "Char": torch.float64, "Short": torch.float64, "ComplexHalf": torch.complex64}  # fmt: skip
 NARROW = {"Half": torch.float16, "BFloat16": torch.bfloat16, "Int": torch.int32, "Long": torch.int64, "Byte": torch.uint8,
@@ -28,7 +30,7 @@ def run(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], error: 
     if found is None or found[1] not in WIDER:
         raise error
     if _NOT_ON_CUDA.search(func._schema.name.removeprefix("aten::")):
-        raise type(error)(str(error).replace("_cpu", "_cuda").replace("_CPU", "_CUDA"))
+        raise failures.in_cuda_words(error)
     wide, narrow = WIDER[found[1]], NARROW[found[1]]
 
     def widen(value: Any) -> Any:

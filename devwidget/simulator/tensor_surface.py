@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from devwidget.simulator import backward, failures, internals, labels, moves, tensor_methods, tensor_moves
+from devwidget.simulator import failures, gradient_hooks, internals, labels, moves, tensor_methods, tensor_moves
 from devwidget.simulator.labels import CPU, DEVICES, LABELS, META_DEVICE, storage_id
 from devwidget.simulator.patching import Patches
 
@@ -163,5 +163,5 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "is_pinned": is_pinned,
     "record_stream": record_stream,
     "share_memory_": share_memory_,
-    "register_hook": backward.check_hooks,
+    "register_hook": gradient_hooks.check_hooks,
 }

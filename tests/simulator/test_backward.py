@@ -119,3 +119,18 @@ def test_checkpointing_recomputes_on_the_gpu():
         x = torch.randn(2, 3, device=FIRST, requires_grad=True)
         torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant).sum().backward()
         assert x.grad.device == FIRST
+
+
+def test_a_module_hook_may_not_take_a_gradient_elsewhere():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)).cuda()
+    model[1].register_full_backward_hook(lambda module, inputs, outputs: (inputs[0].cpu(),))
+    with pytest.raises(RuntimeError, match="an invalid gradient at index 0 - expected device cuda:0 but got cpu"):
+        model(torch.ones(2, 3, device=FIRST)).sum().backward()
+
+
+def test_backward_must_start_on_the_device_of_the_output():
+    x = torch.ones(3, device=FIRST, requires_grad=True)
+    with pytest.raises(RuntimeError, match="invalid gradient at index 0 - expected device cuda:0 but got cpu"):
+        (x * 2).backward(torch.ones(3))
+    (x * 2).sum().backward(torch.tensor(3.0))
+    assert x.grad.tolist() == [6, 6, 6]

@@ -110,3 +110,17 @@ def test_generators_belong_to_one_kind_of_device():
         torch.randn(3, generator=on_cpu, device="cuda")
     with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'cuda'"):
         torch.ones(3).normal_(generator=on_gpu)
+
+
+def test_new_makes_a_tensor_beside_the_old_one():
+    x = torch.ones(2, device=SECOND)
+    assert x.new(2, 3).device == x.new([1.0]).device == SECOND
+    assert torch.ones(2).new(2, 3).device == CPU
+
+
+def test_the_default_tensor_type_can_be_one_of_cuda():
+    torch.set_default_tensor_type("torch.cuda.DoubleTensor")
+    assert torch.ones(1).device == FIRST
+    assert torch.ones(1).dtype == torch.float64
+    torch.set_default_tensor_type("torch.FloatTensor")
+    assert torch.ones(1).device == CPU

@@ -169,3 +169,23 @@ def test_operators_without_a_cuda_kernel_are_refused(x):
 
 def test_kernels_that_only_cuda_has_run_too():
     assert torch.histc(torch.arange(6, device="cuda"), 3).tolist() == [2, 2, 2]
+
+
+DTYPES = [
+    (lambda x: x.long() @ x.long().T, "\"addmm_cuda\" not implemented for 'Long'"),
+    (lambda x: F.layer_norm(x.half(), (3,), torch.ones(3, device="cuda")), "expected scalar type Half but found Float"),
+    (lambda x: F.cross_entropy(x, torch.tensor([0, 1], device="cuda").int()),
+     "\"nll_loss_forward_reduce_cuda_kernel_2d_index\" not implemented for 'Int'"),
+    (lambda x: nn.Linear(3, 2).cuda()(x.double()), "mat1 and mat2 must have the same dtype, but got Double and Float"),
+    (lambda x: F.embedding(x, x), r"but got torch\.cuda\.FloatTensor instead"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", DTYPES)
+def test_dtypes_that_cuda_does_not_take_are_refused_in_its_words(x, entry):
+    with pytest.raises((RuntimeError, NotImplementedError), match=entry[1]):
+        entry[0](x)
+
+
+def test_whole_numbers_are_multiplied_on_the_cpu():
+    assert (torch.tensor([[2]]) @ torch.tensor([[3]])).item() == 6
