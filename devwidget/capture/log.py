@@ -42,6 +42,7 @@ class Log:
         self.troubles: list[str] = []
         self._numbers = itertools.count()
         self._lock = threading.Lock()
+        self._faults_met: set[tuple[Any, ...]] = set()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}
         self._ops: dict[tuple[Any, ...], list[int]] = {}
         self._modules: dict[tuple[str, int], ModuleEntry] = {}
@@ -89,6 +90,12 @@ class Log:
         """The entry of a module, made at its first call."""
         key = (path, replica)
         return self._modules.get(key) or self._modules.setdefault(key, ModuleEntry(name, number, started))
+
+    def is_new_fault(self, key: tuple[Any, ...]) -> bool:
+        """True the first time that a fault of this place and birth is met."""
+        new = key not in self._faults_met
+        self._faults_met.add(key)
+        return new
 
     def fault(self, fault: Fault) -> None:
         """A call failed."""

@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import (
+    _global_forward_hooks_with_kwargs,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 
 from devwidget.capture import parallel
 from devwidget.capture.state import State
@@ -60,6 +64,7 @@ def module_hooks(state: State) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+            _global_forward_hooks_with_kwargs.pop(handle.id, None)  # torch 2.13 forgets this table
         for stack in list(watched.values()):
             stack.close()
 

@@ -23,7 +23,7 @@ def meet(call: FailedCall) -> Any:
     wanted = _wanted(floats, call.state.places.running)
     strays = [t for t in floats if t.dtype != wanted]
     out = call.again(lambda t: t.to(wanted) if any(t is stray for stray in strays) else t)
-    call.state.log.fault(call.fault("dtype", strays, floats[0].device, out, wanted=short(wanted)))
+    call.report("dtype", strays, floats[0].device, out, wanted=short(wanted))
     return out
 
 

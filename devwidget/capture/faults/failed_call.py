@@ -67,10 +67,8 @@ class FailedCall:
         """The call with these tensors moved, differentiably, so that gradients find their way back."""
         return self.again(lambda t: t.to(target) if any(t is stray for stray in strays) else t)
 
-    def fault(
-        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, **facts: str
-    ) -> Fault:
-        """The record of this call.
+    def report(self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, **facts: str) -> None:
+        """Write this call down, once for each line, module and birth: a loop may fail ten thousand times.
 
         Args:
             what: the family.
@@ -79,6 +77,14 @@ class FailedCall:
             out: what healing gave, NOT_OURS if it failed.
             facts: further facts for the rules.
         """
+        site = raw_site(self.frame)
+        births = [birth.root().site for stray in strays if (birth := self.state.births.get(stray)) is not None]
+        if self.state.log.is_new_fault((what, site, self.name, self.state.places.module, frozenset(births))):
+            self.state.log.fault(self._fault(what, strays, target, facts, healed=out is not NOT_OURS))
+
+    def _fault(
+        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, facts: dict[str, str], *, healed: bool
+    ) -> Fault:
         names = naming.Names(self.state, self.frame)
         site = raw_site(self.frame)
         operands = []
@@ -96,7 +102,7 @@ class FailedCall:
             error=self.error_text,
             operands=tuple(operands),
             target=device_id(target),
-            healed=out is not NOT_OURS,
+            healed=healed,
             expression=call_text(site),
             model_name=names.model_name(),
             facts=tuple(sorted(facts.items())),

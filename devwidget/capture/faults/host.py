@@ -22,6 +22,6 @@ def meet(call: FailedCall) -> Any:
     for stray in reversed(candidates):  # the data comes first, what belongs on the host after it
         out = call.again_moved([stray], cpu)
         if out is not NOT_OURS or stray is candidates[0]:
-            call.state.log.fault(call.fault("operands", [stray], cpu, out))
+            call.report("operands", [stray], cpu, out)
             return out
     return NOT_OURS

@@ -25,7 +25,7 @@ def meet(call: FailedCall) -> Any:
     out = call.again(lambda t: _widened(t, low).cpu())
     if out is not NOT_OURS:
         out = replace_tensors(out, lambda t: _narrowed(t, low).to(home))
-    call.state.log.fault(call.fault("kernel", tensors, home, out, dtype=str(low or "").removeprefix("torch.")))
+    call.report("kernel", tensors, home, out, dtype=str(low or "").removeprefix("torch."))
     return out
 
 

@@ -19,5 +19,5 @@ def meet(call: FailedCall) -> Any:
     real = [tensor.device for tensor in tensors if not tensor.is_meta]
     target = next((d for d in real if is_accelerator(d)), real[0] if real else torch.device("cpu"))
     out = call.again(lambda t: torch.zeros_like(t, device=target) if t.is_meta else t)
-    call.state.log.fault(call.fault("meta", strays, target, out))
+    call.report("meta", strays, target, out)
     return out

@@ -23,5 +23,5 @@ def meet(call: FailedCall) -> Any:
     strays = healing.strays(tensors, target)
     out = call.again_moved(strays, target)
     if out is not NOT_OURS or _DEVICE_WORDS.search(str(call.error)):
-        call.state.log.fault(call.fault("operands", strays, target, out))
+        call.report("operands", strays, target, out)
     return out
