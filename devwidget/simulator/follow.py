@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 
 from devwidget.simulator import failures, guards, labels, mixing, substitutes, values
-from devwidget.simulator.labels import CPU, LABELS, TEMPORARY, Books, storage_id
+from devwidget.simulator.labels import CPU, LABELS, META, TEMPORARY, Books, storage_id
 from devwidget.simulator.plans import NOTHING, ONE, Plan
 
 UNSEEN = -9
@@ -17,6 +17,8 @@ UNSEEN = -9
 def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The common path: all tensors on one device, or a rule that says where a mixture runs."""
     target, has_temporary = where(plan, args, kwargs)
+    if target == META and Books.compute:
+        return mixing.beside_meta(plan, func, args, kwargs)
     if kwargs and plan.has_generator and kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], target)
     if plan.guard is not None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch._ops import OpOverload
 
 from devwidget.simulator import backward, failures, labels
-from devwidget.simulator.labels import CPU, TEMPORARY, name_of
+from devwidget.simulator.labels import CPU, META, TEMPORARY, name_of
 from devwidget.simulator.plans import Plan
 
 
@@ -37,10 +38,8 @@ def resolve(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         distinct = {operand.label for operand in found} - {TEMPORARY}
         if len(distinct) < 2:
             return distinct.pop() if distinct else TEMPORARY if found else CPU
-        for operand in found if plan.resolve is not by_destination else ():
-            if operand.tensor.is_meta and labels.Books.compute:
-                other = next(name_of(o.label) for o in found if o.label >= 0)
-                raise RuntimeError(f"Tensor on device {other} is not on the expected device meta!")
+        if labels.Books.compute and any(operand.tensor.is_meta for operand in found) and plan.resolve is not by_destination:
+            return META
         if plan.resolve is by_position:
             return by_position(plan, args, kwargs)
         assert plan.resolve is not None
@@ -61,6 +60,23 @@ def operands(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Itera
 def settled(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Operand]:
     """The operands that have a device of their own."""
     return [operand for operand in operands(plan, args, kwargs) if operand.label != TEMPORARY]
+
+
+def beside_meta(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """GPU tensors with meta tensors: torch runs its meta kernel, which checks some operators and not others.
+
+    Raises:
+        RuntimeError: in the words of the meta kernel.
+    """
+    gpu = next(operand.label for operand in operands(plan, args, kwargs) if operand.label >= 0)
+    try:
+        result = func(*args, **kwargs)
+    except RuntimeError as error:
+        raise type(error)(str(error).replace("device cpu", f"device {name_of(gpu)}")) from None
+    for tensor in result if isinstance(result, (list, tuple)) else (result,):
+        if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+            labels.put_label(tensor, gpu)
+    return result
 
 
 def by_iterator(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

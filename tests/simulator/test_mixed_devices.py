@@ -100,7 +100,7 @@ WORDED = [
     (lambda x: torch.searchsorted(x[0], HOST[0]), "boundaries and input value tensors should have same device type"),
     (lambda x: torch.addcdiv(x, torch.tensor(1.0), torch.tensor(2.0)),
      "Trying to pass too many CPU scalars to non-CPU kernel!"),
-    (lambda x: x + torch.ones(2, 3, device="meta"), "Tensor on device cuda:0 is not on the expected device meta!"),
+    (lambda x: x + torch.ones(2, 3, device="meta"), "Tensor on device meta is not on the expected device cuda:0!"),
 ]  # fmt: skip
 
 
