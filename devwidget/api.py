@@ -14,11 +14,11 @@ from torch import nn
 
 import devwidget.report  # noqa: F401  registers how records are shown
 from devwidget import simulator
-from devwidget.capture.batch import arguments
+from devwidget.capture.running.batch import arguments
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
-from devwidget.capture.restore import keeping
-from devwidget.capture.step import Step
+from devwidget.capture.running.restore import keeping
+from devwidget.capture.running.step import Step
 from devwidget.capture.take_snapshot import take_snapshot
 from devwidget.capture.tracer import Recorder
 from devwidget.memory.accounting import account

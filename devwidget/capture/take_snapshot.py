@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.module_reader import ModuleReader
-from devwidget.capture.module_tree import ModuleTree
-from devwidget.capture.optimizer_state import read_optimizer
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.read_memory import read_memory
+from devwidget.capture.reading.module_reader import ModuleReader
+from devwidget.capture.reading.module_tree import ModuleTree
+from devwidget.capture.reading.optimizer_state import read_optimizer
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.records.snapshot import Snapshot
 

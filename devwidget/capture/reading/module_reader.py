@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.class_site import class_site
-from devwidget.capture.module_tree import ModuleTree, Visit
-from devwidget.capture.quick_records import quick
-from devwidget.capture.special_modules import SPECIAL, special_notes, special_tensors
-from devwidget.capture.tensor_reader import TensorReader, join
+from devwidget.capture.reading.class_site import class_site
+from devwidget.capture.reading.module_tree import ModuleTree, Visit
+from devwidget.capture.reading.quick_records import quick
+from devwidget.capture.reading.special_modules import SPECIAL, special_notes, special_tensors
+from devwidget.capture.reading.tensor_reader import TensorReader, join
+from devwidget.capture.reading.wrapper_facts import class_name, wrapping, written_class
 from devwidget.capture.unregistered import STANDARD, Search
-from devwidget.capture.wrapper_facts import class_name, wrapping, written_class
 from devwidget.records.snapshot import ModuleFacts
 from devwidget.records.tensor import TensorFacts
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.offloaded import kept_note, kept_tensor
-from devwidget.capture.packed import packed_weight
-from devwidget.capture.tensor_reader import TensorReader, join
-from devwidget.capture.wrapper_facts import counted, hook_note, hooks_of
+from devwidget.capture.reading.offloaded import kept_note, kept_tensor
+from devwidget.capture.reading.packed import packed_weight
+from devwidget.capture.reading.tensor_reader import TensorReader, join
+from devwidget.capture.reading.wrapper_facts import counted, hook_note, hooks_of
 from devwidget.records.tensor import TensorFacts
 
 SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_device_map", "_packed_params"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from devwidget.capture.odd_tensors import is_odd, read_odd
-from devwidget.capture.quick_records import quick
-from devwidget.capture.storages import Storages
+from devwidget.capture.reading.odd_tensors import is_odd, read_odd
+from devwidget.capture.reading.quick_records import quick
+from devwidget.capture.reading.storages import Storages
 from devwidget.records.device import DeviceId
 from devwidget.records.tensor import Role, TensorFacts
 

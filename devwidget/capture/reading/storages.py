@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from devwidget.capture.odd_tensors import is_odd
+from devwidget.capture.reading.odd_tensors import is_odd
 
 Extent = tuple[int, tuple[int, ...] | None, "int | torch.SymInt"]
 """Number of the storage, shape, offset: tensors are tied if all three are the same."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.tensor_reader import TensorReader
+from devwidget.capture.reading.tensor_reader import TensorReader
 from devwidget.capture.unregistered import Search
 from devwidget.records.tensor import TensorFacts
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.wrapper_facts import hooks_of
+from devwidget.capture.reading.wrapper_facts import hooks_of
 
 
 def kept_tensor(own: dict[str, Any], name: str) -> torch.Tensor | None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.batch import Arguments
+from devwidget.capture.running.batch import Arguments
 from devwidget.records.trace import Phase
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.tensor_reader import TensorReader
+from devwidget.capture.reading.tensor_reader import TensorReader
 from devwidget.records.device import CPU
 from devwidget.records.tensor import TensorFacts
 

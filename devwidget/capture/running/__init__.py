@@ -1,0 +1,1 @@
+"""Running one step on a batch, and putting everything back."""
