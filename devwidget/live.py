@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from devwidget.capture.running.batch import Inputs, arguments
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
+from devwidget.capture.running.batch import Inputs, arguments
 from devwidget.records.errors import BatchError, DevwidgetError, nearest
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
