@@ -23,6 +23,8 @@ def starting_simulated(original: Callable[[threading.Thread], None]) -> Callable
         run = self.run
 
         def run_simulated() -> None:
+            # Taken off here and not after `start`, which may return before the new thread has looked for `run`.
+            del self.run
             # Modes are kept per thread. The one that the caller holds keeps torch's process-wide flags in order.
             with valueless.new_mode():
                 run()
@@ -30,7 +32,8 @@ def starting_simulated(original: Callable[[threading.Thread], None]) -> Callable
         self.run = run_simulated  # type: ignore[method-assign]
         try:
             original(self)
-        finally:
+        except BaseException:
             del self.run
+            raise
 
     return start

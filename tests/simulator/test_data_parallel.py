@@ -96,5 +96,14 @@ def test_threads_that_start_meanwhile_have_the_gpus_too(gpus):
     thread.start()
     thread.join()
     assert found == [torch.device("cuda:1")]
-    assert not hasattr(thread, "run_simulated")
     assert "run" not in vars(thread)
+
+
+def test_no_thread_ever_starts_without_the_gpus(gpus):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(torch.ones(1, device="cuda:1").device)) for _ in range(200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [torch.device("cuda:1")] * 200
