@@ -188,3 +188,23 @@ def test_a_transformer_generates_on_a_virtual_gpu():
         found = model.cuda().generate(ids.cuda(), max_new_tokens=5, do_sample=False, pad_token_id=0)
         assert found.device == torch.device("cuda:0")
         assert torch.equal(found.cpu(), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_is_loaded_over_gpus_and_the_cpu(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    accelerate = pytest.importorskip("accelerate")
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)).eval()
+    ids = torch.randint(0, 64, (1, 6))
+    expected = model(ids).logits
+    model.save_pretrained(tmp_path)
+    ends = {"model.embed_tokens": 0, "model.rotary_emb": 0, "model.norm": 1, "lm_head": 1}
+    layers = {f"model.layers.{number}": place for number, place in enumerate([0, "cpu", 1, "cuda:1"])}
+    with simulate(2):
+        for places in ("auto", ends | layers):
+            spread = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map=places)
+            assert torch.equal(spread(ids.cuda()).logits.cpu(), expected)
+        offloaded = accelerate.cpu_offload(copy.deepcopy(model), execution_device=0)
+        assert torch.equal(offloaded(ids.cuda()).logits.cpu(), expected)
