@@ -132,6 +132,13 @@ def test_data_parallel_is_seen_with_its_replicas():
     assert not {"replicate", "scatter", "parallel_apply", "gather"} & model.__dict__.keys()
 
 
+def test_gradients_of_data_parallel_are_scattered_and_reduced():
+    model = nn.DataParallel(nn.Linear(4, 2).to("cuda:0"), device_ids=[0, 1])
+    trace = devwidget.trace(model, torch.randn(6, 4, device="cuda:0"), loss_fn=lambda out: out.sum())
+    back = [(m.cause, str(m.source), str(m.target), m.bytes) for m in trace.moves if m.phase == "backward"]
+    assert back == [("scatter", "cuda:0", "cuda:1", 24), ("reduce", "cuda:1", "cuda:0", 40)]
+
+
 def test_a_fault_in_a_replica_has_the_originals_path():
     class Fixed(nn.Module):
         def __init__(self):

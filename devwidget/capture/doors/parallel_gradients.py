@@ -1,0 +1,72 @@
+"""DataParallel's backward: gradients are scattered to the replicas and reduced on the first GPU, below any mode on NCCL."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn.parallel import _functions
+
+from devwidget.capture.call_site import raw_site
+from devwidget.capture.doors.patch import patched
+from devwidget.capture.state import State
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.trace import Cause
+
+Groups = Callable[[Any, Any], Iterator[tuple[torch.device, torch.device, Sequence[torch.Tensor]]]]
+"""From the arguments and the result of a step: source, target, and the tensors that went together."""
+
+
+@contextlib.contextmanager
+def parallel_gradients(state: State) -> Iterator[None]:
+    """Log the crossings of gradients with their cause; in forward the wrapper's own steps are watched already."""
+    steps: tuple[tuple[type, Cause, Groups], ...] = (
+        (_functions.ReduceAddCoalesced, "reduce", _reduced),
+        (_functions.Scatter, "scatter", _scattered),
+        (_functions.Gather, "gather", _gathered),
+    )
+    with contextlib.ExitStack() as stack:
+        for step, cause, groups in steps:
+            original = vars(step)["forward"].__func__
+            stack.enter_context(patched(step, "forward", staticmethod(_logged(original, state, cause, groups))))
+        yield
+
+
+def _logged(original: Any, state: State, cause: Cause, groups: Groups) -> Any:
+    @functools.wraps(original)
+    def forward(ctx: Any, *args: Any) -> Any:
+        if state.places.phase != "backward":
+            return original(ctx, *args)
+        with state.places.because(cause):
+            out = original(ctx, *args)
+        site = raw_site(sys._getframe(1))
+        for source, target, tensors in groups(args, out):
+            if source != target:
+                state.log.move(source, target, tensors, None, "backward", site, cause)
+        return out
+
+    return forward
+
+
+def _reduced(args: Any, out: Any) -> Iterator[tuple[torch.device, torch.device, Sequence[torch.Tensor]]]:
+    """`(destination, number of parameters, *gradients)`: one group for each replica."""
+    _, count, *gradients = args
+    target = next(tensors_in(out)).device
+    for start in range(0, len(gradients), count):
+        group = gradients[start : start + count]
+        yield group[0].device, target, group
+
+
+def _scattered(args: Any, out: Any) -> Iterator[tuple[torch.device, torch.device, Sequence[torch.Tensor]]]:
+    source = next(tensors_in(args)).device
+    for part in tensors_in(out):
+        yield source, part.device, (part,)
+
+
+def _gathered(args: Any, out: Any) -> Iterator[tuple[torch.device, torch.device, Sequence[torch.Tensor]]]:
+    for part in tensors_in(args):
+        yield part.device, out.device, (part,)
