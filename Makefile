@@ -1,5 +1,6 @@
 # make lab     a .venv of its own, then JupyterLab at the first notebook
 # make test    the whole suite: ruff, mypy, pytest with warnings as errors
+# make shots   screenshots of the panel in artifacts/
 #
 # make lab PORT=8888 BROWSER=no    on a server
 # make lab PYTHON=python3.12       with another Python (3.11 or newer)
@@ -21,13 +22,16 @@ LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test set-up set-up-test check
+.PHONY: lab test shots set-up set-up-test check
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
 
 test: set-up-test check
 	$(IN_VENV) -m pytest $(PYTEST_ARGS)
+
+shots: set-up-test
+	$(IN_VENV) -m pytest tests/browser -k "screenshots or pictures"
 
 check: set-up-test
 	$(IN_VENV) -m ruff check .
