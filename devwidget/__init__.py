@@ -1,7 +1,7 @@
 """devwidget: see where every tensor of a PyTorch model lives, trace one batch, and fix what is on the wrong device."""
 
 from devwidget._version import __version__
-from devwidget.api import Recording, check, load, record, show, simulate, snapshot, trace
+from devwidget.api import Recording, check, explain, load, record, show, simulate, snapshot, trace
 from devwidget.capture.running.batch import Inputs
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 
@@ -14,6 +14,7 @@ __all__ = [
     "SimulationError",
     "__version__",
     "check",
+    "explain",
     "load",
     "record",
     "show",

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import devwidget.report  # noqa: F401  registers how records are shown
-from devwidget import simulator
-from devwidget.capture.running.batch import arguments
+from devwidget import post_mortem, simulator
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
+from devwidget.capture.running.batch import arguments
 from devwidget.capture.running.restore import keeping
 from devwidget.capture.running.step import Step
 from devwidget.capture.take_snapshot import take_snapshot
@@ -24,6 +24,7 @@ from devwidget.capture.tracer import Recorder
 from devwidget.memory.accounting import account
 from devwidget.records import json_io
 from devwidget.records.errors import PlacementError
+from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Severity
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -33,7 +34,7 @@ from devwidget.simulator import simulate
 if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
 
-__all__ = ["Recording", "check", "load", "record", "show", "simulate", "snapshot", "trace"]
+__all__ = ["Recording", "check", "explain", "load", "record", "show", "simulate", "snapshot", "trace"]
 
 
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
@@ -176,6 +177,19 @@ def check(
     if bad or result.error:
         raise PlacementError("\n\n".join([*map(str, bad), *([result.error] if result.error else [])]))
     return result
+
+
+def explain(error: BaseException | None = None) -> Explanation:
+    """Why the last device or dtype exception was raised, read from its traceback; nothing is run again.
+
+    Args:
+        error: an exception; by default the one being handled, else the last one that nobody caught.
+    Returns:
+        A frozen record: print it. `findings` is empty for an exception that is about something else.
+    Raises:
+        DevwidgetError: if there is no exception.
+    """
+    return post_mortem.explain(error)
 
 
 def load(path: str | pathlib.Path) -> Any:

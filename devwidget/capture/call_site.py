@@ -49,6 +49,11 @@ def is_library(filename: str) -> bool:
     return known
 
 
+def is_own(filename: str) -> bool:
+    """True for devwidget itself."""
+    return filename.startswith(_PACKAGE)
+
+
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of user code at or above `frame`, None if there is none."""
     while frame is not None and is_library(frame.f_code.co_filename):

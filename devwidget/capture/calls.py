@@ -21,7 +21,7 @@ from devwidget.capture.source import MOVES
 from devwidget.capture.state import State
 from devwidget.capture.traffic import WAITS
 
-_FAMILIES = (operands, host, meta, devices, kernels, dtypes)
+FAMILIES = (operands, host, meta, devices, kernels, dtypes)
 _BACKWARD = frozenset({"backward", "grad"})
 
 
@@ -56,7 +56,7 @@ class Calls(TorchFunctionMode):
     def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
         call = FailedCall(self._state, func, args, kwargs, error, frame)
-        for family in _FAMILIES:
+        for family in FAMILIES:
             try:
                 out = family.meet(call)
             except Exception as trouble:  # a bug of ours must not take the place of the user's exception

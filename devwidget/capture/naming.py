@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.overrides import get_testing_overrides
 
-from devwidget.capture import source
+from devwidget.capture import lineage, source
 from devwidget.capture.call_site import call_text, is_library, line_of, locals_of, raw_site, to_site, user_frame
 from devwidget.capture.fields import class_values
 from devwidget.capture.identity import Birth
@@ -52,14 +52,13 @@ class Names:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.get(tensor)
         family = [t for b in birth.chain() if (t := b.tensor()) is not None] if birth else [tensor]
-        held = self._held(family or [tensor])
         operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]))
         root = None if birth is None else birth.dtype_root() if of_dtype else birth.root()
         if root is None or root.site is None:
-            return dataclasses.replace(operand, held=held, birth=self._older(held, family))
+            return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
         return dataclasses.replace(
             operand,
-            held=held,
+            held=self._held(family or [tensor]),
             birth=to_site(root.site),
             birth_call=call_text(root.site),
             birth_op=root.call,
@@ -67,6 +66,33 @@ class Names:
             birth_partner=self._partner(root, target),
             from_move=root.is_move,
         )
+
+    def _by_source(
+        self, operand: Operand, tensor: torch.Tensor, family: list[torch.Tensor], target: torch.device, *, of_dtype: bool
+    ) -> Operand:
+        """The story of a tensor that is older than the recording, as the source tells it."""
+        same = (lambda t: t.dtype == tensor.dtype) if of_dtype else (lambda t: t.device == tensor.device)
+        found = lineage.origin(self._frames, tensor, target, name_in, same)
+        held = self._held([*family, *found.tensors])
+        if held is not None and (found.site is None or held.how in ("parameter", "buffer")):
+            return dataclasses.replace(operand, held=held, birth=held.assigned or self._registered_at(held.module or ""))
+        return dataclasses.replace(
+            operand,
+            held=held,
+            birth=found.site,
+            birth_call=found.call,
+            birth_op=found.op,
+            birth_direct=found.direct,
+            birth_partner="" if of_dtype else found.partner,
+            from_move=found.op in source.MOVES,
+        )
+
+    def _registered_at(self, path: str) -> Site | None:
+        """The user's line that gave a module of torch's own to the model."""
+        modules, parts = dict(self._state.places.modules()), path.split(".") if path else []
+        owners = ((modules.get(".".join(parts[:depth])), parts[depth]) for depth in reversed(range(len(parts))))
+        sites = (_assigned_in_class(type(owner), name) for owner, name in owners if owner is not None)
+        return next((site for site in sites if site is not None), None)
 
     def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
         """The line that asked to move one of these tensors and dropped the result."""
@@ -78,7 +104,7 @@ class Names:
                     return site
             for frame in self._frames:
                 name = name_in(frame, lambda value, tensor=tensor: value is tensor)
-                site = source.uncalled_move(frame.f_code.co_filename, name, frame.f_lineno) if name else None
+                site = _asked_in_vain(frame, name) if name else None
                 if site is not None:
                     return site
         return None
@@ -90,7 +116,7 @@ class Names:
         here = to_site(raw_site(self._frame))
         for node in _argument_nodes(call_text(raw_site(self._frame))):
             text = ast.unparse(node)
-            if isinstance(node, ast.Constant) and node.value == requested:
+            if isinstance(node, ast.Constant) and _same(node.value, requested):
                 return text, here
             if isinstance(node, ast.Name) and _same(_lookup(self._frame, node.id), requested):
                 return text, self._assigned(node.id) or here
@@ -149,18 +175,6 @@ class Names:
             for name, value in used.items():
                 if any(value is member for member in family):
                     return Held(None, name, "global", "", _module_level(frame, name))
-        return None
-
-    def _older(self, held: Held | None, family: list[torch.Tensor]) -> Site | None:
-        """The birth of a tensor that is older than the recording: where it was assigned."""
-        if held is not None:
-            return held.assigned
-        for frame in self._frames:
-            for tensor in family:
-                name = name_in(frame, lambda value, tensor=tensor: value is tensor)
-                site = source.assignment(frame.f_code.co_filename, name.split("[")[0], frame.f_lineno) if name else None
-                if site is not None:
-                    return site
         return None
 
     def _assigned(self, name: str) -> Site | None:
@@ -266,8 +280,14 @@ def in_class(kind: type, look: Callable[[str, str], Site | None]) -> Site | None
     return None
 
 
+def _asked_in_vain(frame: FrameType, name: str) -> Site | None:
+    """A move of a variable that was not called, or whose result was thrown away, above a frame's line."""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return source.uncalled_move(file, name, line) or source.unkept_move(file, name, line)
+
+
 def _module_level(frame: FrameType, name: str) -> Site | None:
-    return source.assignment(frame.f_code.co_filename, name, 1_000_000_000)
+    return source.assignment(frame.f_code.co_filename, name, 1_000_000_000) or source.cell_assignment(name)
 
 
 def _known_before(state: State, tensor: torch.Tensor, root: Birth) -> bool:

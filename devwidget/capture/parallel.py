@@ -29,9 +29,9 @@ def watching(wrapper: nn.DataParallel[Any], state: State) -> Iterator[None]:
         yield
         return
     before = dict(wrapper.__dict__)
-    misplaced = _misplaced(wrapper)
+    misplaced = first_misplaced(wrapper)
     if misplaced is not None:
-        _report(wrapper, misplaced, state)
+        report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
         if state.heal:
             wrapper.__dict__["device_ids"] = []  # runs the wrapped module alone, where it is
     else:
@@ -46,16 +46,18 @@ def watching(wrapper: nn.DataParallel[Any], state: State) -> Iterator[None]:
                 wrapper.__dict__.pop(name, None)
 
 
-def _misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
+def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
     """The first parameter or buffer that is not where DataParallel demands it."""
     named = itertools.chain(wrapper.module.named_parameters(), wrapper.module.named_buffers())
     return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
 
 
-def _report(wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: State) -> None:
+def report_misplaced(
+    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: State, site: RawSite | None
+) -> None:
+    """Write down that a wrapper cannot run; `site` is the line that called it."""
     name, tensor = misplaced
     path = state.places.path_of(wrapper)
-    frame = raw_site(sys._getframe(1))
     owner = type(wrapper.module).__name__
     held = Held(f"{path}.module".strip(".") if path is not None else None, name, "parameter", owner)
     operand = Operand(name, "", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), device_id(tensor.device),
@@ -69,7 +71,7 @@ def _report(wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], 
             call="DataParallel.forward",
             module=path,
             phase=state.places.phase,
-            site=to_site(frame),
+            site=to_site(site),
             error="RuntimeError: module must have its parameters and buffers on device "
             f"{wanted} (device_ids[0]) but found one of them on device: {tensor.device}",
             operands=(operand,),
@@ -172,9 +174,7 @@ class _Watch:
     def _explain(self, error: Exception, args: Any, kwargs: Any) -> None:
         """A replica failed: was it the way the inputs were cut?"""
         dim = self._wrapper.dim
-        lengths = [tensor.shape[dim] for tensor in self._whole if tensor.dim() > dim]
-        batch = max(lengths, key=lengths.count, default=0) if len(lengths) > 2 else max(lengths, default=0)
-        odd = [tensor for tensor in self._whole if tensor.dim() > dim and tensor.shape[dim] != batch]
+        odd, batch = replica_faults.odd_lengths(self._whole, dim)
         if self._whole and not any(True for _ in tensors_in((args, kwargs))):
             replica_faults.too_few_samples(self._state, self._wrapper, error, batch, len(self._runs))
         elif odd:

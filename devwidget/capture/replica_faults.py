@@ -40,7 +40,7 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
         site = naming.in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
             path = state.places.path_of(parts[index])
-            _write(state, "replica", path, site, "", problem="write", attribute=name, owner=kind.__name__)
+            write(state, "replica", path, site, "", problem="write", attribute=name, owner=kind.__name__)
 
 
 _MISSING = object()
@@ -53,7 +53,7 @@ def without_parameters(state: State, replica: nn.Module, error: StopIteration) -
     if not owners:
         return False
     example = next((name for part in owners for name in part.__dict__.get("_former_parameters", {})), "weight")
-    _write(state, "replica", state.places.failed, site, "StopIteration", problem="parameters", attribute=example)
+    write(state, "replica", state.places.failed, site, "StopIteration", problem="parameters", attribute=example)
     for part in replica.modules() if state.heal else ():
         part.__dict__["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
@@ -66,12 +66,20 @@ def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torc
 
 def cut_wrongly(state: State, odd: list[torch.Tensor], error: Exception, batch: int, dim: int) -> None:
     """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
-    operands = tuple(_cut(state, tensor) for tensor in odd)
+    operands = tuple(cut(state, tensor) for tensor in odd)
     site, text = innermost_site(error.__traceback__), f"{type(error).__name__}: {error}"
-    _write(state, "io", state.places.failed, site, text, operands, problem="axis", batch=str(batch), dim=str(dim))
+    write(state, "io", state.places.failed, site, text, operands, problem="axis", batch=str(batch), dim=str(dim))
 
 
-def _cut(state: State, tensor: torch.Tensor) -> Operand:
+def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
+    """Inputs that are not as long along an axis as the batch, and its length: the most common one, else the longest."""
+    lengths = [tensor.shape[dim] for tensor in inputs if tensor.dim() > dim]
+    batch = max(lengths, key=lengths.count, default=0) if len(lengths) > 2 else max(lengths, default=0)
+    return [tensor for tensor in inputs if tensor.dim() > dim and tensor.shape[dim] != batch], batch
+
+
+def cut(state: State, tensor: torch.Tensor) -> Operand:
+    """An input that was cut along the wrong axis."""
     birth = state.births.get(tensor)
     made = to_site(birth.root().site) if birth is not None else None
     shape, dtype, device = tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device)
@@ -81,14 +89,14 @@ def _cut(state: State, tensor: torch.Tensor) -> Operand:
 def too_few_samples(state: State, wrapper: nn.Module, error: Exception, samples: int, replicas: int) -> None:
     """A replica got the values that are not tensors and none of the tensors."""
     path, text = state.places.path_of(wrapper), f"{type(error).__name__}: {error}"
-    _write(state, "io", path, None, text, problem="samples", samples=str(samples), replicas=str(replicas))
+    write(state, "io", path, None, text, problem="samples", samples=str(samples), replicas=str(replicas))
 
 
 def scalar_outputs(state: State, path: str, module: nn.Module, replicas: int) -> None:
     """Each replica gave a number, and gather made a vector of them."""
     kind = type(module)
     site = naming.in_class(kind, lambda filename, owner: source.last_return(filename, owner, "forward"))
-    _write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=kind.__name__)
+    write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=kind.__name__)
 
 
 def innermost_site(trace: TracebackType | None) -> Site | None:
@@ -103,9 +111,10 @@ def innermost_site(trace: TracebackType | None) -> Site | None:
     return found
 
 
-def _write(
+def write(
     state: State, what: Any, path: str | None, site: Site | None, error: str, operands: tuple[Operand, ...] = (), **facts: str
 ) -> None:
+    """Write down a fault of a replica."""
     fault = Fault(
         number=0,
         what=what,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from devwidget.records.site import Site
 INITIALISERS = ("__init__", "reset_parameters", "setup")
 MOVES = frozenset({"to", "cuda", "cpu", "xpu", "hpu", "ipu", "mps", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
+
+
+_CELL = re.compile(r"^<ipython-input-|ipykernel_\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,36 @@ def assignment(filename: str, name: str, before: int) -> Site | None:
     return None
 
 
+def cell_assignment(name: str) -> Site | None:
+    """The last cell of the notebook that assigns a variable at its top level."""
+    for filename in reversed([file for file in linecache.cache if _CELL.search(file)]):
+        site = assignment(filename, name, 1_000_000_000)
+        if site is not None and site.function == "<module>":
+            return site
+    return None
+
+
+def assigned_call(statement: str) -> tuple[str, str]:
+    """Source and function name of the call in `x = f(...)`; ("", "") if it is none."""
+    try:
+        body = ast.parse(statement).body
+    except SyntaxError:
+        return "", ""
+    node = getattr(body[0], "value", None) if len(body) == 1 else None
+    if not isinstance(node, ast.Call):
+        return "", ""
+    op = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return ast.get_source_segment(statement, node) or "", op
+
+
+def first_parameter(filename: str, line: int) -> str:
+    """The first parameter after `self` or `ctx` of the function around a line."""
+    parsed = _file(filename)
+    around = [n for n in ast.walk(parsed.tree) if _is_function(n) and line in _lines_of(n)] if parsed else []
+    names = [a.arg for a in around[-1].args.args if a.arg not in ("self", "ctx")] if around else []
+    return names[0] if names else ""
+
+
 def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site | None:
     """Where the methods of a class first say `self.attribute = ...`, `__init__` before the others."""
     parsed = _file(filename)
@@ -137,6 +171,21 @@ def uncalled_move(filename: str, name: str, before: int) -> Site | None:
     found = [n for n in nodes if isinstance(n, ast.Expr) and n.lineno < before and _names_move(n.value, name)]
     line = max((n.lineno for n in found), default=0)
     return Site(filename, line, statement_text(filename, line)) if line else None
+
+
+def unkept_move(filename: str, name: str, before: int) -> Site | None:
+    """The last statement above a line, in the same function, that moves a variable and throws the result away."""
+    parsed = _file(filename)
+    if parsed is None:
+        return None
+    functions = [n for n in ast.walk(parsed.tree) if _is_function(n) and before in _lines_of(n)]
+    above = [n for n in _statements(functions[-1] if functions else parsed.tree) if n.lineno < before]
+    for node in sorted(above, key=lambda n: -n.lineno):
+        if _assigns(node, name):
+            return None
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _names_move(node.value.func, name):
+            return Site(filename, node.lineno, statement_text(filename, node.lineno))
+    return None
 
 
 def _names_move(node: ast.expr, name: str) -> bool:

@@ -9,16 +9,17 @@ import types
 import typing
 from typing import Any
 
+from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 
 SCHEMA_VERSION = 1
-_ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding)}
+_ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation)}
 
 
 def dumps(record: Any) -> str:
-    """JSON text of a Snapshot, a Trace or a Finding."""
+    """JSON text of a Snapshot, a Trace, a Finding or an Explanation."""
     envelope = {"devwidget": SCHEMA_VERSION, "record": type(record).__name__, "data": dataclasses.asdict(record)}
     return json.dumps(envelope, ensure_ascii=False)
 

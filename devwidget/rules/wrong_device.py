@@ -60,7 +60,7 @@ def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
     elif stray.birth is not None:
         where = f"`{name}` was {'moved to' if stray.from_move else 'made on'} {stray.device}"
     else:
-        where = f"`{name}` is on {stray.device}, and was there before the recording began"
+        where = f"`{name}` is on {stray.device}, and no line seen here put it there"
     return (f"{where}; the others are on {fault.target}",)
 
 

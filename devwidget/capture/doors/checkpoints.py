@@ -24,9 +24,9 @@ def checkpoints(state: State) -> Iterator[None]:
 
     @functools.wraps(original)
     def load_state_dict(self: nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        names = _misnamed(self, state_dict)
+        names = misnamed(self, state_dict)
         if names:
-            _report(state, self, state_dict, names, sys._getframe(1))
+            report(state, self, state_dict, names, sys._getframe(1))
             if state.heal:
                 state_dict = {names.get(key, key): value for key, value in state_dict.items()}
         return original(self, state_dict, *args, **kwargs)
@@ -40,14 +40,15 @@ def _plain(key: str) -> str:
     return ".".join(part for part in key.split(".") if part != "module")
 
 
-def _misnamed(module: nn.Module, given: Mapping[str, Any]) -> dict[str, str]:
+def misnamed(module: nn.Module, given: Mapping[str, Any]) -> dict[str, str]:
     """Keys that name a tensor of the module but for the prefix, with the right names."""
     own = {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()}
     missing = {_plain(name): name for name in own if name not in given}
     return {key: missing[_plain(key)] for key in given if isinstance(key, str) and key not in own and _plain(key) in missing}
 
 
-def _report(state: State, module: nn.Module, given: Mapping[str, Any], names: dict[str, str], frame: Any) -> None:
+def report(state: State, module: nn.Module, given: Mapping[str, Any], names: dict[str, str], frame: Any) -> None:
+    """Write down a checkpoint whose names miss the module's by a prefix; `frame` asked for it to be loaded."""
     found = naming.Names(state, frame)
     expression, birth = found.argument_of(given)
     key, right = next(iter(names.items()))

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,19 +20,19 @@ from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
 from devwidget.records.trace import Fault, Operand
 
-_Made = weakref.WeakKeyDictionary[torch.optim.Optimizer, tuple[int, RawSite | None]]
+Made = MutableMapping[torch.optim.Optimizer, tuple[int, RawSite | None]]
 
 
 @contextlib.contextmanager
 def optimizers(state: State) -> Iterator[None]:
     """Watch optimizers from their construction to each step."""
-    made: _Made = weakref.WeakKeyDictionary()
+    made: Made = weakref.WeakKeyDictionary()
     phases: list[Any] = []
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         phases.append(state.places.forced)
         state.places.forced = "optimizer"
-        _check_state(state, optimizer, made)
+        check_state(state, optimizer, made, sys._getframe(1))
         _check_groups(state, optimizer, made)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -45,7 +46,7 @@ def optimizers(state: State) -> Iterator[None]:
         yield
 
 
-def _watched(original: Any, state: State, made: _Made) -> Any:
+def _watched(original: Any, state: State, made: Made) -> Any:
     @functools.wraps(original)
     def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
         frame = sys._getframe(1)
@@ -57,7 +58,7 @@ def _watched(original: Any, state: State, made: _Made) -> Any:
             lost = [t for t in given if isinstance(t, torch.Tensor) and not t.is_leaf] if isinstance(given, list) else []
             if not lost:
                 raise
-            _not_a_leaf(state, error, frame, lost)
+            not_a_leaf(state, error, frame, lost)
             if not state.heal:
                 raise
             leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in param_group["params"]]
@@ -66,7 +67,7 @@ def _watched(original: Any, state: State, made: _Made) -> Any:
     return add_param_group
 
 
-def _not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
+def not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
     """The optimizer was given a tensor that a move or another operation computed."""
     names = naming.Names(state, frame)
     operands = tuple(
@@ -76,13 +77,12 @@ def _not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Te
     _write(state, names, frame, "leaf", f"{type(error).__name__}: {error}", operands, {})
 
 
-def _check_state(state: State, optimizer: torch.optim.Optimizer, made: _Made) -> None:
+def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, frame: FrameType) -> None:
     """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
     for parameter, entries in list(optimizer.state.items()):
         for key, value in list(entries.items()) if isinstance(entries, dict) else ():
             if not isinstance(value, torch.Tensor) or key == "step" or value.device == parameter.device:
                 continue
-            frame = sys._getframe(2)
             names = naming.Names(state, frame)
             facts = {"problem": "state", "state": key, "optimizer": type(optimizer).__name__}
             birth = made.get(optimizer, (0, None))[1]
@@ -93,7 +93,7 @@ def _check_state(state: State, optimizer: torch.optim.Optimizer, made: _Made) ->
                 entries[key] = value.to(parameter.device)
 
 
-def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: _Made) -> None:
+def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made) -> None:
     """Parameters that got a gradient, are in no group, and are younger than the optimizer: it was built too early."""
     number, birth = made.get(optimizer, (None, None))
     if number is None:

@@ -19,6 +19,8 @@ def meet(call: FailedCall) -> Any:
         return NOT_OURS
     cpu = torch.device("cpu")
     candidates = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]
+    if not call.state.heal:  # nothing can be tried: the last one it is
+        candidates = candidates[-1:]
     for stray in reversed(candidates):  # the data comes first, what belongs on the host after it
         out = call.again_moved([stray], cpu)
         if out is not NOT_OURS or stray is candidates[0]:

@@ -1,0 +1,170 @@
+"""An exception to the fault behind it: the library frames are asked first, then the call that failed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture import naming
+from devwidget.capture.call_site import forget_sites, locals_of
+from devwidget.capture.calls import FAMILIES
+from devwidget.capture.expressions import Call, failing_call
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.log import device_id, short
+from devwidget.capture.places import own_tensors
+from devwidget.capture.postmortem import witnesses
+from devwidget.capture.postmortem.replicas import CAUGHT, from_replica, here
+from devwidget.capture.postmortem.scene import Scene, scene_of
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Operand
+
+MOST_VALUES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an exception tells without a run.
+
+    Attributes:
+        error: `ErrorType: message`.
+        site: the user's line that failed.
+        module: path of the innermost registered module running.
+        faults: what was recognised, as a recording would have it.
+        values: tensors on that line.
+        troubles: what failed in our own code.
+        from_worker: it was raised in a worker thread whose frames are gone.
+    """
+
+    error: str
+    site: Site | None
+    module: str | None
+    faults: tuple[Fault, ...]
+    values: tuple[Operand, ...]
+    troubles: tuple[str, ...]
+    from_worker: bool
+
+
+def read_error(error: BaseException) -> Reading:
+    """Read an exception, or the first one in its chain of causes that is about devices or dtypes."""
+    readings = []
+    for each in _chain(error):
+        readings.append(_read(each))
+        if readings[-1].faults:
+            return readings[-1]
+    return readings[0]
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    while error is not None and not any(error is other for other in seen):
+        seen.append(error)
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _read(error: BaseException) -> Reading:
+    scene = scene_of(error)
+    try:
+        for step in (*witnesses.ALL, from_replica, _failed_call):
+            if not scene.state.log.faults:
+                _guarded(step, scene)
+        faults = scene.state.log.faults_seen()
+        values = tuple(_values(scene))
+        site = here(scene)
+    finally:
+        forget_sites()
+    from_worker = CAUGHT.search(str(error)) is not None
+    module = scene.state.places.module
+    return Reading(scene.error_text, site, module, faults, values, tuple(scene.state.log.troubles), from_worker)
+
+
+def _guarded(step: Any, scene: Scene) -> None:
+    """One reader that fails must not hide what the others find."""
+    try:
+        step(scene)
+    except Exception as trouble:
+        scene.state.log.trouble(trouble)
+
+
+def _failed_call(scene: Scene) -> None:
+    """The innermost call whose arguments explain the exception, as the families of faults judge it in a recording."""
+    if not isinstance(scene.error, Exception):
+        return
+    for frame in scene.below:
+        for call in _calls(frame):
+            failed = FailedCall(scene.state, call.func, call.args, call.kwargs, scene.error, frame)
+            if any(family.meet(failed) is not NOT_OURS or scene.state.log.faults for family in FAMILIES):
+                _trace_back(scene)
+                return
+
+
+def _trace_back(scene: Scene) -> None:
+    """A stray that has no name in the user's frame was computed on the failing line: from what?"""
+    user = scene.user
+    call = failing_call(user) if user is not None else None
+    if user is None or call is None:
+        return
+    names, given = naming.Names(scene.state, user), list(tensors_in((call.args, call.kwargs)))
+    faults = scene.state.log.faults
+    faults[:] = [
+        dataclasses.replace(fault, operands=tuple(_from(names, operand, given, fault) for operand in fault.operands))
+        for fault in faults
+    ]
+
+
+def _from(names: naming.Names, operand: Operand, given: list[torch.Tensor], fault: Fault) -> Operand:
+    """The operand, named after the one tensor of the user's call that shares its device and dtype."""
+    if not operand.stray or operand.expression or operand.held or operand.birth or fault.target is None:
+        return operand
+    alike = [t for t in given if (device_id(t.device), short(t.dtype)) == (operand.device, operand.dtype)]
+    if len(alike) != 1:
+        return operand
+    named = dataclasses.replace(operand, expression=names.expression(alike[0]))
+    return names.with_birth(named, alike[0], torch.device(str(fault.target)), of_dtype=fault.what == "dtype")
+
+
+def _calls(frame: FrameType) -> Iterator[Call]:
+    """The call that a frame was making; where it was raising, a call of its own function with the variables it has."""
+    call = failing_call(frame)
+    if call is not None:
+        yield call
+    else:
+        held = {name: value for name, value in locals_of(frame).items() if isinstance(value, torch.Tensor)}
+        yield Call(_Function(frame.f_code.co_name), (), held)
+
+
+class _Function:
+    """Stands for the function of a frame."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+
+def _values(scene: Scene) -> Iterator[Operand]:
+    """Tensors that the failing line names, then what the library call below it was given."""
+    user = scene.user
+    seen: list[Any] = []
+    for frame in [user, *scene.below] if user is not None else []:
+        call = failing_call(frame)
+        for label, tensor in _named(call) if call is not None else []:
+            name = (naming.Names(scene.state, user).expression(tensor) if user is not None else "") or label
+            known = not name[0].isdigit()  # a position alone tells the reader nothing
+            if known and not any(tensor is other for other in seen) and len(seen) < MOST_VALUES:
+                seen.append(tensor)
+                yield witnesses.described(name, tensor)
+
+
+def _named(call: Call) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of a call; of a layer its own."""
+    yield from naming.arguments(call.func, call.args, call.kwargs)
+    owner = call.func if isinstance(call.func, nn.Module) else None
+    yield from own_tensors(owner).items() if owner is not None else ()
+
+

@@ -1,0 +1,104 @@
+"""Errors that DataParallel brought home from a worker thread: the frames there are gone, their text is in the message."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from torch import nn
+
+from devwidget.capture import replica_faults, source
+from devwidget.capture.call_site import is_library, locals_of, site_of, to_site
+from devwidget.capture.naming import Names
+from devwidget.capture.places import own_tensors
+from devwidget.capture.postmortem.scene import Scene
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.device import DeviceId
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Operand
+
+CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device (\d+)")
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
+_DEVICE = re.compile(r"cuda:\d+|\bcpu\b")
+
+
+def from_replica(scene: Scene) -> None:
+    """What the text of the worker's traceback and the wrapper's own frame tell."""
+    frame = scene.in_call(nn.DataParallel.forward.__code__)
+    caught = CAUGHT.search(str(scene.error))
+    wrapper = locals_of(frame).get("self") if frame is not None else None
+    if frame is None or caught is None or not isinstance(wrapper, nn.DataParallel):
+        return
+    site, module = worker_site(scene), _module_at(scene, wrapper)
+    if caught[1] == "StopIteration":
+        first = next((n for m in wrapper.module.modules() for n in own_tensors(m)), "weight")
+        replica_faults.write(scene.state, "replica", module, site, caught[1], problem="parameters", attribute=first)
+    elif not _wrong_cut(scene, wrapper, module, site):
+        _wrong_device(scene, int(caught[3]), module, site)
+
+
+def worker_site(scene: Scene) -> Site | None:
+    """The user's innermost line in the worker."""
+    found = [(file, int(line), name) for file, line, name in _FRAME.findall(str(scene.error)) if not is_library(file)]
+    return Site(found[-1][0], found[-1][1], source.statement_text(*found[-1][:2]), found[-1][2]) if found else None
+
+
+def _module_at(scene: Scene, wrapper: Any) -> str | None:
+    """The wrapped model's path: the text does not say which module was running inside it."""
+    path = scene.state.places.path_of(wrapper)
+    return f"{path}.module".strip(".") if path is not None else None
+
+
+def _wrong_cut(scene: Scene, wrapper: Any, module: str | None, site: Site | None) -> bool:
+    """Whether an input has another length along the axis that is cut than the batch."""
+    given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is nn.Module._call_impl.__code__), {})
+    whole = list(tensors_in((given.get("args"), given.get("kwargs"))))
+    odd, batch = replica_faults.odd_lengths(whole, wrapper.dim)
+    if not odd or "same device" in str(scene.error):
+        return False
+    caller = Names(scene.state, scene.user) if scene.user is not None else None
+    operands = tuple(
+        caller.with_birth(replica_faults.cut(scene.state, tensor), tensor, tensor.device)
+        if caller is not None else replica_faults.cut(scene.state, tensor)
+        for tensor in odd
+    )  # fmt: skip
+    text = str(scene.error).strip().splitlines()[-1]
+    facts = {"problem": "axis", "batch": str(batch), "dim": str(wrapper.dim)}
+    replica_faults.write(scene.state, "io", module, site, text, operands, **facts)
+    return True
+
+
+def _wrong_device(scene: Scene, device: int, module: str | None, site: Site | None) -> None:
+    """A tensor that the worker's function puts on a device by name, where it should follow its replica."""
+    text = str(scene.error).strip().splitlines()[-1]
+    if site is None or not re.search("device", text, re.IGNORECASE):
+        return
+    target = DeviceId("cuda", device)
+    for name in _names_in(site.text):
+        birth = source.assignment(site.file, name, site.line)
+        fixed = next((d for d in _DEVICE.findall(birth.text) if d != str(target)), "") if birth else ""
+        if birth is not None and birth.function == site.function and fixed:
+            call, op = source.assigned_call(birth.text)
+            partner = source.first_parameter(site.file, site.line)
+            stray = Operand(name, name, (), "", DeviceId.parse(fixed), 0, True, birth, call, op, True, partner)
+            other = Operand(partner, partner, (), "", target, 0)
+            operands = (stray, other) if partner else (stray,)
+            fault = Fault(0, "operands", "forward", module, "forward", site, text, operands, target)
+            scene.state.log.fault(fault)
+            return
+
+
+def _names_in(text: str) -> list[str]:
+    try:
+        return [node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
+    except SyntaxError:
+        return []
+
+
+def here(scene: Scene) -> Site | None:
+    """Where the program failed: in the worker, if it was one."""
+    worker = worker_site(scene) if CAUGHT.search(str(scene.error)) else None
+    return worker or to_site(site_of(scene.user) if scene.user is not None else None)
+
+

@@ -1,0 +1,76 @@
+"""`devwidget.explain`: the last exception, read from its traceback."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+from devwidget.capture.postmortem.read_error import Reading, read_error
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.explanation import Explanation, Value
+from devwidget.records.finding import Finding
+from devwidget.records.trace import Trace
+from devwidget.rules import _registry as rules
+
+_ABOUT = re.compile(r"device|dtype|scalar type|cuda|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU", re.IGNORECASE)
+_ALL = "an exception shows the first fault only; devwidget.trace(model, batch) finds all of them in one run"
+
+
+def explain(error: object | None) -> Explanation:
+    """See `devwidget.explain`."""
+    found = error if error is not None else last_error()
+    if found is None:
+        raise DevwidgetError("no exception has been raised yet", instead="devwidget.explain(error) with the exception itself")
+    if not isinstance(found, BaseException):
+        hint = "`except Exception as error: devwidget.explain(error)`"
+        raise DevwidgetError(f"this is a `{type(found).__name__}`, not an exception", instead=hint)
+    reading = read_error(found)
+    judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
+    return Explanation(
+        error=reading.error,
+        verdict=_verdict(reading, judged.findings),
+        findings=judged.findings,
+        site=reading.site,
+        module=reading.module,
+        values=tuple(Value(v.expression, v.shape, v.dtype, v.device) for v in reading.values),
+        notes=tuple(_notes(reading, judged.findings)),
+    )
+
+
+def last_error() -> BaseException | None:
+    """The exception being handled, else the last one that nobody caught."""
+    return sys.exception() or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+
+
+def is_about_placement(error: BaseException) -> bool:
+    """A quick look at the words of an exception: is it worth an explanation?"""
+    from devwidget.capture.postmortem.replicas import CAUGHT
+
+    text = f"{type(error).__name__}: {error}"
+    return isinstance(error, RuntimeError | TypeError | ValueError | AssertionError) and bool(
+        _ABOUT.search(text) or CAUGHT.search(text) or "module." in text
+    )
+
+
+def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
+    if findings:
+        return "this is the likely cause, read from the frames of the exception:"
+    if not _ABOUT.search(reading.error):
+        return "this exception is not about devices or dtypes"
+    if reading.site is None:
+        return "it names a device or a dtype, and no line of your code is in its traceback"
+    return "it names a device or a dtype, and the values that still exist do not show which one was wrong"
+
+
+def _notes(reading: Reading, findings: tuple[Finding, ...]) -> Iterator[str]:
+    if reading.from_worker:
+        yield "raised in a DataParallel worker, whose variables are gone: only the text of its traceback is left"
+    for finding in findings:
+        if finding.birth is None and finding.kind not in ("replica-state-lost", "unsupported-on-device"):
+            yield "the line that made or placed the tensor is not in these frames any more; only a run can tell"
+    if any(fault.phase == "backward" for fault in reading.faults):
+        yield "the forward line that this gradient belongs to is known only while it runs"
+    if findings:
+        yield _ALL
+    yield from (f"not checked: {trouble}" for trouble in reading.troubles)

@@ -1,0 +1,48 @@
+"""Explanation: what an exception tells about devices and dtypes, after the fact and without a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from devwidget.records._record import Record
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Finding
+from devwidget.records.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor on the failing line.
+
+    Attributes:
+        name: how the code of that line calls it, else the operator's name for it.
+        shape, dtype, device: as they are now.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation(Record):
+    """An exception, explained.
+
+    Attributes:
+        error: `ErrorType: message`.
+        verdict: one sentence: what was found, or why nothing was.
+        findings: the likely cause, as a trace would report it; empty if the exception is about something else.
+        site: the user's line that failed.
+        module: path of the innermost registered module running; None outside the model.
+        values: the tensors on that line.
+        notes: what cannot be known without a run.
+    """
+
+    error: str
+    verdict: str
+    findings: tuple[Finding, ...] = ()
+    site: Site | None = None
+    module: str | None = None
+    values: tuple[Value, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,33 @@
+"""An explanation as text: the error, the cause, the values on the failing line, and what only a run can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records._record import presents
+from devwidget.records.explanation import Explanation
+from devwidget.report.columns import columns
+from devwidget.report.finding_text import finding_text
+from devwidget.report.words import first_line, site_words, tensor_words
+
+
+@presents("text", Explanation)
+def explanation_text(explanation: Explanation) -> str:
+    """The answer to `why did it fail?`."""
+    return "\n".join(_lines(explanation))
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    yield explanation.error.strip().splitlines()[0]
+    yield explanation.verdict
+    for finding in explanation.findings:
+        yield ""
+        yield finding_text(finding)
+    if explanation.site is not None:
+        yield ""
+        yield f"{site_words(explanation.site)}  {first_line(explanation.site)}"
+        rows = [(v.name, tensor_words(v.dtype, v.shape), str(v.device)) for v in explanation.values]
+        yield from columns(rows, indent="  ") if rows else ()
+    if explanation.notes:
+        yield ""
+        yield from (f"note: {note}" for note in explanation.notes)

@@ -1,0 +1,158 @@
+"""`devwidget.explain`: what an exception tells after the fact, for every fatal case of the corpus and for daily life."""
+
+import functools
+import gc
+import re
+import warnings
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.records import json_io
+from tests.corpus import score
+
+RETURNED = "the function that made or moved it has returned, and its variables with it"
+NO_BIRTH = "the case has no line of birth"
+BIRTH_IS_OUT_OF_REACH = {
+    "case_adagrad_before_cuda": RETURNED,
+    "case_class_weight_on_cpu": "the loss is named in a closure, the weight inside it in a function that has returned",
+    "case_data_cpu_model_gpu": RETURNED,
+    "case_dataparallel_ids_2_3_model_on_0": RETURNED,
+    "case_dataparallel_wraps_cpu_model": RETURNED,
+    "case_dp_hidden_state_split_on_layers": RETURNED,
+    "case_dp_next_parameters_in_replica": NO_BIRTH,
+    "case_dp_scalar_loss_output": NO_BIRTH,
+    "case_float64_from_numpy": RETURNED,
+    "case_histogram_has_no_cuda_kernel": NO_BIRTH,
+    "case_l1_target_left_on_cpu": RETURNED,
+    "case_layer_replaced_after_to": RETURNED,
+    "case_meta_head_left_behind": "where the module was built on meta was forgotten when it was built",
+    "case_multi_pipeline_three_bugs": RETURNED,
+    "case_numpy_of_cuda_output": "computed by layers that have returned; the line that called the model is given",
+    "case_packed_lengths_on_gpu": RETURNED,
+    "case_tied_head_moved_away": RETURNED,
+    "case_to_result_discarded": RETURNED,
+}
+KIND_IS_OUT_OF_REACH = {
+    "case_to_result_discarded": "the line that threw the move away is in a function that has returned: it is wrong-device then",
+}
+FAULT_IS_OUT_OF_REACH = {
+    "case_custom_function_grad_on_cpu": "the forward line of a node in backward is known only while forward runs",
+}
+FATAL = sorted(path for path in score.pathlib.Path(score.__file__).parent.glob("case_*.py") if score.expectations(path)[1])
+
+
+def explained(path):
+    with warnings.catch_warnings(), devwidget.simulate(gpus=score.gpus_of(path)):
+        warnings.simplefilter("ignore")
+        _, error = score.run_program(path)
+        return devwidget.explain(error)
+
+
+@pytest.mark.parametrize("path", FATAL, ids=lambda path: path.stem)
+def test_a_fatal_case_is_explained_from_its_exception_alone(path):
+    explanation = explained(path)
+    (found,) = explanation.findings
+    expected, lines = score.expectations(path)[0], score.marker_lines(path)
+    assert path.stem in KIND_IS_OUT_OF_REACH or found.kind in {each["kind"] for each in expected}
+    faults = {lines.get(each["fault_line"]): each for each in expected}
+    assert path.stem in FAULT_IS_OUT_OF_REACH or score.line_of(found.fault, path) in faults
+    expect = faults.get(score.line_of(found.fault, path), expected[0])
+    assert any(fragment in score.words_of(found) for fragment in expect["fix_contains"])
+    births = {lines[name] for name in [expect["birth_line"], *expect.get("birth_alt", [])] if name}
+    assert path.stem in BIRTH_IS_OUT_OF_REACH or score.line_of(found.birth, path) in births
+    assert json_io.loads(json_io.dumps(explanation)) == explanation
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.read = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.read(x)
+
+
+def failing(act):
+    with pytest.raises(Exception) as caught:  # noqa: PT011  each caller says what it expects of the explanation
+        act()
+    return caught.value
+
+
+@pytest.fixture
+def gpu():
+    with devwidget.simulate(gpus=1):
+        yield
+
+
+def test_the_text_names_the_values_the_cause_and_what_only_a_run_can_tell(gpu):
+    model = Reader().to("cuda:0")
+    batch = torch.ones(3, 4)
+    text = str(devwidget.explain(failing(lambda: model(batch))))
+    assert text.startswith("RuntimeError: Expected all tensors to be on the same device")
+    assert "error[wrong-device] `linear` was given tensors from cpu and cuda:0" in text
+    assert re.search(r"x +f32\[3, 4\] +cpu", text)
+    assert "batch = batch.to('cuda:0')" in text
+    assert "devwidget.trace(model, batch) finds all of them in one run" in text
+
+
+def test_a_move_that_was_thrown_away_is_recognised_while_its_function_is_alive(gpu):
+    model = Reader().to("cuda:0")
+    batch = torch.ones(3, 4)
+    batch.to("cuda:0")
+    (found,) = devwidget.explain(failing(lambda: model(batch))).findings
+    assert found.kind == "unassigned-move"
+    assert found.fixes[0].code == "batch = batch.to(\"cuda:0\")"
+
+
+def test_it_finds_the_exception_being_handled(gpu):
+    try:
+        Reader().to("cuda:0")(torch.ones(3, 4))
+    except RuntimeError:
+        assert devwidget.explain().findings[0].kind == "wrong-device"
+
+
+def test_a_cause_behind_another_exception_is_found(gpu):
+    def wrapped():
+        try:
+            Reader().to("cuda:0")(torch.ones(3, 4))
+        except RuntimeError as error:
+            raise ValueError("training failed") from error
+
+    assert devwidget.explain(failing(wrapped)).findings[0].kind == "wrong-device"
+
+
+def test_a_prefix_of_dataparallel_is_told_from_the_refusal(gpu):
+    wrapped = {f"module.{key}": value for key, value in Reader().state_dict().items()}
+    (found,) = devwidget.explain(failing(lambda: Reader().load_state_dict(wrapped))).findings
+    assert (found.kind, found.fixes[0].confidence) == ("state-dict-prefix", "sure")
+
+
+@pytest.mark.parametrize("act", [lambda: 1 / 0, lambda: torch.ones(2) @ torch.ones(3), lambda: {}["x"]])
+def test_an_exception_about_something_else_is_said_to_be_so(act):
+    explanation = devwidget.explain(failing(act))
+    assert explanation.findings == ()
+    assert explanation.verdict == "this exception is not about devices or dtypes"
+
+
+def test_an_exception_without_a_traceback_is_no_crash():
+    assert devwidget.explain(RuntimeError("tensors on different devices")).findings == ()
+
+
+def test_what_is_no_exception_is_refused():
+    with pytest.raises(devwidget.DevwidgetError, match="not an exception"):
+        devwidget.explain("RuntimeError")
+
+
+def test_nothing_keeps_the_model_or_the_exception_alive(gpu):
+    model = Reader().to("cuda:0")
+    error = failing(functools.partial(model, torch.ones(3, 4)))
+    explanation = devwidget.explain(error)
+    known = weakref.ref(model)
+    del model, error
+    gc.collect()
+    assert known() is None
+    assert explanation.findings
