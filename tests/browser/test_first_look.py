@@ -110,5 +110,12 @@ def test_pictures_are_kept(session, theme):
     assert (ARTIFACTS / f"first-look-split-trace-{name}.png").stat().st_size > 10_000
 
 
+def test_the_model_is_freed_while_its_panel_is_displayed(session):
+    code = "import gc, weakref; gone = weakref.ref(model); del model; gc.collect(); print(gone() is None)"
+    assert session.python(code, statements=True) == "True"
+    shown = panel(session, "panel = devwidget.show")
+    expect(shown.locator(".dw-banner")).to_contain_text("The model was deleted", timeout=20_000)
+
+
 def test_nothing_went_wrong_in_the_browser(session):
     session.assert_quiet()
