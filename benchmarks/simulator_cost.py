@@ -1,16 +1,16 @@
-"""What virtual GPUs cost: CPU time of a training step against the same step on the plain CPU, and a 70-billion-parameter model.
+"""What virtual GPUs cost: user CPU time of a training step against the same step on the plain CPU, and a 70-billion-parameter model.
 
     python benchmarks/simulator_cost.py [--rounds 7] [--json FILE]
 
 One thread. Each round times the plain step, a step under a dispatch mode that does nothing (the floor for anything that
 follows operators from Python) and the step on a virtual GPU, in turns; the table shows the median ratio of the rounds.
 
-Measured with torch 2.13 on a shared machine with two cores, three rounds:
+Measured with torch 2.13 on a shared machine with two cores, five rounds:
 
-    llama-70b over 8 x 80 GiB: placed in 1.1 s, step 1.7 s, resident 0.39 GiB
-    gpt2 small, 1 x 128        plain   1380.75 ms   bare mode  1.24 x   virtual GPU  1.10 x   goal 1.10 x
-    thin gpt2, launch-bound    plain      5.04 ms   bare mode  2.18 x   virtual GPU  3.23 x   goal 4.00 x
-    mlp, four layers           plain      0.11 ms   bare mode  2.70 x   virtual GPU  3.79 x   goal 8.00 x
+    llama-70b over 8 x 80 GiB: placed in 0.9 s, step 1.7 s, resident 0.39 GiB
+    gpt2 small, 1 x 128        plain   1100.00 ms   bare mode  1.05 x   virtual GPU  1.05 x   goal 1.10 x
+    thin gpt2, launch-bound    plain      5.25 ms   bare mode  2.16 x   virtual GPU  3.19 x   goal 4.00 x
+    mlp, four layers           plain      0.11 ms   bare mode  2.70 x   virtual GPU  3.87 x   goal 8.00 x
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Nothing(TorchDispatchMode):
 
 def mlp():
     layers = [layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.ReLU())]
-    return nn.Sequential(*layers), torch.randn(8, 16), 200
+    return nn.Sequential(*layers), torch.randn(8, 16), 2000
 
 
 def thin():
     sizes = {"vocab_size": 128, "n_embd": 32, "n_layer": 12, "n_head": 4, "n_positions": 64}
     config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
-    return transformers.GPT2LMHeadModel(config).eval(), torch.randint(0, 100, (1, 8)), 10
+    return transformers.GPT2LMHeadModel(config).eval(), torch.randint(0, 100, (1, 8)), 40
 
 
 def gpt2():
@@ -72,11 +72,12 @@ def step(model, x):
 
 
 def cpu_seconds(model, x, times):
+    """User time of a step: system time is that of page faults, which vary with the load of the machine, not with the mode."""
     step(model, x)
-    started = time.process_time()
+    started = os.times().user
     for _ in range(times):
         step(model, x)
-    return (time.process_time() - started) / times
+    return (os.times().user - started) / times
 
 
 def one_round(model, x, times):
