@@ -22,6 +22,7 @@ from devwidget.capture.running.step import Step
 from devwidget.capture.take_snapshot import take_snapshot
 from devwidget.capture.tracer import Recorder
 from devwidget.memory.accounting import account
+from devwidget.post_mortem import is_about_placement
 from devwidget.records import json_io
 from devwidget.records.errors import PlacementError
 from devwidget.records.explanation import Explanation
@@ -34,7 +35,7 @@ from devwidget.simulator import simulate
 if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
 
-__all__ = ["Recording", "check", "explain", "load", "record", "show", "simulate", "snapshot", "trace"]
+__all__ = ["Recording", "check", "explain", "is_about_placement", "load", "record", "show", "simulate", "snapshot", "trace"]
 
 
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:

@@ -13,11 +13,16 @@ USAGE = """\
 %devwidget simulate N [memory]         N virtual GPUs, such as: %devwidget simulate 2 16GiB
 %devwidget simulate off                stop them
 %devwidget simulate status             how many there are
+%devwidget why                         why the last device or dtype exception was raised
 %%devtrace [model]                     run a cell, then say what moved and what went wrong"""
+
+OFFER = "devwidget: `%devwidget why` names the tensor and the line"
 
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext devwidget`; loading twice changes nothing."""
+    if _offer not in shell.events.callbacks["post_run_cell"]:
+        shell.events.register("post_run_cell", _offer)
     shell.register_magic_function(LineMagic(shell), magic_kind="line", magic_name="devwidget")
     shell.register_magic_function(CellMagic(shell), magic_kind="cell", magic_name="devtrace")
 
@@ -26,9 +31,21 @@ def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext devwidget`: takes off the magics and the callbacks of open panels."""
     shell.magics_manager.magics["line"].pop("devwidget", None)
     shell.magics_manager.magics["cell"].pop("devtrace", None)
+    if _offer in shell.events.callbacks["post_run_cell"]:
+        shell.events.unregister("post_run_cell", _offer)
     refresh = sys.modules.get("devwidget.ui.refresh")  # only if a panel was ever opened: unloading must not load the screen
     if refresh is not None:
         refresh.stop(shell)
+
+
+def _offer(result: Any) -> None:
+    """One line below the traceback of a device or dtype exception; what IPython printed stays as it was."""
+    from devwidget import api
+    from devwidget.records.errors import DevwidgetError
+
+    error = getattr(result, "error_in_exec", None)
+    if error is not None and not isinstance(error, DevwidgetError) and api.is_about_placement(error):
+        print(OFFER)
 
 
 class LineMagic:
@@ -42,6 +59,8 @@ class LineMagic:
         word, _, rest = line.strip().partition(" ")
         if not word or word in ("help", "?"):
             return print(USAGE)
+        if word == "why" and not rest.strip():
+            return _short_errors(self._why)
         if word == "simulate":
             return _short_errors(lambda: self._simulate(rest))
         return _short_errors(lambda: self._show(word, rest.strip()))
@@ -51,6 +70,11 @@ class LineMagic:
 
         model = self.shell.ev(name)
         return api.show(model, batch_expression=batch) if batch else api.show(model)
+
+    def _why(self) -> None:
+        from devwidget import api
+
+        print(api.explain())
 
     def _simulate(self, line: str) -> None:
         from devwidget import api

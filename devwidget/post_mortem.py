@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from devwidget.capture.postmortem.read_error import Reading, read_error
+from devwidget.capture.postmortem.replicas import CAUGHT
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding
@@ -45,12 +46,9 @@ def last_error() -> BaseException | None:
 
 def is_about_placement(error: BaseException) -> bool:
     """A quick look at the words of an exception: is it worth an explanation?"""
-    from devwidget.capture.postmortem.replicas import CAUGHT
-
-    text = f"{type(error).__name__}: {error}"
-    return isinstance(error, RuntimeError | TypeError | ValueError | AssertionError) and bool(
-        _ABOUT.search(text) or CAUGHT.search(text) or "module." in text
-    )
+    kinds = isinstance(error, RuntimeError | TypeError | ValueError | AssertionError)  # an OSError has other devices in mind
+    words = str(error)
+    return CAUGHT.search(words) is not None or (kinds and (_ABOUT.search(words) is not None or '"module.' in words))
 
 
 def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:

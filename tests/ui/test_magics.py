@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import sys
 
 import pytest
 from IPython.core.error import UsageError
@@ -91,3 +92,49 @@ def test_a_semicolon_silences_the_result(shell):
     results = []
     printed(lambda: results.append(shell.run_cell_magic("devtrace", "", "3 + 4;\n")))
     assert results == [None]
+
+
+BROKEN = "import torch\nnet = torch.nn.Linear(2, 3).to('cuda:0')\nx = torch.ones(1, 2)\nnet(x)"
+
+
+def test_a_device_exception_adds_one_line_and_why_explains_it(shell):
+    printed(lambda: shell.run_line_magic("devwidget", "simulate 1 1GiB"))
+    text = printed(lambda: shell.run_cell(BROKEN))
+    assert "Expected all tensors to be on the same device" in text
+    assert text.splitlines()[-1] == magics.OFFER
+    assert text.count(magics.OFFER) == 1
+    why = printed(lambda: shell.run_cell("%devwidget why"))
+    assert "error[wrong-device]" in why
+    assert "x = x.to(net.weight.device)" in why
+    assert magics.OFFER not in why
+
+
+def test_a_tensor_made_in_an_earlier_cell_has_its_line(shell):
+    printed(lambda: shell.run_line_magic("devwidget", "simulate 1 1GiB"))
+    shell.run_cell("import torch\nnet = torch.nn.Linear(2, 3).to('cuda:0')\nx = torch.ones(1, 2)", store_history=True)
+    printed(lambda: shell.run_cell("net(x)", store_history=True))
+    why = printed(lambda: shell.run_cell("%devwidget why"))
+    assert "x = torch.ones(1, 2)" in why
+    assert "device='cuda:0'" in why
+
+
+@pytest.mark.parametrize("cell", ["1 / 0", "raise OSError('No space left on device')", "x = ", "3 + 4"])
+def test_other_exceptions_and_good_cells_add_nothing(shell, cell):
+    assert magics.OFFER not in printed(lambda: shell.run_cell(cell))
+
+
+def test_handlers_of_the_user_stay_and_unloading_ends_the_offer(shell):
+    handled = []
+    shell.set_custom_exc((RuntimeError,), lambda self, kind, value, trace, tb_offset=None: handled.append(kind))
+    assert printed(lambda: shell.run_cell("raise RuntimeError('on another device')")).splitlines()[-1] == magics.OFFER
+    assert handled == [RuntimeError]
+    magics.unload_ipython_extension(shell)
+    assert magics.OFFER not in printed(lambda: shell.run_cell("raise RuntimeError('on another device')"))
+    shell.set_custom_exc((), None)
+
+
+def test_why_without_an_exception_is_a_short_error(shell, monkeypatch):
+    for name in ("last_exc", "last_value"):
+        monkeypatch.delattr(sys, name, raising=False)
+    with pytest.raises(UsageError, match="no exception"):
+        shell.run_line_magic("devwidget", "why")
