@@ -1,4 +1,4 @@
-"""What virtual GPUs cost: user CPU time of a training step against the same step on the plain CPU, and a 70-billion-parameter model.
+"""What virtual GPUs cost: user CPU time of a training step against the plain CPU, and a 70-billion-parameter model.
 
     python benchmarks/simulator_cost.py [--rounds 7] [--json FILE]
 
