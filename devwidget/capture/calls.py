@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -74,9 +75,12 @@ class Calls(TorchFunctionMode):
         if name in WAITS:
             self._waited(name, args)
             return
-        for result in (out,) if isinstance(out, torch.Tensor) else out if type(out) in (tuple, list) else ():
-            if isinstance(result, torch.Tensor):
-                self._born(name, args, kwargs, result)
+        if isinstance(out, torch.Tensor):
+            self._born(name, args, kwargs, out)
+        elif isinstance(out, tuple | list):
+            for result, operands in zip(out, _rows(name, args), strict=False):
+                if isinstance(result, torch.Tensor):
+                    self._born(name, operands, kwargs, result)
 
     def _born(self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor) -> None:
         state = self._state
@@ -148,6 +152,13 @@ class Calls(TorchFunctionMode):
             birth = self._state.births.get(args[1])
             if birth is not None:
                 self._state.births.put(args[0], birth)
+
+
+def _rows(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The operands of each result: an operator over lists pairs them item by item, `max` and `split` use all for all."""
+    if name.startswith("_foreach"):
+        return zip(*(arg for arg in args if type(arg) in (tuple, list)), strict=False)
+    return itertools.repeat(args)
 
 
 def _operands(args: tuple[Any, ...], kwargs: Any) -> Iterator[torch.Tensor]:
