@@ -14,6 +14,8 @@ from torch import nn
 
 import devwidget.report  # noqa: F401  registers how records are shown
 from devwidget import post_mortem, simulator
+from devwidget.capture import meant
+from devwidget.capture.meant import allow
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.capture.running.batch import arguments
@@ -24,7 +26,7 @@ from devwidget.capture.tracer import Recorder
 from devwidget.memory.accounting import account
 from devwidget.post_mortem import is_about_placement
 from devwidget.records import json_io
-from devwidget.records.errors import PlacementError
+from devwidget.records.errors import DevwidgetError, PlacementError, nearest
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Severity
 from devwidget.records.snapshot import Snapshot
@@ -35,7 +37,9 @@ from devwidget.simulator import simulate
 if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
 
-__all__ = ["Recording", "check", "explain", "is_about_placement", "load", "record", "show", "simulate", "snapshot", "trace"]
+__all__ = [
+    "Recording", "allow", "check", "explain", "is_about_placement", "load", "record", "show", "simulate", "snapshot", "trace",
+]  # fmt: skip
 
 
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
@@ -59,10 +63,11 @@ class Recording:
 
     Args:
         heal: repair each device fault in passing and go on, so that one run finds them all.
+        allow: hops and waits that are meant, such as `"cuda:0 -> cpu"`.
     """
 
-    def __init__(self, *, heal: bool = False) -> None:
-        self._recorder = Recorder(heal=heal)
+    def __init__(self, *, heal: bool = False, allow: str | Iterable[str] = ()) -> None:
+        self._recorder = Recorder(heal=heal, allow=meant.all_parsed(allow))
         self._trace: Trace | None = None
         self._gpus = 0
 
@@ -98,15 +103,18 @@ class Recording:
         self._trace = self._judged()
 
 
-def record(*, heal: bool = False) -> Recording:
+def record(*, heal: bool = False, allow: str | Iterable[str] = ()) -> Recording:
     """Watch any code: `with devwidget.record() as recording: ...`.
 
     Without `heal` the code behaves exactly as outside, and an exception goes its way and is in the trace too.
 
     Args:
         heal: move stray tensors where they belong and go on.
+        allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
+    Raises:
+        DevwidgetError: if one of `allow` is no hop.
     """
-    return Recording(heal=heal)
+    return Recording(heal=heal, allow=allow)
 
 
 def trace(
@@ -119,6 +127,7 @@ def trace(
     backward: bool | None = None,
     heal: bool = True,
     restore: bool = True,
+    allow: str | Iterable[str] = (),
     name: str = "",
     progress: Callable[[str], None] | None = None,
 ) -> Trace:
@@ -134,18 +143,19 @@ def trace(
         backward: whether to run it; by default if there is a loss.
         heal: repair each fault and go on, so that one run finds them all.
         restore: leave parameters, buffers, gradients, optimizer, random state and flags bit-identical.
+        allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
     Returns:
         The trace. A step that failed for good is in it, with `error`; it does not raise.
     Raises:
-        DevwidgetError: if the model is no module, or the batch does not fit (`BatchError`).
+        DevwidgetError: if the model is no module, the batch does not fit (`BatchError`), or one of `allow` is no hop.
     """
     refuse_model(model)
     refuse_optimizer(optimizer)
+    recording = Recording(heal=heal, allow=allow)
     with keeping(model, optimizer) if restore else contextlib.nullcontext():
         inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
-        recording = Recording(heal=heal)
         with contextlib.suppress(Exception), recording:  # what the step raises is in the trace
             recording.attach(model, optimizer, name=name)
             for phase, run in Step(model, inputs, loss_fn, optimizer, backward).phases():
@@ -158,26 +168,44 @@ def trace(
 
 
 def check(
-    model: nn.Module, batch: Any, *, fail_on: Iterable[Severity] = ("error", "warning"), allow: Iterable[str] = (), **step: Any
+    model: nn.Module,
+    batch: Any,
+    *,
+    fail_on: Iterable[Severity] = ("error", "warning"),
+    allow: str | Iterable[str] = (),
+    **step: Any,
 ) -> Trace:
     """`trace` for test suites: raises if something is in the wrong place.
 
     Args:
         model, batch: as for `trace`.
         fail_on: severities that fail.
-        allow: kinds of findings that are meant.
+        allow: kinds of findings that are meant, and hops such as `"cuda:0 -> cpu"`.
         step: further arguments of `trace`.
     Returns:
         The trace, if it is clean.
     Raises:
         PlacementError: with the report.
+        DevwidgetError: if one of `allow` is neither a kind nor a hop.
     """
-    result = trace(model, batch, **step)
-    severities, kinds = set(fail_on), set(allow)
+    hops, kinds = _sorted_out((allow,) if isinstance(allow, str) else allow)
+    result = trace(model, batch, allow=hops, **step)
+    severities = set(fail_on)
     bad: list[Finding] = [f for f in result.findings if f.severity in severities and f.kind not in kinds]
     if bad or result.error:
         raise PlacementError("\n\n".join([*map(str, bad), *([result.error] if result.error else [])]))
     return result
+
+
+def _sorted_out(allowed: Iterable[str]) -> tuple[list[str], set[str]]:
+    """Hops, and kinds of findings."""
+    words, known = list(allowed), [rule.kind for rule in rules.all_rules()]
+    hops = [word for word in words if "->" in word]
+    for word in words:
+        if word not in hops and word not in known:
+            example = 'allow=("host-sync", "cuda:0 -> cpu")'
+            raise DevwidgetError(f"{word!r} is neither a kind of finding nor a hop{nearest(word, known)}", instead=example)
+    return hops, set(words) - set(hops)
 
 
 def explain(error: BaseException | None = None) -> Explanation:

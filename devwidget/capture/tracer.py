@@ -19,6 +19,7 @@ from devwidget.capture.doors.gradients import gradients
 from devwidget.capture.doors.optimizers import optimizers
 from devwidget.capture.doors.parallel_gradients import parallel_gradients
 from devwidget.capture.doors.wrappers import constructions
+from devwidget.capture.meant import Meant
 from devwidget.capture.module_hooks import module_hooks
 from devwidget.capture.refusals import refuse_model
 from devwidget.capture.state import State
@@ -35,10 +36,12 @@ class Recorder:
     Args:
         heal: repair each fault in passing and go on, so that one run shows all of them. Without it the code behaves
             exactly as outside.
+        allow: hops and waits that are meant.
     """
 
-    def __init__(self, *, heal: bool = False) -> None:
+    def __init__(self, *, heal: bool = False, allow: tuple[Meant, ...] = ()) -> None:
         self._state = State(heal=heal)
+        self._state.traffic.allowed = allow
         self._state.watching = self._modes
         self._stack = contextlib.ExitStack()
         self._error = ""

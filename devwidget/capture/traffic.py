@@ -13,12 +13,14 @@ import torch
 from devwidget.capture.call_site import RawSite, call_text, to_site
 from devwidget.capture.identity import Birth
 from devwidget.capture.log import bytes_of, device_id
+from devwidget.capture.meant import Meant, why_meant
 from devwidget.capture.places import Places
 from devwidget.records.trace import Crossing, Held, Phase, Wait
 
 WAITS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
 """Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
 
+_HOST = torch.device("cpu")
 LONGEST_CHAIN, MOST_CROSSINGS = 16, 10_000
 _SYNCHRONIZERS = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"),
                   (torch.accelerator, "synchronize"))  # fmt: skip
@@ -41,6 +43,7 @@ class Hop:
     direct_from: Hop | None
     held: Held | None
     unsafe: bool
+    meant: str
     computed: bool = False
     read: tuple[RawSite | None, str | None] | None = None
 
@@ -53,6 +56,7 @@ class Traffic:
     hops: list[Hop] = field(default_factory=list)
     waits: dict[tuple[Any, ...], int] = field(default_factory=dict)
     pending: list[Hop] = field(default_factory=list)
+    allowed: tuple[Meant, ...] = ()
 
     def hop(
         self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool
@@ -71,8 +75,9 @@ class Traffic:
         chain = before.hops if before is not None else ()
         unsafe = later and result.device.type == "cpu"
         places = self.places
+        meant = why_meant(source.device, result.device, self.allowed)
         hop = Hop(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), places.module,
-                  places.phase, birth.site, places.step, chain, previous, held, unsafe)  # fmt: skip
+                  places.phase, birth.site, places.step, chain, previous, held, unsafe, meant)  # fmt: skip
         birth.hop, birth.hops = hop, (*chain, hop)[-LONGEST_CHAIN:]
         self.hops.append(hop)
         if unsafe:
@@ -96,7 +101,8 @@ class Traffic:
         """The host waits for a value."""
         self.synchronized()
         if self.places.phase in ("forward", "loss") and not (site is not None and self.places.outside(site)):
-            key = (name, device, self.places.module, self.places.phase, site, library)
+            meant = why_meant(device, _HOST, self.allowed)
+            key = (name, device, self.places.module, self.places.phase, site, library, meant)
             self.waits[key] = self.waits.get(key, 0) + 1
 
     @contextlib.contextmanager
@@ -133,9 +139,10 @@ class Traffic:
     def waits_seen(self) -> tuple[Wait, ...]:
         """Waits in the order of their first time."""
         return tuple(
-            Wait(name, device_id(device), module, phase, to_site(site), library, "" if library else call_text(site), count)
-            for (name, device, module, phase, site, library), count in self.waits.items()
-        )
+            Wait(name, device_id(device), module, phase, to_site(site), library, "" if library else call_text(site), count,
+                 meant)
+            for (name, device, module, phase, site, library, meant), count in self.waits.items()
+        )  # fmt: skip
 
 
 def _crossing(hop: Hop) -> Crossing:
@@ -156,5 +163,6 @@ def _crossing(hop: Hop) -> Crossing:
         held=hop.held,
         unsafe_read=to_site(read[0]) if read is not None else None,
         unsafe_module=read[1] if read is not None else None,
+        meant=hop.meant,
     )
 

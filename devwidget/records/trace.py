@@ -163,6 +163,8 @@ class Crossing:
         direct_from: number of the crossing that brought the data to `source`, if nothing was done with it there; -1.
         held: who keeps the tensor that is copied anew at every call, None for activations and inputs.
         unsafe_read: the line that read an asynchronous copy on the host before any synchronisation.
+        unsafe_module: path of the module that this line ran in.
+        meant: why the author allows it (`devwidget.allow`), "" if nobody said so; what is meant is not reported.
     """
 
     number: int
@@ -180,6 +182,7 @@ class Crossing:
     held: Held | None = None
     unsafe_read: Site | None = None
     unsafe_module: str | None = None
+    meant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,7 @@ class Wait:
         library: the call stands in library code below that line.
         expression: source of the call.
         count: how often.
+        meant: why the author allows it, "" if nobody said so.
     """
 
     call: str
@@ -203,6 +207,7 @@ class Wait:
     library: bool
     expression: str = ""
     count: int = 1
+    meant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

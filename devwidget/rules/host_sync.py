@@ -20,6 +20,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each source line that waits; a line where a fault was found already is not told twice."""
     faulty = {(f.site.file, f.site.line) for f in trace.faults if f.site is not None}
     for wait in trace.waits:
+        if wait.meant:
+            continue
         if wait.site is None or (wait.site.file, wait.site.line) not in faulty:
             yield _finding(wait)
 

@@ -22,6 +22,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     known = {crossing.number: crossing for crossing in trace.crossings}
     for crossing in trace.crossings:
         before = known.get(crossing.direct_from)
+        if crossing.meant or (before is not None and before.meant):
+            continue
         if before is not None:
             yield _around(before, crossing)
         elif crossing.held is not None and crossing.phase == "forward" and crossing.target.is_accelerator:

@@ -35,7 +35,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _belongs(other: Crossing, last: Crossing, pair: frozenset[object]) -> bool:
     same_pass = other.step == last.step and other.phase == "forward"
-    return same_pass and frozenset((other.source, other.target)) == pair
+    return same_pass and not other.meant and frozenset((other.source, other.target)) == pair
 
 
 def _finding(chain: list[Crossing]) -> Finding:

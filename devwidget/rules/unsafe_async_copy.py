@@ -20,7 +20,7 @@ from devwidget.rules._registry import rule
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each asynchronous copy that was read too early."""
     for crossing in trace.crossings:
-        if crossing.unsafe_read is not None:
+        if crossing.unsafe_read is not None and not crossing.meant:
             yield _finding(crossing)
 
 
