@@ -8,13 +8,19 @@ import sys
 import pytest
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
-CASES = sorted(path.stem for path in CORPUS.glob("case_*.py"))
+FOLDERS = (CORPUS, CORPUS / "more")
+CASES = sorted(path.stem for folder in FOLDERS for path in folder.glob("case_*.py"))
 
 
 def scores(tmp_path_factory, *options):
+    """Problems of each case of every folder."""
+    return {case: found for folder in FOLDERS for case, found in scores_of(folder, tmp_path_factory, *options).items()}
+
+
+def scores_of(folder, tmp_path_factory, *options):
     """Problems of each case; every case runs in a process of its own, as in a user's kernel."""
     target = tmp_path_factory.mktemp("scores") / "scores.json"
-    command = [sys.executable, str(CORPUS / "score.py"), "--json", str(target), *options]
+    command = [sys.executable, str(CORPUS / "score.py"), str(folder), "--json", str(target), *options]
     done = subprocess.run(command, capture_output=True, text=True, cwd=CORPUS.parents[1], check=False)
     assert target.exists(), done.stderr[-2000:]
     return json.loads(target.read_text())

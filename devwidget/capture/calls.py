@@ -20,7 +20,8 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.identity import Birth
 from devwidget.capture.source import MOVES
 from devwidget.capture.state import State
-from devwidget.capture.traffic import WAITS
+from devwidget.capture.tensors import tensors_in
+from devwidget.capture.traffic import VIEWS, WAITS
 
 FAMILIES = (operands, host, meta, devices, kernels, dtypes)
 _BACKWARD = frozenset({"backward", "grad"})
@@ -75,11 +76,13 @@ class Calls(TorchFunctionMode):
         if name in WAITS:
             self._waited(name, args)
             return
+        if name == "copy_":
+            self._copied(args, kwargs)
         if isinstance(out, torch.Tensor):
             self._born(name, args, kwargs, out)
         elif isinstance(out, tuple | list):
-            for result, operands in zip(out, _rows(name, args), strict=False):
-                if isinstance(result, torch.Tensor):
+            for part, operands in zip(out, _rows(name, args), strict=False):
+                for result in tensors_in(part, depth=1):  # an LSTM's states are a tuple in a tuple
                     self._born(name, operands, kwargs, result)
 
     def _born(self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor) -> None:
@@ -95,10 +98,11 @@ class Calls(TorchFunctionMode):
                 births.put(tensor, birth)
             if birth.hops:
                 data = birth if data is None else data
-                if not moving:
+                if not moving and name not in VIEWS:
                     state.traffic.used(birth, raw_site(sys._getframe(3)) if state.traffic.pending else None)
             if tensor.device == device:
-                parent = birth if parent is None else parent
+                if parent is None or (parent.dtype != result.dtype == tensor.dtype):
+                    parent = birth
                 computed = computed or isinstance(tensor, nn.Parameter)
         number = state.log.number()
         if parent is not None and not computed and parent.dtype == result.dtype:
@@ -107,6 +111,7 @@ class Calls(TorchFunctionMode):
             birth = self._decided(name, number, args, result, None if computed else parent)
         if data is not None:
             birth.hops = data.hops
+            birth.hop = data.hop if name in VIEWS else None
         births.put(result, birth)
         if moving and birth.direct:
             state.attempts.put(args[0], birth)
@@ -125,12 +130,26 @@ class Calls(TorchFunctionMode):
     def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor) -> None:
         """A line of the user moved a tensor."""
         source, before = args[0], birth.origin
-        running = self._state.places.here.stack
-        older = bool(running) and before is not None and before.number < running[0].number
+        places = self._state.places
+        in_loss = places.phase == "loss" and birth.site is not None and not places.outside(birth.site)
+        inside = bool(places.here.stack) or in_loss
+        older = inside and before is not None and before.number < places.step
         registered = not source.dim() or isinstance(source, nn.Parameter)
         held = naming.kept_by_user(self._state, sys._getframe(4), before) if older and before and not registered else None
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
         self._state.traffic.hop(birth, before, source, result, held, later=later)
+
+    def _copied(self, args: tuple[Any, ...], kwargs: Any) -> None:
+        """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
+        later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
+        source = args[1] if len(args) > 1 else kwargs.get("src")
+        arrives = isinstance(source, torch.Tensor) and is_accelerator(source.device) and args[0].device.type == "cpu"
+        if not later or not arrives:
+            return
+        births, site = self._state.births, raw_site(sys._getframe(3))
+        birth = Birth(args[0], self._state.log.number(), call="copy_", site=site, direct=True, is_move=True)
+        births.put(args[0], birth)
+        self._state.traffic.hop(birth, births.get(source), source, args[0], None, later=True)
 
     def _waited(self, name: str, args: tuple[Any, ...]) -> None:
         """A value was handed to Python."""
@@ -138,7 +157,7 @@ class Calls(TorchFunctionMode):
         if not isinstance(tensor, torch.Tensor):
             return
         birth, frame = self._state.births.get(tensor), caller(sys._getframe(3))
-        came = birth.hop.source if birth is not None and birth.hop is not None and birth.is_move else tensor.device
+        came = birth.hop.source if birth is not None and birth.hop is not None else tensor.device
         site = raw_site(frame)
         if birth is not None and birth.hops:
             self._state.traffic.used(birth, site)

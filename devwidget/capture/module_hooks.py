@@ -16,7 +16,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-from devwidget.capture import parallel
+from devwidget.capture import naming, parallel
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 
@@ -43,6 +43,9 @@ def module_hooks(state: State) -> Iterator[None]:
             watched.pop(id(module)).close()
         if running is None or running.path is None:
             return
+        if not here.stack and any(hop.moved is not None for hop in state.traffic.hops):
+            kept = {id(tensor) for _, _, tensor in naming.unregistered_tensors(state)}
+            state.traffic.forget_kept(lambda tensor: id(tensor) in kept)
         if failed or here.failed is not None:
             here.failed = (here.failed if here.failed is not None else running.path) if failed else None
         started = running.started - state.started

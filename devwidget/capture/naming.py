@@ -136,10 +136,10 @@ class Names:
         registered = {id(part) for _, m in named for part in (m, *own_tensors(m).values())}
         search = Search(lambda value: id(value) in registered)
         for path, module in named:
-            for how, name, tensor in _owned(module, search):
+            for how, name, tensor, note in _owned(module, search):
                 if any(tensor is member for member in family):
                     assigned = _assigned_in_class(type(module), name)
-                    held = Held(path, name, how, type(module).__name__, assigned)
+                    held = Held(path, name, how, type(module).__name__, assigned, note=note)
                     return self._registered(held, tensor) if how in ("parameter", "buffer") else held
         return self._held_by_name(family)
 
@@ -202,7 +202,26 @@ def kept_by_user(state: State, frame: FrameType, birth: Birth) -> Held | None:
     names._frames = names._frames[:1]
     family = [tensor for each in birth.chain() if (tensor := each.tensor()) is not None]
     held = names._held(family)
-    return held if held is not None and held.how in ("attribute", "class attribute", "global") else None
+    if held is None or (held.how == "global" and frame_is_module(names._frame)):
+        return None  # the loop of a script or notebook: its globals are this step's batch
+    return held if held.how in ("attribute", "class attribute", "global") else None
+
+
+def frame_is_module(frame: FrameType | None) -> bool:
+    """True for code at the top level of a file or cell."""
+    return frame is not None and frame.f_code.co_name == "<module>"
+
+
+def unregistered_tensors(state: State) -> Iterator[tuple[nn.Module, Held, torch.Tensor]]:
+    """Tensors that the model's modules hold without registering them."""
+    named = list(state.places.modules())
+    registered = {id(part) for _, m in named for part in (m, *own_tensors(m).values())}
+    search = Search(lambda value: id(value) in registered)
+    for path, module in named:
+        for how, name, tensor, note in _owned(module, search):
+            if how == "attribute":
+                assigned = _assigned_in_class(type(module), name)
+                yield module, Held(path, name, how, type(module).__name__, assigned, note=note), tensor
 
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
@@ -250,18 +269,18 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{index}]", part) for index, part in enumerate(value[:64]) if isinstance(part, torch.Tensor))
 
 
-def _owned(module: nn.Module, search: Search) -> Iterator[tuple[str, str, torch.Tensor]]:
-    """How a module holds each of its tensors, and under which name."""
+def _owned(module: nn.Module, search: Search) -> Iterator[tuple[str, str, torch.Tensor, str]]:
+    """How a module holds each of its tensors, under which name, and a note."""
     copied = module.__dict__.get("_former_parameters", {})  # a DataParallel replica keeps its copies as attributes
     for how, group in (("parameter", module._parameters), ("buffer", module._buffers), ("parameter", copied)):
-        yield from ((how, name, tensor) for name, tensor in group.items() if tensor is not None)
+        yield from ((how, name, tensor, "") for name, tensor in group.items() if tensor is not None)
     own = vars(module)
     for name in search.candidates(own, own):
         if name not in copied:
-            yield from (("attribute", found, tensor) for found, tensor, _ in search.tensors(name, own[name]))
+            yield from (("attribute", *found) for found in search.tensors(name, own[name]))
     for name, value in class_values(type(module), nn.Module):
         if isinstance(value, torch.Tensor | list | tuple | dict):
-            yield from (("class attribute", found, tensor) for found, tensor, _ in search.tensors(name, value))
+            yield from (("class attribute", *found) for found in search.tensors(name, value))
 
 
 def _assigned_in_class(kind: type, name: str) -> Site | None:

@@ -50,6 +50,7 @@ class Places:
         self.model_name = ""
         self.forced: Phase | None = None
         self.made: weakref.WeakKeyDictionary[nn.Module, RawSite | None] = weakref.WeakKeyDictionary()
+        self.strangers: weakref.WeakKeyDictionary[nn.Module, tuple[str | None, RawSite | None]] = weakref.WeakKeyDictionary()
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
         self.step = -1
         self._forwarded = False
@@ -85,6 +86,10 @@ class Places:
                 seen.add(id(module))
                 yield path, module
 
+    def is_registered(self, tensor: torch.Tensor) -> bool:
+        """True for a parameter or buffer of a named module."""
+        return any(value is tensor for _, module in self.modules() for value in own_tensors(module).values())
+
     def is_shared(self, tensor: torch.Tensor) -> bool:
         """True for a parameter that two modules hold."""
         if not isinstance(tensor, nn.Parameter):
@@ -108,6 +113,8 @@ class Places:
         if path is None:
             path = self._late_path(module)
         running = Running(module, path, self.here.replica, started, number, self.site(frame))
+        if path is None and stack:
+            self.strangers[module] = (self.here.path, running.site)
         stack.append(running)
         if path is not None:
             self.here.path = path

@@ -153,6 +153,16 @@ def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site
     return None
 
 
+def attribute_read(filename: str, class_name: str, attribute: str) -> Site | None:
+    """Where a method of a class first reads `self.attribute`; the initialisers are not asked."""
+    parsed = _file(filename)
+    owners = [n for n in ast.walk(parsed.tree) if isinstance(n, ast.ClassDef) and n.name == class_name] if parsed else []
+    methods = [m for owner in owners for m in owner.body if _is_function(m) and m.name not in INITIALISERS]
+    reads = [n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and _is_self(n, attribute)]
+    node = _statement(parsed, reads[0].lineno) if reads and parsed is not None else None
+    return _site(filename, parsed, node, class_name) if node is not None and parsed is not None else None
+
+
 def discarded_move(filename: str, line: int) -> Site | None:
     """The statement at a line, if it is a move whose result nobody keeps: `x.to(device)`, alone."""
     parsed = _file(filename)

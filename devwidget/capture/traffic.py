@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +23,16 @@ WAITS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__inde
 
 _HOST = torch.device("cpu")
 LONGEST_CHAIN, MOST_CROSSINGS = 16, 10_000
-_SYNCHRONIZERS = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"),
-                  (torch.accelerator, "synchronize"))  # fmt: skip
+VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "t", "permute",
+                   "movedim", "swapaxes", "expand", "expand_as", "detach", "contiguous"})  # fmt: skip
+"""Calls that only look at the data in another way: nothing is computed."""
+
+
+def _synchronizers() -> Iterator[tuple[Any, str]]:
+    """Asked anew for each recording: virtual GPUs put classes of their own in these places."""
+    for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
+        if hasattr(owner, "synchronize"):
+            yield owner, "synchronize"
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +54,7 @@ class Hop:
     unsafe: bool
     meant: str
     computed: bool = False
+    moved: weakref.ref[torch.Tensor] | None = None
     read: tuple[RawSite | None, str | None] | None = None
 
 
@@ -71,27 +81,36 @@ class Traffic:
         """
         if len(self.hops) >= MOST_CROSSINGS:
             return
-        previous = before.hop if before is not None and before.is_move else None
+        previous = before.hop if before is not None else None
         chain = before.hops if before is not None else ()
         unsafe = later and result.device.type == "cpu"
         places = self.places
         meant = why_meant(source.device, result.device, self.allowed)
         hop = Hop(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), places.module,
-                  places.phase, birth.site, places.step, chain, previous, held, unsafe, meant)  # fmt: skip
+                  places.phase, birth.site, places.step, chain, previous, held, unsafe, meant,
+                  moved=birth.tensor if held is not None else None)  # fmt: skip
         birth.hop, birth.hops = hop, (*chain, hop)[-LONGEST_CHAIN:]
         self.hops.append(hop)
         if unsafe:
             self.pending.append(hop)
+        elif result.device.type == "cpu":  # a copy that blocks waits for those before it, too
+            self.synchronized()
 
     def used(self, birth: Birth, site: RawSite | None) -> None:
         """An operation read a tensor."""
         hop = birth.hop
-        if hop is not None and birth.is_move:
+        if hop is not None:
             hop.computed = True
         if self.pending:
             for hop in birth.hops:
                 if hop in self.pending and hop.read is None:
                     hop.read = (site, self.places.module)
+
+    def forget_kept(self, is_kept: Callable[[torch.Tensor], bool]) -> None:
+        """The forward pass is over: what a module kept of its copies will not be copied again."""
+        for hop in self.hops:
+            result = hop.moved() if hop.moved is not None else None
+            hop.held, hop.moved = None if result is not None and is_kept(result) else hop.held, None
 
     def synchronized(self) -> None:
         """The host has waited: every copy that was under way has arrived."""
@@ -108,7 +127,7 @@ class Traffic:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Notice explicit synchronisation."""
-        originals = [(owner, name, getattr(owner, name)) for owner, name in _SYNCHRONIZERS]
+        originals = [(owner, name, getattr(owner, name)) for owner, name in _synchronizers()]
         own = [name in vars(owner) for owner, name, _ in originals]
         for owner, name, original in originals:
             setattr(owner, name, self._noticing(original))

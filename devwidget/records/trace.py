@@ -13,7 +13,7 @@ from devwidget.records.site import Site
 
 Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
 Family = Literal[
-    "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint"
+    "operands", "kernel", "untrained", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint"
 ]
 Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "hook", "index", "healed"]
 
@@ -30,6 +30,7 @@ class Held:
         assigned: the user's line that stored it there, if it can be found.
         shared: full paths under which other modules hold the same parameter.
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
+        note: `of an unregistered Linear` for a tensor of a module that nobody registered; "".
     """
 
     module: str | None
@@ -39,6 +40,7 @@ class Held:
     assigned: Site | None = None
     shared: tuple[str, ...] = ()
     left_behind: str | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Fault:
         what: the family: `operands` (devices that do not mix), `kernel` (none for this device or dtype), `dtype`
             (types that do not mix), `meta` (no data), `device` (one that does not exist), `parallel` (a wrapper's
             placement), `io` (what enters or leaves a wrapper), `replica` (state that a replica lacks or loses),
-            `optimizer`, `leaf`, `checkpoint`.
+            `optimizer`, `leaf`, `untrained` (a parameter that no optimizer can reach), `checkpoint`.
         call: the torch function, such as `addmm` or `Tensor.to`.
         module, phase, site: where it happened.
         error: `ErrorType: message` as PyTorch worded it.

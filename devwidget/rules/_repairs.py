@@ -104,6 +104,12 @@ def first_argument(call: str) -> str:
     return ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
 
 
+def receiver(call: str) -> str:
+    """Source of what a method is called on."""
+    node = _call(call)
+    return ast.get_source_segment(call.strip(), node.func.value) or "" if node and isinstance(node.func, ast.Attribute) else ""
+
+
 def assigned_name(statement: str) -> str:
     """The one name, or `self.name`, that a statement assigns."""
     node = _assignment(statement)

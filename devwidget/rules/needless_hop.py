@@ -26,7 +26,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         if before is not None:
             yield _around(before, crossing)
-        elif crossing.held is not None and crossing.phase == "forward" and crossing.target.is_accelerator:
+        elif crossing.held is not None and crossing.phase in ("forward", "loss") and crossing.target.is_accelerator:
             yield _every_time(crossing, crossing.held)
 
 

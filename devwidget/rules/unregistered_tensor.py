@@ -22,7 +22,7 @@ from devwidget.rules._wording import described, right_device
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault whose stray tensor a module keeps unregistered."""
     for fault in trace.faults:
-        for stray in fault.operands if fault.what == "operands" else ():
+        for stray in fault.operands if fault.what in ("operands", "untrained") else ():
             held = stray.held
             if stray.stray and held is not None and held.how in ("attribute", "class attribute"):
                 yield _finding(fault, stray, held)
@@ -35,8 +35,10 @@ def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
         kind="unregistered-tensor",
         severity="error",
         module=fault.module,
-        headline=f"`{path}` stayed on {stray.device} when the model went to {fault.target}",
-        why="`Module.to` moves parameters, buffers and registered modules; this is none of them",
+        headline=f"`{path}` stayed on {stray.device} when the model went to {fault.target}"
+        if fault.what == "operands"
+        else f"`{path}` gets gradients, and no optimizer trains it",
+        why="`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them",
         fault=fault.site,
         birth=_birth(stray, held),
         fixes=confirmed(_fixes(fault, stray, held), fault),
@@ -53,12 +55,20 @@ def _birth(stray: Operand, held: Held) -> Site | None:
     return held.assigned
 
 
+def _flat(name: str) -> str:
+    """`grid.centres` -> `grid_centres`, because the name of a buffer holds no dots."""
+    return "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")
+
+
 def _fixes(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix]:
     attribute = held.name.split("[")[0].split(".")[0]
     statement = held.assigned.text if held.assigned is not None else ""
-    if "." in held.name:
+    if held.note:
         code = _repairs.as_module_list(statement, attribute) or f"self.{attribute} = nn.ModuleList(self.{attribute})"
         yield Fix("register the modules", code, "sure")
+    elif "." in held.name:
+        code = f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)"
+        yield Fix(f"register the tensor as a buffer, and build `{attribute}` from it in forward", code, "likely")
     elif "[" in held.name:
         loop = f"for index, tensor in enumerate(self.{attribute}):\n    self.register_buffer(f'{attribute}_{{index}}', tensor)"
         yield Fix("register each tensor, as a buffer or in an nn.ParameterList", loop)

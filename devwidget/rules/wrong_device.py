@@ -98,13 +98,16 @@ def _at_birth(stray: Operand, device: str, confidence: str) -> Iterator[Fix]:
 def _at_use(fault: Fault, stray: Operand) -> Iterator[Fix]:
     """Move it just before the line that fails."""
     device = right_device(fault)
-    if stray.expression.isidentifier():
-        yield Fix("move it before it is used", f"{stray.expression} = {stray.expression}.to({device})")
-    elif stray.expression:
-        code = _repairs.replaced(fault.site.text, stray.expression, f"{stray.expression}.to({device})") if fault.site else ""
-        yield Fix("move it where it is used", code or f"{stray.expression}.to({device})")
+    move = ".cpu()" if device == "'cpu'" else f".to({device})"
+    receiver = _repairs.receiver(fault.expression) if len(fault.operands) == 1 else ""
+    name = stray.expression or receiver
+    if name.isidentifier():
+        yield Fix("move it before it is used", f"{name} = {name}{move}")
+    elif name:
+        code = _repairs.replaced(fault.site.text, name, f"{name}{move}") if fault.site else ""
+        yield Fix("move it where it is used", code or f"{name}{move}")
     else:
-        yield Fix(f"move the tensor to {fault.target} before `{fault.call}`", f".to({device})", "likely")
+        yield Fix(f"move the tensor to {fault.target} before `{fault.call}`", move, "likely")
 
 
 def _move_the_module(fault: Fault, stray: Operand) -> Iterator[Fix]:

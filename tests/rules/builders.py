@@ -32,4 +32,5 @@ def findings(*faults: Fault) -> tuple:
 
 
 def attribute(name: str, statement: str) -> Held:
-    return Held("block", name, "attribute", "Block", site(statement, 5, "__init__"))
+    note = "of an unregistered Linear" if name.endswith(".weight") else ""
+    return Held("block", name, "attribute", "Block", site(statement, 5, "__init__"), note=note)

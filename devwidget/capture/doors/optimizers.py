@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import sys
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from types import FrameType
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from devwidget.capture import naming
 from devwidget.capture.call_site import RawSite, raw_site, to_site
+from devwidget.capture.doors import untrained
 from devwidget.capture.doors.patch import patched
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
@@ -23,30 +25,59 @@ from devwidget.records.trace import Fault, Operand
 Made = MutableMapping[torch.optim.Optimizer, tuple[int, RawSite | None]]
 
 
+class _Missing:
+    """Parameters that one optimizer does not have; what another one trains is taken out when the recording ends."""
+
+    def __init__(self) -> None:
+        self.trained: set[int] = set()
+        self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
+
+    def train(self, groups: Iterable[dict[str, Any]]) -> None:
+        """These parameters have an optimizer."""
+        self.trained.update(id(parameter) for group in groups for parameter in group["params"])
+
+    def write(self, state: State) -> None:
+        """The recording is over: every optimizer that there is has been seen."""
+        for fault in self.faults_left():
+            state.log.fault(fault)
+
+    def faults_left(self) -> Iterator[Fault]:
+        """One fault for each optimizer that lacks what no other has."""
+        for fault, ids in self.faults.values():
+            left = tuple(o for o, key in zip(fault.operands, ids, strict=True) if key not in self.trained)
+            if left:
+                facts = {**dict(fault.facts), "missing": ", ".join(o.expression for o in left)}
+                yield dataclasses.replace(fault, operands=left, facts=tuple(sorted(facts.items())))
+
+
 @contextlib.contextmanager
 def optimizers(state: State) -> Iterator[None]:
     """Watch optimizers from their construction to each step."""
     made: Made = weakref.WeakKeyDictionary()
     phases: list[Any] = []
+    missing = _Missing()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         phases.append(state.places.forced)
         state.places.forced = "optimizer"
         check_state(state, optimizer, made, sys._getframe(1))
-        _check_groups(state, optimizer, made)
+        missing.train(optimizer.param_groups)
+        _check_groups(state, optimizer, made, missing)
+        untrained.check(state, optimizer, missing)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         state.places.forced = phases.pop() if phases else None
 
     original = torch.optim.Optimizer.add_param_group
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patched(torch.optim.Optimizer, "add_param_group", _watched(original, state, made)))
+        stack.enter_context(patched(torch.optim.Optimizer, "add_param_group", _watched(original, state, made, missing)))
+        stack.callback(missing.write, state)
         stack.callback(register_optimizer_step_pre_hook(before).remove)
         stack.callback(register_optimizer_step_post_hook(after).remove)
         yield
 
 
-def _watched(original: Any, state: State, made: Made) -> Any:
+def _watched(original: Any, state: State, made: Made, missing: _Missing) -> Any:
     @functools.wraps(original)
     def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
         frame = sys._getframe(1)
@@ -63,6 +94,7 @@ def _watched(original: Any, state: State, made: Made) -> Any:
                 raise
             leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in param_group["params"]]
             original(self, {**param_group, "params": leaves})
+        missing.train(self.param_groups[-1:])
 
     return add_param_group
 
@@ -85,7 +117,9 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
                 continue
             names = naming.Names(state, frame)
             facts = {"problem": "state", "state": key, "optimizer": type(optimizer).__name__}
-            birth = made.get(optimizer, (0, None))[1]
+            born = state.births.get(value)
+            birth = born.root().site if born is not None else None
+            birth = birth or made.get(optimizer, (0, None))[1]
             operand = _operand(f"state[{key!r}]", value)
             error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
             _write(state, names, frame, "optimizer", error, (operand,), facts, birth, device_id(parameter.device))
@@ -93,7 +127,7 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
                 entries[key] = value.to(parameter.device)
 
 
-def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made) -> None:
+def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: _Missing) -> None:
     """Parameters that got a gradient, are in no group, and are younger than the optimizer: it was built too early."""
     number, birth = made.get(optimizer, (None, None))
     if number is None:
@@ -109,33 +143,36 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made) ->
     if late:
         frame = sys._getframe(2)
         names = naming.Names(state, frame)
-        facts = {"problem": "missing", "missing": ", ".join(name for name, _ in late), "optimizer": type(optimizer).__name__}
+        facts = {"problem": "missing", "missing": "", "optimizer": type(optimizer).__name__}
         operands = tuple(_operand(name, parameter) for name, parameter in late)
-        _write(state, names, frame, "optimizer", "", operands, facts, birth)
+        fault = _fault(state, names, frame, "optimizer", "", operands, facts, birth)
+        missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in late))
 
 
 def _operand(name: str, tensor: torch.Tensor) -> Operand:
     return Operand(name, name, tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device), bytes_of(tensor), stray=True)
 
 
-def _write(
+def _write(state: State, *rest: Any) -> None:
+    state.log.fault(_fault(state, *rest))
+
+
+def _fault(
     state: State, names: naming.Names, frame: Any, what: Any, error: str, operands: tuple[Operand, ...], facts: dict[str, str],
     birth: RawSite | None = None, target: Any = None,
-) -> None:  # fmt: skip
-    state.log.fault(
-        Fault(
-            number=0,
-            what=what,
-            call="step" if what == "optimizer" else "add_param_group",
-            module=None,
-            phase=state.places.phase,
-            site=to_site(raw_site(frame)),
-            error=error,
-            operands=operands,
-            target=target,
-            healed=state.heal,
-            birth=to_site(birth),
-            model_name=names.model_name(),
-            facts=tuple(sorted(facts.items())),
-        )
+) -> Fault:  # fmt: skip
+    return Fault(
+        number=0,
+        what=what,
+        call="step" if what == "optimizer" else "add_param_group",
+        module=None,
+        phase=state.places.phase,
+        site=to_site(raw_site(frame)),
+        error=error,
+        operands=operands,
+        target=target,
+        healed=state.heal,
+        birth=to_site(birth),
+        model_name=names.model_name(),
+        facts=tuple(sorted(facts.items())),
     )

@@ -23,15 +23,15 @@ def is_inplace(name: str) -> bool:
 def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> torch.device | None:
     """The device that the call belongs on; None if its tensors agree already or one of them has no data.
 
-    The order of the votes: an in-place call stays with the tensor that it writes to; an accelerator beats the CPU,
-    because somebody asked for it; between accelerators a parameter that several modules share loses, because it cannot
-    be in two places; then the parameters of the running module win, then the youngest tensor, because the data has
-    moved on to where it is and the older one was left behind.
+    The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; an accelerator
+    beats the CPU, because somebody asked for it; between accelerators a parameter that several modules share loses,
+    because it cannot be in two places; then the parameters of the running module win, then the youngest tensor, because
+    the data has moved on to where it is and the older one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
         return None
-    if is_inplace(name) and tensors[0].dim():
+    if is_inplace(name) and tensors[0].dim() and is_accelerator(tensors[0].device):
         return tensors[0].device
     accelerators = {device for device in devices if is_accelerator(device)}
     if len(accelerators) == 1:

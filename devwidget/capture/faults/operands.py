@@ -21,7 +21,11 @@ def meet(call: FailedCall) -> Any:
     if target is None:
         return NOT_OURS
     strays = healing.strays(tensors, target)
-    out = call.again_moved(strays, target)
+    written = healing.is_inplace(call.name) and tensors[0].dim() and tensors[0].device != target
+    if written:  # it must be written where it is, though it is the one that is astray
+        out = call.again_moved([t for t in tensors if t.device != tensors[0].device], tensors[0].device)
+    else:
+        out = call.again_moved(strays, target)
     if out is not NOT_OURS or _DEVICE_WORDS.search(str(call.error)):
         call.report("operands", strays, target, out)
     return out
