@@ -75,7 +75,8 @@ class Names:
         found = lineage.origin(self._frames, tensor, target, name_in, same)
         held = self._held([*family, *found.tensors])
         if held is not None and (found.site is None or held.how in ("parameter", "buffer")):
-            return dataclasses.replace(operand, held=held, birth=held.assigned or self._registered_at(held.module or ""))
+            birth = held.assigned or self._registered_at(held.module or "") or found.site
+            return dataclasses.replace(operand, held=held, birth=birth)
         return dataclasses.replace(
             operand,
             held=held,

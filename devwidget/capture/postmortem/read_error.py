@@ -155,7 +155,7 @@ def _values(scene: Scene) -> Iterator[Operand]:
         call = failing_call(frame)
         for label, tensor in _named(call) if call is not None else []:
             name = (naming.Names(scene.state, user).expression(tensor) if user is not None else "") or label
-            known = not name[0].isdigit()  # a position alone tells the reader nothing
+            known = not name[0].isdigit() and name != "self"  # a position alone tells the reader nothing
             if known and not any(tensor is other for other in seen) and len(seen) < MOST_VALUES:
                 seen.append(tensor)
                 yield witnesses.described(name, tensor)

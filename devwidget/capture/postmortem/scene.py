@@ -111,7 +111,8 @@ def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
     if is_library(frame.f_code.co_filename):
         return
     used = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
-    for name, value in {**used, **locals_of(frame)}.items():
+    own = {} if frame.f_code.co_name == "<module>" else locals_of(frame)  # at top level: every variable of the notebook
+    for name, value in {**used, **own}.items():
         if isinstance(value, nn.Module):
             yield ("" if name == "self" else name), value
 
