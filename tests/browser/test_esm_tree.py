@@ -1,6 +1,5 @@
 """The tree table in a bare page."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -131,13 +130,11 @@ def test_names_from_the_model_stay_text(browser, name):
     bare.close()
 
 
-@pytest.mark.parametrize(("count", "seconds"), [(10_000, 2.0), (100_000, 6.0)])
-def test_large_models_are_drawn_quickly_with_few_elements(browser, count, seconds):
+@pytest.mark.parametrize("count", [10_000, 100_000])
+def test_large_models_are_drawn_with_few_elements(browser, count):
     snapshot = large(count)
-    began = time.perf_counter()
     bare = BarePage(browser, snapshot)
     bare.page.get_by_role("button", name="Expand all rows").click()
-    assert time.perf_counter() - began < seconds + 2  # the page's own start included
     assert bare.page.get_by_role("treegrid").get_attribute("aria-rowcount") == str(count + 1)
     assert bare.page.locator(".dw-panel *").count() < 2500
     bare.page.get_by_role("treegrid").focus()

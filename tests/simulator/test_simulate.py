@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 import types
 
 import pytest
@@ -159,13 +158,6 @@ def test_a_torch_that_is_too_old_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.3.1")
     with pytest.raises(SimulationError, match=r"2\.3\.1"):
         simulate(1).start()
-
-
-def test_starting_takes_well_under_half_a_second():
-    simulate(1).start().stop()
-    started = time.perf_counter()
-    simulate(8).start().stop()
-    assert time.perf_counter() - started < 0.5
 
 
 def test_importing_the_simulator_sets_nothing_up():
