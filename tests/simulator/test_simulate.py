@@ -7,6 +7,7 @@ import types
 
 import pytest
 import torch
+import torch._dynamo  # replaces torch.manual_seed when it is first imported, which a backward may do
 
 from devwidget.records.errors import SimulationError
 from devwidget.simulator import active, internals, session, simulate
