@@ -142,6 +142,53 @@ def test_an_exception_without_a_traceback_is_no_crash():
     assert devwidget.explain(RuntimeError("tensors on different devices")).findings == ()
 
 
+def test_a_value_in_a_list_that_was_filled_later_is_not_born_with_the_list(gpu):
+    def joined():
+        parts = []
+        parts.append(torch.zeros(2, device="cuda:0"))
+        parts.append(torch.zeros(2))
+        return torch.cat(parts)
+
+    (found,) = devwidget.explain(failing(joined)).findings
+    assert (found.birth, found.fixes[0].code) == (None, "parts[1].to(parts[0].device)")
+
+
+def test_a_tensor_is_followed_through_the_lines_that_computed_it(gpu):
+    def added():
+        noise = torch.randn(3, 4)
+        scaled = noise * 2
+        shifted = scaled.view(3, 4)
+        return torch.ones(3, 4, device="cuda:0") + shifted
+
+    (found,) = devwidget.explain(failing(added)).findings
+    assert found.birth is not None
+    assert found.birth.text == "noise = torch.randn(3, 4)"
+
+
+def test_a_device_that_an_expression_spells_is_read(gpu):
+    number = 3
+    explanation = devwidget.explain(failing(lambda: torch.ones(2, device=f"cuda:{number}")))
+    assert "`cuda:3` is no device of this machine" in explanation.findings[0].headline
+
+
+def test_without_source_the_variables_of_the_frame_are_told(gpu):
+    code = "import torch\nleft, right = torch.ones(2), torch.ones(2, device='cuda:0')\nleft + right"
+    explanation = devwidget.explain(failing(lambda: exec(code, {})))
+    assert explanation.findings[0].kind == "wrong-device"
+    assert "left float32[2] cpu" in str(explanation)
+
+
+def test_it_works_inside_a_recording_and_leaves_it_whole(gpu):
+    model = Reader().to("cuda:0")
+    with devwidget.record() as recording:
+        try:
+            model(torch.ones(3, 4))
+        except RuntimeError:
+            explanation = devwidget.explain()
+    assert explanation.findings[0].kind == "wrong-device"
+    assert recording.trace.findings[0].kind == "wrong-device"
+
+
 def test_what_is_no_exception_is_refused():
     with pytest.raises(devwidget.DevwidgetError, match="not an exception"):
         devwidget.explain("RuntimeError")

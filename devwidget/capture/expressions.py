@@ -60,6 +60,9 @@ class Scope:
             return _attribute(self.value(node.value), node.attr)
         if isinstance(node, ast.Subscript):
             return _item(self.value(node.value), self.value(node.slice))
+        if isinstance(node, ast.JoinedStr):
+            parts = [self.value(part.value if isinstance(part, ast.FormattedValue) else part) for part in node.values]
+            return "".join(map(str, parts)) if all(type(part) in (str, int) for part in parts) else UNKNOWN
         if isinstance(node, ast.Tuple | ast.List):
             return [value for part in node.elts for value in self.given(part)]
         return UNKNOWN
@@ -143,9 +146,9 @@ def _keywords(node: ast.Call, scope: Scope) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for keyword in node.keywords:
         value = scope.given(keyword.value)
-        if keyword.arg is not None:
+        if keyword.arg is not None and value:  # what is not known is left out
             found[keyword.arg] = value[0] if len(value) == 1 else value
-        elif value and isinstance(value[0], Mapping):
+        elif keyword.arg is None and value and isinstance(value[0], Mapping):
             found |= value[0]
     return found
 

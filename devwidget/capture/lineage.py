@@ -57,7 +57,7 @@ def origin(
         if step is None:
             break
         value = _value(step[1].text)
-        if value is not None and Scope(step[0]).value(value) is tensors[-1]:  # `mask = self.mask` only hands it on
+        if value is None or _is_empty(value) or Scope(step[0]).value(value) is tensors[-1]:  # `mask = self.mask` hands it on
             break
         home, found = step
         before = found.line
@@ -119,6 +119,12 @@ def _partner(frame: FrameType, site: Site, target: torch.device) -> str:
 def _assigned_above(frame: FrameType, name: str, site: Site) -> bool:
     found = source.assignment(frame.f_code.co_filename, name, site.line)
     return found is not None and found.function == site.function
+
+
+def _is_empty(value: ast.expr) -> bool:
+    """`parts = []`: what is in it now came later."""
+    elements = value.elts if isinstance(value, ast.List) else value.keys if isinstance(value, ast.Dict) else [value]
+    return not elements
 
 
 def _value(statement: str) -> ast.expr | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -16,6 +17,7 @@ from devwidget.capture.call_site import forget_sites, locals_of
 from devwidget.capture.calls import FAMILIES
 from devwidget.capture.expressions import Call, failing_call
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.log import device_id, short
 from devwidget.capture.places import own_tensors
 from devwidget.capture.postmortem import witnesses
@@ -26,6 +28,7 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
 
 MOST_VALUES = 24
+_DEVICES = re.compile(r"\b(?:cuda|xpu|mps):\d+|\bcpu\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _read(error: BaseException) -> Reading:
     scene = scene_of(error)
     try:
-        for step in (*witnesses.ALL, from_replica, _failed_call):
+        for step in (*witnesses.ALL, from_replica, _failed_call, _by_its_words):
             if not scene.state.log.faults:
                 _guarded(step, scene)
         faults = scene.state.log.faults_seen()
@@ -101,6 +104,22 @@ def _failed_call(scene: Scene) -> None:
         for call in _calls(frame):
             failed = FailedCall(scene.state, call.func, call.args, call.kwargs, scene.error, frame)
             if any(family.meet(failed) is not NOT_OURS or scene.state.log.faults for family in FAMILIES):
+                _trace_back(scene)
+                return
+
+
+def _by_its_words(scene: Scene) -> None:
+    """One side of the call is computed on the line and gone: the message says where that one was."""
+    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(str(scene.error)))]
+    target = next((device for device in named if is_accelerator(device)), None)
+    if target is None or len(named) < 2 or not isinstance(scene.error, Exception):
+        return
+    for frame in scene.below:
+        for call in _calls(frame):
+            failed = FailedCall(scene.state, call.func, call.args, call.kwargs, scene.error, frame)
+            strays = [tensor for tensor in failed.tensors() if tensor.device in named and tensor.device != target]
+            if strays:
+                failed.report("operands", strays, target, NOT_OURS)
                 _trace_back(scene)
                 return
 
@@ -137,7 +156,8 @@ def _calls(frame: FrameType) -> Iterator[Call]:
         yield call
     else:
         held = {name: value for name, value in locals_of(frame).items() if isinstance(value, torch.Tensor)}
-        yield Call(_Function(frame.f_code.co_name), (), held)
+        name = frame.f_code.co_name
+        yield Call(_Function("operation" if name.startswith("<") else name), (), held)
 
 
 class _Function:
