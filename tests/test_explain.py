@@ -189,6 +189,37 @@ def test_it_works_inside_a_recording_and_leaves_it_whole(gpu):
     assert recording.trace.findings[0].kind == "wrong-device"
 
 
+class Scaled(Reader):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.ones(2)
+
+    def forward(self, x):
+        return self.read(x) * self.scale
+
+
+def test_a_plain_attribute_that_a_worker_missed_is_named():
+    with devwidget.simulate(gpus=2):
+        model = nn.DataParallel(Scaled().to("cuda:0"))
+        explanation = devwidget.explain(failing(lambda: model(torch.ones(4, 4, device="cuda:0"))))
+    (found,) = explanation.findings
+    assert (found.kind, found.module) == ("unregistered-tensor", "module")
+    assert found.birth.text == "self.scale = torch.ones(2)"
+    assert "DataParallel worker" in explanation.notes[0]
+
+
+def test_an_error_of_a_worker_that_nobody_can_read_blames_nothing():
+    class Broken(Reader):
+        def forward(self, x):
+            return self.read(x) + torch.ones(2)
+
+    with devwidget.simulate(gpus=2):
+        model = nn.DataParallel(Broken().to("cuda:0"))
+        explanation = devwidget.explain(failing(lambda: model(torch.ones(4, 4, device="cuda:0"))))
+    assert explanation.findings == ()
+    assert explanation.site.text == "return self.read(x) + torch.ones(2)"
+
+
 def test_what_is_no_exception_is_refused():
     with pytest.raises(devwidget.DevwidgetError, match="not an exception"):
         devwidget.explain("RuntimeError")

@@ -45,3 +45,19 @@ def test_every_kind_of_the_field_guide_is_named():
     kinds = ["wrong-device", "unsupported-on-device", "unassigned-move", "invalid-device", "non-leaf-grad",
              "optimizer-misplaced", "parallel-misplaced", "state-dict-prefix"]  # fmt: skip
     assert [kind for kind in kinds if f"error[{kind}]" not in text] == []
+
+
+def test_in_a_kernel_the_offer_follows_the_traceback_and_why_answers():
+    cells = [
+        "%load_ext devwidget\n%devwidget simulate 1 1GiB",
+        "import torch\nnet = torch.nn.Linear(2, 3).to('cuda:0')",
+        "x = torch.ones(1, 2)",
+        "net(x)",
+        "%devwidget why",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True, store_widget_state=False).execute()
+    failed, why = notebook.cells[3].outputs, notebook.cells[4].outputs
+    assert [out.output_type for out in failed] == ["error", "stream"]
+    assert failed[1].text == "devwidget: `%devwidget why` names the tensor and the line\n"
+    assert "x = torch.ones(1, 2, device='cuda:0')" in why[0].text

@@ -75,7 +75,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _read(error: BaseException) -> Reading:
     scene = scene_of(error)
     try:
-        for step in (*witnesses.ALL, from_replica, _failed_call, _by_its_words):
+        from_worker = CAUGHT.search(str(error)) is not None
+        for step in (*witnesses.ALL, *((from_replica,) if from_worker else (_failed_call, _by_its_words))):
             if not scene.state.log.faults:
                 _guarded(step, scene)
         faults = scene.state.log.faults_seen()
@@ -83,7 +84,6 @@ def _read(error: BaseException) -> Reading:
         site = here(scene)
     finally:
         forget_sites()
-    from_worker = CAUGHT.search(str(error)) is not None
     module = scene.state.places.module
     return Reading(scene.error_text, site, module, faults, values, tuple(scene.state.log.troubles), from_worker)
 

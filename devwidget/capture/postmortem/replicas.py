@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from typing import Any
 
+import torch
 from torch import nn
 
 from devwidget.capture import replica_faults, source
 from devwidget.capture.call_site import is_library, locals_of, site_of, to_site
+from devwidget.capture.log import device_id
 from devwidget.capture.naming import Names
 from devwidget.capture.places import own_tensors
 from devwidget.capture.postmortem.scene import Scene
+from devwidget.capture.postmortem.witnesses import described
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
@@ -30,11 +34,13 @@ def from_replica(scene: Scene) -> None:
     wrapper = locals_of(frame).get("self") if frame is not None else None
     if frame is None or caught is None or not isinstance(wrapper, nn.DataParallel):
         return
-    site, module = worker_site(scene), _module_at(scene, wrapper)
+    site = worker_site(scene)
+    owners = _owners(wrapper, site)
+    module = scene.state.places.path_of(owners[0] if len(owners) == 1 else wrapper.module)
     if caught[1] == "StopIteration":
         first = next((n for m in wrapper.module.modules() for n in own_tensors(m)), "weight")
         replica_faults.write(scene.state, "replica", module, site, caught[1], problem="parameters", attribute=first)
-    elif not _wrong_cut(scene, wrapper, module, site):
+    elif not _wrong_cut(scene, wrapper, module, site) and not _left_behind(scene, int(caught[3]), owners, site):
         _wrong_device(scene, int(caught[3]), module, site)
 
 
@@ -44,10 +50,31 @@ def worker_site(scene: Scene) -> Site | None:
     return Site(found[-1][0], found[-1][1], source.statement_text(*found[-1][:2]), found[-1][2]) if found else None
 
 
-def _module_at(scene: Scene, wrapper: Any) -> str | None:
-    """The wrapped model's path: the text does not say which module was running inside it."""
-    path = scene.state.places.path_of(wrapper)
-    return f"{path}.module".strip(".") if path is not None else None
+def _owners(wrapper: Any, site: Site | None) -> list[nn.Module]:
+    """Modules whose class has the method that failed: the text does not say which of them was running."""
+    found = []
+    for part in wrapper.module.modules() if site is not None else ():
+        code = getattr(getattr(type(part), site.function, None), "__code__", None) if site is not None else None
+        if code is not None and site is not None and code.co_filename == site.file:
+            lines = [line for _, _, line in code.co_lines() if line is not None]
+            found += [part] if min(lines) <= site.line <= max(lines) else []
+    return found
+
+
+def _left_behind(scene: Scene, device: int, owners: list[nn.Module], site: Site | None) -> bool:
+    """Whether the failing line reads a plain attribute that is on another device than its replica."""
+    target = torch.device("cuda", device)
+    for part in owners if site is not None and scene.user is not None else ():
+        for name in _attributes_in(site.text if site is not None else ""):
+            value = vars(part).get(name)
+            if isinstance(value, torch.Tensor) and value.device != target and scene.user is not None:
+                path, text = scene.state.places.path_of(part), str(scene.error).strip().splitlines()[-1]
+                stray = dataclasses.replace(described(f"self.{name}", value), stray=True)
+                stray = Names(scene.state, scene.user).with_birth(stray, value, target)
+                fault = Fault(0, "operands", "forward", path, "forward", site, text, (stray,), device_id(target))
+                scene.state.log.fault(fault)
+                return True
+    return False
 
 
 def _wrong_cut(scene: Scene, wrapper: Any, module: str | None, site: Site | None) -> bool:
@@ -87,6 +114,15 @@ def _wrong_device(scene: Scene, device: int, module: str | None, site: Site | No
             fault = Fault(0, "operands", "forward", module, "forward", site, text, operands, target)
             scene.state.log.fault(fault)
             return
+
+
+def _attributes_in(text: str) -> list[str]:
+    """`scale` of `return y * self.scale`."""
+    try:
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
+    except SyntaxError:
+        return []
+    return [node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == "self"]
 
 
 def _names_in(text: str) -> list[str]:
