@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from devwidget.capture import naming
+from devwidget.capture import naming, promotions
 from devwidget.capture.call_site import caller, raw_site
-from devwidget.capture.faults import devices, dtypes, host, kernels, meta, operands
+from devwidget.capture.faults import devices, dtypes, generators, host, kernels, meta, operands
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.identity import Birth
@@ -23,7 +23,7 @@ from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.traffic import VIEWS, WAITS
 
-FAMILIES = (operands, host, meta, devices, kernels, dtypes)
+FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
 _BACKWARD = frozenset({"backward", "grad"})
 
 
@@ -43,7 +43,11 @@ class Calls(TorchFunctionMode):
         try:
             if name in _BACKWARD and getattr(func, "__module__", "").startswith(("torch._tensor", "torch.autograd")):
                 with self._state.places.during("backward"):
-                    return func(*args, **kwargs)
+                    out = func(*args, **kwargs)
+                if name == "backward":
+                    self._state.places.end_step()
+                    self._state.ties.trained(self._state)
+                return out
             out = func(*args, **kwargs)
         except Exception as error:
             out = self._healed(func, args, kwargs, error, sys._getframe(1))
@@ -103,7 +107,9 @@ class Calls(TorchFunctionMode):
             if tensor.device == device:
                 if parent is None or (parent.dtype != result.dtype == tensor.dtype):
                     parent = birth
-                computed = computed or isinstance(tensor, nn.Parameter)
+                computed = computed or (name not in VIEWS and isinstance(tensor, nn.Parameter))
+        if result.dtype is torch.float64 and name not in MOVES:
+            promotions.look(state, name, (args, kwargs), result)
         number = state.log.number()
         if parent is not None and not computed and parent.dtype == result.dtype:
             birth = Birth(result, number, parent=parent)

@@ -30,6 +30,8 @@ def module_hooks(state: State) -> Iterator[None]:
     places, log, here = state.places, state.log, state.places.here
 
     def before(module: nn.Module, args: Any) -> None:
+        if not here.stack and here.replica < 0:
+            state.ties.look(state, module)
         places.enter(module, sys._getframe(2), _now(), log.number())
         if isinstance(module, nn.DataParallel) and id(module) not in watched:
             stack = watched[id(module)] = contextlib.ExitStack()

@@ -33,7 +33,7 @@ class Names:
         self._frame = user_frame(frame)
         self._frames = list(_user_frames(frame))
 
-    def expression(self, tensor: torch.Tensor) -> str:
+    def expression(self, tensor: object) -> str:
         """How the failing frame's code can write this tensor; "" if it has no name there."""
         return name_in(self._frame, lambda value: value is tensor) if self._frame is not None else ""
 
@@ -129,6 +129,13 @@ class Names:
             return "", None
         name = name_in(self._frame, lambda other: other is value)
         return name, self._assigned(name) if name else None
+
+    def made_by_call(self, value: Any, factory: str) -> Site | None:
+        """The line that made an object which is no tensor: where the file calls its factory and assigns the result."""
+        _, site = self.argument_of(value)
+        if site is not None or self._frame is None:
+            return site
+        return source.made_by(self._frame.f_code.co_filename, factory)
 
     # -- who keeps it
 

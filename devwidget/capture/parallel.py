@@ -176,7 +176,7 @@ class _Watch:
         dim = self._wrapper.dim
         odd, batch = replica_faults.odd_lengths(self._whole, dim)
         if self._whole and not any(True for _ in tensors_in((args, kwargs))):
-            replica_faults.too_few_samples(self._state, self._wrapper, error, batch, len(self._runs))
+            replica_faults.too_few_samples(self._state, self._wrapper, error, self._whole, batch, len(self._runs))
         elif odd:
             replica_faults.cut_wrongly(self._state, odd, error, batch, dim)
 

@@ -106,7 +106,7 @@ class Places:
     def enter(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> Running:
         """A module begins to run in this thread; `frame` is the one that called it."""
         stack = self.here.stack
-        if not stack and self.here.replica < 0:
+        if not stack and self.here.replica < 0 and self.forced != "backward":  # a checkpoint runs its modules once more there
             caller = user_frame(frame)
             self.step, self._stepping = number, caller.f_code if caller is not None else None
         path = self.path_of(module)
@@ -128,7 +128,7 @@ class Places:
                 running = stack[index]
                 del stack[index:]
                 self.here.path = next((r.path for r in reversed(stack) if r.path is not None), None)
-                self._forwarded = self._forwarded or not stack
+                self._forwarded = self._forwarded or (not stack and torch.is_grad_enabled())
                 return running
         return None
 
@@ -192,7 +192,13 @@ class Places:
             return self.forced
         if self.here.stack:
             return "forward"
-        return "loss" if self._forwarded else "build"
+        if self._forwarded:
+            return "loss"
+        return "build" if self.step < 0 else "other"
+
+    def end_step(self) -> None:
+        """Gradients have been computed: what follows is no part of the loss."""
+        self._forwarded = False
 
     @contextlib.contextmanager
     def during(self, phase: Phase) -> Iterator[None]:

@@ -86,10 +86,13 @@ def cut(state: State, tensor: torch.Tensor) -> Operand:
     return Operand("input", "", shape, dtype, device, bytes_of(tensor), stray=True, birth=made)
 
 
-def too_few_samples(state: State, wrapper: nn.Module, error: Exception, samples: int, replicas: int) -> None:
+def too_few_samples(
+    state: State, wrapper: nn.Module, error: Exception, inputs: list[torch.Tensor], samples: int, count: int
+) -> None:
     """A replica got the values that are not tensors and none of the tensors."""
     path, text = state.places.path_of(wrapper), f"{type(error).__name__}: {error}"
-    write(state, "io", path, None, text, problem="samples", samples=str(samples), replicas=str(replicas))
+    operands, numbers = (cut(state, inputs[0]),), {"samples": str(samples), "replicas": str(count)}
+    write(state, "io", path, None, text, operands, problem="samples", **numbers)
 
 
 def scalar_outputs(state: State, path: str, module: nn.Module, replicas: int) -> None:

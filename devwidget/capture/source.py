@@ -163,6 +163,19 @@ def attribute_read(filename: str, class_name: str, attribute: str) -> Site | Non
     return _site(filename, parsed, node, class_name) if node is not None and parsed is not None else None
 
 
+def made_by(filename: str, factory: str) -> Site | None:
+    """The first statement of a file that assigns what a call of `factory` gives, such as `rng = torch.Generator()`."""
+    parsed = _file(filename)
+    for node in ast.walk(parsed.tree) if parsed is not None else ():
+        if parsed is not None and isinstance(node, ast.Assign) and any(_calls(part, factory) for part in ast.walk(node.value)):
+            return _site(filename, parsed, node, "")
+    return None
+
+
+def _calls(node: ast.AST, factory: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == factory
+
+
 def discarded_move(filename: str, line: int) -> Site | None:
     """The statement at a line, if it is a move whose result nobody keeps: `x.to(device)`, alone."""
     parsed = _file(filename)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from devwidget.capture.identity import Births
 from devwidget.capture.log import Log
 from devwidget.capture.places import Places
+from devwidget.capture.ties import Ties
 from devwidget.capture.traffic import Traffic
 
 
@@ -28,6 +29,7 @@ class State:
         self.births = Births()
         self.attempts = Births()
         self.places = Places()
+        self.ties = Ties()
         self.traffic = Traffic(self.places)
         self.started = time.perf_counter()
         self.watching: Callable[[], AbstractContextManager[object]]

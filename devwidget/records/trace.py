@@ -13,7 +13,8 @@ from devwidget.records.site import Site
 
 Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
 Family = Literal[
-    "operands", "kernel", "untrained", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint"
+    "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint",
+    "untrained", "promotion", "tie",
 ]
 Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "hook", "index", "healed"]
 
@@ -89,7 +90,8 @@ class Fault:
         what: the family: `operands` (devices that do not mix), `kernel` (none for this device or dtype), `dtype`
             (types that do not mix), `meta` (no data), `device` (one that does not exist), `parallel` (a wrapper's
             placement), `io` (what enters or leaves a wrapper), `replica` (state that a replica lacks or loses),
-            `optimizer`, `leaf`, `untrained` (a parameter that no optimizer can reach), `checkpoint`.
+            `optimizer`, `leaf`, `untrained` (a parameter that no optimizer can reach),
+            `promotion` (float64 that spreads), `tie` (equal parameters trained apart), `checkpoint`.
         call: the torch function, such as `addmm` or `Tensor.to`.
         module, phase, site: where it happened.
         error: `ErrorType: message` as PyTorch worded it.

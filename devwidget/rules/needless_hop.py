@@ -24,10 +24,15 @@ def check(trace: Trace) -> Iterator[Finding]:
         before = known.get(crossing.direct_from)
         if crossing.meant or (before is not None and before.meant):
             continue
-        if before is not None:
+        if before is not None and _in_one_step(before, crossing):
             yield _around(before, crossing)
         elif crossing.held is not None and crossing.phase in ("forward", "loss") and crossing.target.is_accelerator:
             yield _every_time(crossing, crossing.held)
+
+
+def _in_one_step(before: Crossing, last: Crossing) -> bool:
+    """False for an input that the loop moved to the model, whose first stage is on another GPU."""
+    return before.step == last.step and "build" not in (before.phase, last.phase)
 
 
 def _around(before: Crossing, last: Crossing) -> Finding:

@@ -25,6 +25,24 @@ def check(trace: Trace) -> Iterator[Finding]:
             if held is not None and held.shared and held.left_behind != "" and stray.device.is_accelerator:
                 yield _finding(fault, stray, held)
                 break
+    for fault, stray in strays_in(trace, "tie"):
+        if stray.held is not None:
+            yield _copied(fault, stray, stray.held)
+
+
+def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
+    return Finding(
+        kind="split-tied-weights",
+        severity="error",
+        module=fault.module,
+        headline=f"`{stray.expression}` on {stray.device} began as a copy of `{held.shared[0]}` on {fault.target}; both train",
+        why="two tensors with equal values are not tied: each takes its own steps from here on",
+        fault=fault.site,
+        birth=stray.birth,
+        fixes=tuple(_fixes(fault, held)),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
 
 
 def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:

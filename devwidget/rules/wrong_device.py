@@ -68,6 +68,9 @@ def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix]:
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         yield from _move_the_module(fault, stray)
         return
+    if stray.argument == "generator":
+        yield Fix("make the generator on the device of the numbers", f"torch.Generator(device={str(fault.target)!r})", "sure")
+        return
     if stray.birth_partner:
         yield from _at_birth(stray, f"{stray.birth_partner}.device", "sure")
     if stray.birth is None or stray.birth_partner:

@@ -22,9 +22,45 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of floating types."""
     for fault, stray in strays_in(trace, "dtype"):
         yield _finding(fault, stray)
+    for fault, stray in strays_in(trace, "promotion"):  # after the errors, so that one with the same birth speaks for both
+        yield _promotion(fault, stray)
+
+
+def _promotion(fault: Fault, stray: Operand) -> Finding:
+    name = stray.expression or stray.argument
+    return Finding(
+        kind="wrong-dtype",
+        severity="warning",
+        module=fault.module,
+        headline=f"`{name}` is float64 and makes the result of `{fault.call}` float64",
+        why="element-wise operators promote to the wider type, which is slow on most GPUs and spreads",
+        fault=fault.site,
+        birth=stray.birth,
+        fixes=tuple(_fixes(fault, stray)),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
+
+
+def _constant(fault: Fault, stray: Operand) -> Finding:
+    limits = f"torch.finfo({stray.expression or 'x'}.dtype)"
+    return Finding(
+        kind="wrong-dtype",
+        severity="error",
+        module=fault.module,
+        headline=f"`{fault.call}` was given a number that {stray.dtype} cannot hold",
+        why="half precision ends at 65504; masks written for float32 use larger numbers",
+        fault=fault.site,
+        birth=fault.site,
+        fixes=(Fix("take the limit of the dtype, or float('-inf')", f"{limits}.min", "sure"),),
+        operands=described([stray]),
+        explains=(fault.number,),
+    )
 
 
 def _finding(fault: Fault, stray: Operand) -> Finding:
+    if dict(fault.facts).get("problem") == "constant":
+        return _constant(fault, stray)
     types = " and ".join(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
     return Finding(
         kind="wrong-dtype",

@@ -18,12 +18,26 @@ _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weig
 def meet(call: FailedCall) -> Any:
     """Heal by casting to the dtype of the layer's own parameters, without one to the partners' own."""
     floats = [t for t in call.tensors() if t.is_floating_point()]
+    if floats and "without overflow" in str(call.error):
+        return _overflown(call, floats[0])
     if len({t.dtype for t in floats}) < 2 or not _DTYPE_WORDS.search(str(call.error)):
         return NOT_OURS
     wanted = _wanted(floats, call.state.places.running)
     strays = [t for t in floats if t.dtype != wanted]
     out = call.again(lambda t: t.to(wanted) if any(t is stray for stray in strays) else t)
     call.report("dtype", strays, floats[0].device, out, wanted=short(wanted))
+    return out
+
+
+def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
+    """A number that the dtype cannot hold: heal with the nearest that it can."""
+    limits = torch.finfo(tensor.dtype)
+
+    def fit(value: Any) -> Any:
+        return max(limits.min, min(limits.max, value)) if type(value) in (int, float) else value
+
+    out = call.again_with(tuple(map(fit, call.args)), {key: fit(value) for key, value in call.kwargs.items()})
+    call.report("dtype", [tensor], tensor.device, out, wanted=short(tensor.dtype), problem="constant")
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -55,11 +56,15 @@ class FailedCall:
 
     def again(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         """The call with changed tensors; NOT_OURS unless this recording heals and the call now succeeds."""
+        return self.again_with(replace_tensors(self.args, change), replace_tensors(self.kwargs, change))
+
+    def again_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call with other arguments; NOT_OURS unless this recording heals and the call now succeeds."""
         if not self.state.heal:
             return NOT_OURS
         with self.state.places.because("healed"):
             try:
-                return self.func(*replace_tensors(self.args, change), **replace_tensors(self.kwargs, change))
+                return self.func(*args, **kwargs)
             except Exception:  # that was not all that was wrong: the caller raises the first error
                 return NOT_OURS
 
@@ -81,6 +86,14 @@ class FailedCall:
         births = [birth.root().site for stray in strays if (birth := self.state.births.get(stray)) is not None]
         if self.state.log.is_new_fault((what, site, self.name, self.state.places.module, frozenset(births))):
             self.state.log.fault(self._fault(what, strays, target, facts, healed=out is not NOT_OURS))
+
+    def report_operands(self, operands: tuple[Operand, ...], target: torch.device, *, healed: bool) -> None:
+        """Write this call down with operands that are no tensors."""
+        site = raw_site(self.frame)
+        if self.state.log.is_new_fault(("operands", site, self.name, self.state.places.module)):
+            facts: dict[str, str] = {}
+            fault = self._fault("operands", (), target, facts, healed=healed)
+            self.state.log.fault(dataclasses.replace(fault, operands=(*fault.operands, *operands)))
 
     def _fault(
         self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, facts: dict[str, str], *, healed: bool

@@ -1,0 +1,40 @@
+"""Random generators of another device type than the numbers that are asked of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devwidget.capture import naming
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.log import device_id
+from devwidget.records.trace import Operand
+
+
+def meet(call: FailedCall) -> Any:
+    """Heal with a new generator of the right type, seeded alike."""
+    generator = next((g for g in (call.kwargs.get("generator"), *call.args) if isinstance(g, torch.Generator)), None)
+    if generator is None or "generator" not in str(call.error).lower():
+        return NOT_OURS
+    target = _target(call, generator)
+    if target is None:
+        return NOT_OURS
+    out = NOT_OURS
+    if call.state.heal:
+        right = torch.Generator(target).manual_seed(generator.initial_seed())
+        args = tuple(right if value is generator else value for value in call.args)
+        out = call.again_with(args, {name: right if value is generator else value for name, value in call.kwargs.items()})
+    names = naming.Names(call.state, call.frame)
+    found = device_id(generator.device)
+    made = names.made_by_call(generator, "Generator")
+    operand = Operand("generator", names.expression(generator), (), "Generator", found, 0, stray=True, birth=made)
+    call.report_operands((operand,), target, healed=out is not NOT_OURS)
+    return out
+
+
+def _target(call: FailedCall, generator: torch.Generator) -> torch.device | None:
+    """Where the numbers are wanted."""
+    asked = call.kwargs.get("device")
+    device = torch.device(asked) if asked is not None else next((t.device for t in call.tensors()), torch.device("cpu"))
+    return None if device.type == generator.device.type else device
