@@ -15,6 +15,7 @@ from devwidget.capture.calls import Calls
 from devwidget.capture.dispatch import Ops
 from devwidget.capture.doors.arrivals import arrivals
 from devwidget.capture.doors.checkpoints import checkpoints
+from devwidget.capture.doors.fast_paths import fast_paths
 from devwidget.capture.doors.gradients import gradients
 from devwidget.capture.doors.optimizers import optimizers
 from devwidget.capture.doors.parallel_gradients import parallel_gradients
@@ -93,7 +94,7 @@ class Recorder:
             raise DevwidgetError("a recording can be entered once", instead="with devwidget.record() as recording: ...")
         self._entered = True
         with contextlib.ExitStack() as stack:  # a failure half-way takes out what is in
-            for door in (constructions, arrivals, optimizers, checkpoints, parallel_gradients):
+            for door in (constructions, arrivals, optimizers, checkpoints, parallel_gradients, fast_paths):
                 stack.enter_context(door(self._state))
             stack.enter_context(gradients(self._state, lambda: Calls(self._state)))
             stack.enter_context(self._state.traffic.watching())

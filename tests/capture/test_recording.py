@@ -164,6 +164,17 @@ def test_a_device_that_does_not_exist_is_found_where_it_is_written(wrong):
     assert "device = wrong" in found.birth.text
 
 
+def test_attention_takes_the_same_fast_path_watched_and_unwatched():
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad():
+        plain = model(x, src_key_padding_mask=padding)
+        with devwidget.record() as recording:
+            seen = model(x, src_key_padding_mask=padding)
+    assert torch.equal(plain, seen)
+    assert any("transformer_encoder_layer" in op.name for op in recording.trace.ops)
+
+
 def test_errors_that_are_not_about_devices_are_left_alone():
     with pytest.raises(RuntimeError, match="shape"), devwidget.record(heal=True) as recording:
         torch.ones(2, 3, device="cuda:0") @ torch.ones(2, 3, device="cuda:0")
