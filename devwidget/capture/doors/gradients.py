@@ -56,7 +56,41 @@ def gradients(state: State, calls: Calls) -> Iterator[None]:
             return out
 
         stack.enter_context(patched(torch.autograd.Function, "apply", classmethod(apply)))
+        recording = [True]  # a hook on a parameter outlives the recording, and must then be as if we had never been there
+        stack.callback(recording.clear)
+        register = _registering(torch.Tensor.register_hook, state, calls, recording)
+        stack.enter_context(patched(torch.Tensor, "register_hook", register))
         yield
+
+
+def _registering(original: Any, state: State, calls: Calls, recording: list[bool]) -> Any:
+    @functools.wraps(original)
+    def register_hook(self: torch.Tensor, hook: Any) -> Any:
+        if hasattr(hook, KEY) or not isinstance(hook, FunctionType) or is_library(hook.__code__.co_filename):
+            return original(self, hook)
+        birth = state.births.get(self)
+        site = birth.site if birth is not None and birth.site is not None else raw_site(sys._getframe(1))
+        forward = _Forward(site, state.places.module, (self.device,))
+
+        @functools.wraps(hook)
+        def checked(grad: torch.Tensor) -> Any:
+            if not recording:
+                return hook(grad)
+            with _active(calls):
+                out = hook(grad)
+            return _checked(state, hook, (grad,), forward, out, grad.device)  # the tensor may have moved
+
+        setattr(checked, KEY, True)
+        return original(self, checked)
+
+    return register_hook
+
+
+def _active(calls: Calls) -> contextlib.AbstractContextManager[object]:
+    """A function mode, unless one of ours is at work already."""
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    active = any(type(mode).__module__.startswith("devwidget.capture") for mode in modes)
+    return contextlib.nullcontext() if active else calls()
 
 
 def _is_users(method: staticmethod[Any, Any]) -> bool:
@@ -73,9 +107,7 @@ def _note(out: Any, forward: _Forward) -> None:
 def _watched(original: Any, state: State, calls: Calls) -> Any:
     @functools.wraps(original)
     def backward(ctx: Any, *grads: Any) -> Any:
-        modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-        active = any(type(mode).__module__.startswith("devwidget.capture") for mode in modes)
-        with contextlib.nullcontext() if active else calls():
+        with _active(calls):
             out = original(ctx, *grads)
         forward = ctx.metadata.get(KEY)
         several = isinstance(out, tuple)
