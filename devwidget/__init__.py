@@ -1,7 +1,7 @@
 """devwidget: see where every tensor of a PyTorch model lives, trace one batch, and fix what is on the wrong device."""
 
 from devwidget._version import __version__
-from devwidget.api import Recording, allow, check, explain, load, record, show, simulate, snapshot, trace
+from devwidget.api import Recording, allow, check, explain, load, plan, record, show, simulate, snapshot, trace
 from devwidget.capture.running.batch import Inputs
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 
@@ -17,6 +17,7 @@ __all__ = [
     "check",
     "explain",
     "load",
+    "plan",
     "record",
     "show",
     "simulate",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from devwidget.records import json_io
 from devwidget.records.errors import DevwidgetError, PlacementError, nearest
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Severity
+from devwidget.records.plan import Plan
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.rules import _registry as rules
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
 
 __all__ = [
-    "Recording", "allow", "check", "explain", "is_about_placement", "load", "record", "show", "simulate", "snapshot", "trace",
+    "Recording", "allow", "check", "explain", "is_about_placement", "load", "plan", "record", "show", "simulate", "snapshot",
+    "trace",
 ]  # fmt: skip
 
 
@@ -229,6 +231,37 @@ def load(path: str | pathlib.Path) -> Any:
         ValueError: if it is not one of ours.
     """
     return json_io.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+
+
+def plan(
+    model: nn.Module,
+    batch: Any,
+    *,
+    gpus: int,
+    memory: int | str | Sequence[int | str],
+    loss_fn: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = None,
+    placement: str | Mapping[str, Any] = "as is",
+) -> Plan:
+    """Predict the peak memory of one step on GPUs that are not here; a copy without values runs, the model is only read.
+
+    Args:
+        model, batch, loss_fn, target: as for `trace`.
+        gpus, memory: as for `simulate`.
+        optimizer: an optimizer of the model, or a class; with one, memory is that of the second step, with its state.
+        placement: "as is" (a model on the cpu is placed on cuda:0), "data parallel", a device map as accelerate
+            writes it, or "auto" for accelerate's proposal.
+    Returns:
+        A frozen record: print it, `.fits`, `.devices`, `.save(path)`.
+    Raises:
+        DevwidgetError: if virtual GPUs are running, the placement cannot be used, or the step fails in it.
+        SimulationError: if the step needs the values of tensors, which a plan does not have.
+    """
+    from devwidget.planning import make_plan
+
+    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "placement": placement}
+    return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
 
 
 def show(

@@ -14,7 +14,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "devwidget"
 
 FOLDERS = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
-EVERYTHING = FOLDERS | {"api", "live", "post_mortem", "magics"}
+EVERYTHING = FOLDERS | {"api", "live", "planning", "post_mortem", "magics"}
 MAY_IMPORT = {
     "records": set(),
     "capture": {"records"},
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "ui": {"records", "views", "report"},
     "api": EVERYTHING,
     "live": EVERYTHING,  # the live half of `show`, split from api
+    "planning": EVERYTHING,  # the half of `plan` that runs the step
     "post_mortem": EVERYTHING,  # the half of `explain` that is not `trace`
     "magics": {"api", "records"},  # records for the exceptions that it prints
     "__init__": EVERYTHING,

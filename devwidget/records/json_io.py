@@ -11,15 +11,16 @@ from typing import Any
 
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
+from devwidget.records.plan import Plan
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 
 SCHEMA_VERSION = 1
-_ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation)}
+_ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation, Plan)}
 
 
 def dumps(record: Any) -> str:
-    """JSON text of a Snapshot, a Trace, a Finding or an Explanation."""
+    """JSON text of a Snapshot, a Trace, a Finding, an Explanation or a Plan."""
     envelope = {"devwidget": SCHEMA_VERSION, "record": type(record).__name__, "data": dataclasses.asdict(record)}
     return json.dumps(envelope, ensure_ascii=False)
 

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from devwidget.simulator import internals
 from devwidget.simulator.labels import CPU_DEVICE, META_DEVICE, Books
+from devwidget.simulator.valueless_kernels import INSTEAD
 
 MOST_ELEMENTS = 4096
 """So few that even all pairs of them take little memory."""
@@ -44,7 +45,7 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     if keep_values(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)):
         return func(*args, **kwargs)
     bare_args, bare_kwargs = tree_map_only(torch.Tensor, without_values, (args, kwargs))
-    result = func(*bare_args, **bare_kwargs)
+    result = INSTEAD.get(func, func)(*bare_args, **bare_kwargs)
     # An in-place operation must return the tensor that it was given.
     return args[0] if bare_args and result is bare_args[0] else result
 

@@ -1,0 +1,63 @@
+"""Which module runs in this thread, by path, DataParallel's replicas included."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from torch import nn
+from torch.nn.modules import module as hooks
+
+
+class Whereabouts:
+    """Follows every module call while it is entered, by hooks that are global and so are on no module.
+
+    Args:
+        model: its paths are told.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._paths: dict[nn.Module, str] = {module: path for path, module in model.named_modules()}
+        self._running = threading.local()
+
+    def __enter__(self) -> Whereabouts:
+        self._handles = [
+            hooks.register_module_forward_pre_hook(self._enter),
+            hooks.register_module_forward_hook(self._leave, always_call=True),
+        ]
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    @property
+    def path(self) -> str | None:
+        """The innermost module running in this thread; None if there is none."""
+        stack = self._stack()
+        return stack[-1][1] if stack else None
+
+    def _stack(self) -> list[tuple[nn.Module, str]]:
+        if not hasattr(self._running, "stack"):
+            self._running.stack = []
+        stack: list[tuple[nn.Module, str]] = self._running.stack
+        return stack
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        self._stack().append((module, self._path_of(module)))
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        stack = self._stack()
+        while stack and stack.pop()[0] is not module:
+            pass
+
+    def _path_of(self, module: nn.Module) -> str:
+        """Its path; a replica's is read from the replica that calls it."""
+        known = self._paths.get(module)
+        if known is not None:
+            return known
+        for caller, path in reversed(self._stack()):
+            for name, child in caller.named_modules():
+                if child is module:
+                    return f"{path}.{name}" if path else name
+        return ""

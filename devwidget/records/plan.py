@@ -1,0 +1,76 @@
+"""Plan: the peak bytes that one step is predicted to need on each GPU, and what does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from devwidget.records._record import Record
+from devwidget.records.device import DeviceId
+from devwidget.records.trace import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMoment:
+    """When something happened in the predicted step.
+
+    Attributes:
+        phase: part of the step.
+        module: path of the innermost module running, "" for the root; None outside the model, as in backward.
+    """
+
+    phase: Phase
+    module: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """One GPU of a plan, in bytes. The four parts add up to the peak.
+
+    Attributes:
+        device: which GPU.
+        capacity: bytes that it has.
+        peak: the most that is predicted to be allocated at once.
+        weights, gradients, optimizer: bytes of parameters and buffers, of gradients and of optimizer state at the peak.
+        activations: the rest at the peak: kept for backward, inputs, outputs, replicas, temporaries.
+        peak_at: when the peak is reached; None for a GPU that is not used.
+        tips_over: when the capacity is exceeded first; None if the step fits.
+    """
+
+    device: DeviceId
+    capacity: int
+    peak: int
+    weights: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    peak_at: PlanMoment | None = None
+    tips_over: PlanMoment | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the peak is within the capacity."""
+        return self.peak <= self.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Record):
+    """Predicted memory of one step.
+
+    Attributes:
+        model: class of the model.
+        placement: `as is`, `data parallel`, `auto` or `device map`.
+        phases: the parts of the step that were predicted.
+        devices: one entry per GPU, in order.
+        device_map: module path and device, for placements with a map; `auto` proposes it.
+    """
+
+    model: str
+    placement: str
+    phases: tuple[Phase, ...]
+    devices: tuple[DevicePlan, ...]
+    device_map: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether every GPU has room for its peak."""
+        return all(device.fits for device in self.devices)

@@ -1,0 +1,90 @@
+"""Twins: a model or a batch again, on virtual GPUs and without values; the original is only read."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.errors import DevwidgetError
+from devwidget.simulator.values import MOST_ELEMENTS
+
+Where = Callable[[torch.Tensor], torch.device]
+
+
+class Twins:
+    """Makes tensors without values; what shares a storage shares it again.
+
+    Args:
+        where: the device on which the twin of a tensor is to be.
+    """
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The twin of one tensor; small whole numbers keep their values."""
+        device = self._where(tensor)
+        if tensor.layout != torch.strided or _keeps_values(tensor):
+            return tensor.detach().to(device, copy=True)
+        storage = tensor.untyped_storage()
+        key = storage._cdata, tensor.dtype  # an address would be 0 for all that is on meta
+        if key not in self._bases:
+            self._bases[key] = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=device)
+        return self._bases[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def twin_of_model(model: nn.Module, where_registered: Where, where_plain: Where) -> nn.Module:
+    """A copy of a model whose tensors have no values and no gradients.
+
+    Args:
+        model: is only read.
+        where_registered: device for the twin of a parameter or buffer.
+        where_plain: device for the twin of a tensor in a plain attribute.
+    Raises:
+        DevwidgetError: for a model with lazy parameters, or one that cannot be copied.
+    """
+    memo: dict[int, Any] = {}
+    registered = Twins(where_registered)
+    for tensor in (*model.parameters(), *model.buffers()):
+        _refuse_lazy(tensor)
+        memo[id(tensor)] = _like(tensor, registered.of(tensor))
+    plain = Twins(where_plain)
+    for tensor in _plain_tensors(model):
+        if id(tensor) not in memo:
+            memo[id(tensor)] = _like(tensor, plain.of(tensor))
+    try:
+        return copy.deepcopy(model, memo)
+    except (TypeError, RuntimeError) as error:
+        raise DevwidgetError(f"{type(model).__name__} cannot be copied: {error}", why="the plan runs on a copy") from error
+
+
+def _keeps_values(tensor: torch.Tensor) -> bool:
+    whole = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+    return whole and not tensor.is_meta and tensor.numel() <= MOST_ELEMENTS
+
+
+def _plain_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
+    for module in model.modules():
+        yield from tensors_in([value for key, value in module.__dict__.items() if key not in ("_parameters", "_buffers")])
+
+
+def _refuse_lazy(tensor: torch.Tensor) -> None:
+    if is_lazy(tensor):
+        raise DevwidgetError("a lazy parameter has no shape yet", instead="run the model once, then plan")
+
+
+def _like(tensor: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
+    """A parameter for a parameter, with the attributes that programs hang on it."""
+    if isinstance(tensor, nn.Parameter):
+        twin = nn.Parameter(twin, requires_grad=tensor.requires_grad)
+    elif tensor.requires_grad:
+        twin = twin.requires_grad_()
+    twin.__dict__.update(tensor.__dict__)
+    return twin
