@@ -43,7 +43,9 @@ def test_a_running_job_can_be_cancelled_and_the_next_one_runs():
         def long():
             started.set()
             try:
-                time.sleep(10)
+                for _ in range(1000):  # a signal that comes just before a sleep does not end that one
+                    time.sleep(0.01)
+                seen.append("ran to its end")
             except KeyboardInterrupt:
                 seen.append("cancelled")
                 raise
@@ -55,10 +57,8 @@ def test_a_running_job_can_be_cancelled_and_the_next_one_runs():
         assert jobs.cancel() is False
         jobs.submit(lambda: seen.append("next"))
 
-    began = time.perf_counter()
     asyncio.run(notebook())
     assert seen == ["cancelled", "next"]
-    assert time.perf_counter() - began < 5
     assert signal.getsignal(signal.SIGINT) is before
 
 
