@@ -12,7 +12,7 @@ import torch
 
 from devwidget.capture.call_site import RawSite, to_site
 from devwidget.records.device import DeviceId
-from devwidget.records.trace import Cause, Fault, MemoryPoint, ModuleEvent, Move, OpEvent, Phase, Replica
+from devwidget.records.trace import Cause, Fault, MemoryPoint, ModuleEvent, Move, OpEvent, Phase
 
 MOST_FAULTS = 1000
 """Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
@@ -37,7 +37,6 @@ class Log:
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
-        self.replicas: list[Replica] = []
         self.memory: list[MemoryPoint] = []
         self.troubles: list[str] = []
         self._numbers = itertools.count()
@@ -80,7 +79,7 @@ class Log:
     ) -> None:
         """Data crossed from `source` to `target`: one tensor, or several copied together (shape and dtype of the first)."""
         nbytes = sum(bytes_of(tensor) for tensor in tensors)
-        key = (source, target, tuple(tensors[0].shape), tensors[0].dtype, nbytes, module, phase, site, cause)
+        key = (source, target, tuple(tensors[0].shape), tensors[0].dtype, nbytes, len(tensors), module, phase, site, cause)
         with self._lock:
             entry = self._moves.setdefault(key, [0, next(self._numbers), 0.0])
             entry[0] += 1
@@ -114,8 +113,8 @@ class Log:
         """Moves in the order of their first time."""
         records = [
             Move(device_id(source), device_id(target), nbytes, shape, short(dtype), module, phase, to_site(site), cause,
-                 entry[2], entry[1], entry[0])
-            for (source, target, shape, dtype, nbytes, module, phase, site, cause), entry in self._moves.items()
+                 entry[2], entry[1], entry[0], tensors)
+            for (source, target, shape, dtype, nbytes, tensors, module, phase, site, cause), entry in self._moves.items()
         ]  # fmt: skip
         return tuple(sorted(records, key=lambda m: m.number))
 

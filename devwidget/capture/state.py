@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 
 from devwidget.capture.identity import Births
 from devwidget.capture.log import Log
+from devwidget.capture.parallel_calls import ParallelCalls
 from devwidget.capture.places import Places
 from devwidget.capture.ties import Ties
 from devwidget.capture.traffic import Traffic
@@ -31,5 +32,6 @@ class State:
         self.places = Places()
         self.ties = Ties()
         self.traffic = Traffic(self.places)
+        self.parallel = ParallelCalls()
         self.started = time.perf_counter()
         self.watching: Callable[[], AbstractContextManager[object]]

@@ -9,6 +9,7 @@ from devwidget.records._record import Record
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.parallel import DataParallelCall, Replica
 from devwidget.records.site import Site
 
 Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
@@ -130,12 +131,14 @@ class Move:
 
     Attributes:
         source, target: devices.
-        bytes: bytes of one crossing; `shape` and `dtype` of the tensor.
+        bytes: bytes of one crossing; `shape` and `dtype` of the tensor, of the first one if several went together.
         module, phase, site: where it was asked for.
         cause: `explicit` (.to, .cuda, copy_), `scatter`, `replicate`, `gather`, `reduce`, `hook`, `index` or `healed`.
-        seconds: time of the call in the host, not of the copy itself on a GPU; of the last one if folded.
+        seconds: time of the call in the host, not of the copy itself on a GPU; of the last one if folded. A step of
+            DataParallel makes all its copies in one call, whose time is shared out by bytes.
         number: its place in the trace.
         count: how often this line did this.
+        tensors: how many went together in one crossing.
     """
 
     source: DeviceId
@@ -150,6 +153,7 @@ class Move:
     seconds: float = 0.0
     number: int = 0
     count: int = 1
+    tensors: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,35 +268,6 @@ class ModuleEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
-    """One replica of one DataParallel call.
-
-    Attributes:
-        wrapper: path of the DataParallel module.
-        number: its place in `device_ids`.
-        device: where it ran.
-        samples: length of its inputs along the scatter dimension, 0 when it got no tensor.
-        input_bytes: bytes scattered to it.
-        parameter_bytes: bytes of parameters and buffers copied to it (0 for the first).
-        output_bytes: bytes of its outputs, gathered afterwards.
-        peak_bytes: highest allocation of its device meanwhile, 0 when unknown.
-        seconds: wall time of its forward.
-        gathered_on: where the outputs were collected.
-    """
-
-    wrapper: str
-    number: int
-    device: DeviceId
-    samples: int
-    input_bytes: int
-    parameter_bytes: int
-    output_bytes: int
-    peak_bytes: int
-    seconds: float
-    gathered_on: DeviceId | None
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryPoint:
     """Bytes in use when a phase or an outermost module call ended.
 
@@ -315,6 +290,7 @@ class Trace(Record):
         findings: what is wrong, worst first.
         faults: the failing calls that findings were drawn from.
         moves, ops, modules, memory, replicas, crossings, waits: the facts, in order.
+        parallel: the calls of DataParallel modules that `replicas` belong to.
         error: `ErrorType: message` of the exception that ended the recording, "" if none did.
         checked: names of the rules that ran.
         not_checked: `rule: reason` for rules that could not decide or crashed.
@@ -336,3 +312,4 @@ class Trace(Record):
     not_checked: tuple[str, ...] = ()
     virtual_gpus: int = 0
     seconds: float = 0.0
+    parallel: tuple[DataParallelCall, ...] = ()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.parallel import Replica
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.tensor import TensorFacts
-from devwidget.records.trace import Replica, Trace
+from devwidget.records.trace import Trace
 from devwidget.report.finding_text import extra_notes, finding_text
 from devwidget.report.snapshot_text import bytes_by_device
 from devwidget.report.units import counted, format_bytes, format_count, format_seconds

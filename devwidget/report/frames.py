@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from devwidget.records._record import presents
 from devwidget.records.errors import nearest
 from devwidget.records.memory import CATEGORIES, DeviceMemory
+from devwidget.records.parallel import Piece
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.words import device_list, site_words
+from devwidget.report.words import device_list, piece_words, site_words
 from devwidget.views.memory import told_apart
 from devwidget.views.placement import join, place
 
@@ -85,9 +86,8 @@ def _device_columns(devices: Iterable[DeviceMemory]) -> Columns:
 
 
 def _moves(trace: Trace) -> Columns:
-    columns = _columns(
-        trace.moves, "number", "source", "target", "bytes", "count", "shape", "dtype", "cause", "module", "phase", "seconds"
-    )
+    names = ("source", "target", "bytes", "count", "tensors", "shape", "dtype", "cause", "module", "phase", "seconds")
+    columns = _columns(trace.moves, "number", *names)
     return columns | _sites([move.site for move in trace.moves])
 
 
@@ -116,8 +116,16 @@ def _findings(trace: Trace) -> Columns:
 
 
 def _replicas(trace: Trace) -> Columns:
-    names = ("wrapper", "number", "device", "samples", "input_bytes", "parameter_bytes", "output_bytes", "peak_bytes")
-    return _columns(trace.replicas, *names, "seconds", "gathered_on")
+    names = ("call", "wrapper", "number", "device", "samples", "input_bytes", "parameter_bytes", "buffer_bytes", "output_bytes",
+             "gradient_bytes", "peak_bytes", "started", "seconds", "thread", "failed", "gathered_on")  # fmt: skip
+    columns = _columns(trace.replicas, *names)
+    columns["inputs"] = [_pieces(replica.inputs) for replica in trace.replicas]
+    columns["outputs"] = [_pieces(replica.outputs) for replica in trace.replicas]
+    return columns
+
+
+def _pieces(pieces: Iterable[Piece]) -> str:
+    return ", ".join(map(piece_words, pieces))
 
 
 def _columns(records: Iterable[Any], *names: str) -> Columns:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
+from devwidget.records.parallel import Piece
 from devwidget.records.site import Site
 
 _SHORT = {"bfloat16": "bf16", "bool": "bool", "complex64": "c64", "complex128": "c128"}
@@ -30,6 +31,11 @@ def tensor_words(dtype: str, shape: tuple[int, ...] | None) -> str:
 def site_words(site: Site | None) -> str:
     """`train.py:41`, or `In[5]:3` for a notebook cell; "" without a place."""
     return f"{file_words(site.file)}:{site.line}" if site else ""
+
+
+def piece_words(piece: Piece) -> str:
+    """`input[0:3]`: which part of a tensor a replica had."""
+    return f"{piece.name}[{piece.start}:{piece.stop}]"
 
 
 def file_words(file: str) -> str:

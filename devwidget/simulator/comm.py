@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn.parallel import _functions
 
 from devwidget.simulator import labels, machine, moves
 from devwidget.simulator.patching import Patches
@@ -19,6 +20,7 @@ def install(patches: Patches) -> None:
         patches.set(torch._C, name, function)
     # Without NCCL, comm adds gradients with plain operators; asking would warn that torch was built without it.
     patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
+    patches.set(_functions, "_streams", None)  # one for each GPU, kept from the first CPU batch on: of another simulation
 
 
 def _there(tensor: torch.Tensor, index: int) -> torch.Tensor:

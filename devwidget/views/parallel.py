@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
-from devwidget.records.trace import Move, Replica, Trace
+from devwidget.records.parallel import Replica
+from devwidget.records.trace import Move, Trace
 
 
 @dataclass(frozen=True, slots=True)

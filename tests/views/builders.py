@@ -7,10 +7,11 @@ from typing import Any
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.parallel import Replica
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
-from devwidget.records.trace import Fault, MemoryPoint, ModuleEvent, Move, Replica, Trace
+from devwidget.records.trace import Fault, MemoryPoint, ModuleEvent, Move, Trace
 
 CPU, GPU0, GPU1 = DeviceId("cpu"), DeviceId("cuda", 0), DeviceId("cuda", 1)
 MIB = 1024**2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,11 +14,14 @@ from torch.nn.parallel import _functions
 
 from devwidget.capture.call_site import raw_site
 from devwidget.capture.doors.patch import patched
+from devwidget.capture.log import bytes_of
+from devwidget.capture.parallel_calls import CALL, Call
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Cause
 
-Groups = Callable[[Any, Any], Iterator[tuple[torch.device, torch.device, Sequence[torch.Tensor]]]]
+Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
+Groups = Callable[[Any, Any], Iterator[Crossing]]
 """From the arguments and the result of a step: source, target, and the tensors that went together."""
 
 
@@ -41,18 +45,30 @@ def _logged(original: Any, state: State, cause: Cause, groups: Groups) -> Any:
     def forward(ctx: Any, *args: Any) -> Any:
         if state.places.phase != "backward":
             return original(ctx, *args)
+        started = time.perf_counter()
         with state.places.because(cause):
             out = original(ctx, *args)
-        site = raw_site(sys._getframe(1))
-        for source, target, tensors in groups(args, out):
-            if source != target:
-                state.log.move(source, target, tensors, None, "backward", site, cause)
+        seconds = time.perf_counter() - started
+        site, call = raw_site(sys._getframe(1)), _call_of_node()
+        moved = [each for each in groups(args, out) if each[0] != each[1]]
+        sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]
+        for (source, target, tensors), size in zip(moved, sizes, strict=True):
+            share, path = seconds * size / max(1, sum(sizes)), call.path if call is not None else None
+            state.log.move(source, target, tensors, path, "backward", site, cause, share)
+            if call is not None and cause == "reduce":
+                call.reduced(source, size)
         return out
 
     return forward
 
 
-def _reduced(args: Any, out: Any) -> Iterator[tuple[torch.device, torch.device, Sequence[torch.Tensor]]]:
+def _call_of_node() -> Call | None:
+    """The DataParallel call whose backward runs in this thread; None for one that was not recorded."""
+    node: Any = torch._C._current_autograd_node()
+    return node.metadata.get(CALL) if node is not None else None
+
+
+def _reduced(args: Any, out: Any) -> Iterator[Crossing]:
     """`(destination, number of parameters, *gradients)`: one group for each replica."""
     _, count, *gradients = args
     target = next(tensors_in(out)).device
@@ -61,12 +77,12 @@ def _reduced(args: Any, out: Any) -> Iterator[tuple[torch.device, torch.device, 
         yield group[0].device, target, group
 
 
-def _scattered(args: Any, out: Any) -> Iterator[tuple[torch.device, torch.device, Sequence[torch.Tensor]]]:
+def _scattered(args: Any, out: Any) -> Iterator[Crossing]:
     source = next(tensors_in(args)).device
     for part in tensors_in(out):
         yield source, part.device, (part,)
 
 
-def _gathered(args: Any, out: Any) -> Iterator[tuple[torch.device, torch.device, Sequence[torch.Tensor]]]:
+def _gathered(args: Any, out: Any) -> Iterator[Crossing]:
     for part in tensors_in(args):
         yield part.device, out.device, (part,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devwidget.records.device import DeviceId
-from devwidget.records.trace import Replica
+from devwidget.records.parallel import Replica
 from devwidget.report.figures.frame import Figure, base_layout, figure
 from devwidget.report.palette import device_hue
 from devwidget.report.units import counted, format_bytes

@@ -1,0 +1,56 @@
+"""A DataParallel wrapper whose module is not on `device_ids[0]`: it cannot run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.call_site import RawSite, to_site
+from devwidget.capture.log import bytes_of, device_id
+from devwidget.capture.state import State
+from devwidget.records.trace import Fault, Held, Operand
+
+
+def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
+    """The first parameter or buffer that is not where DataParallel demands it."""
+    named = itertools.chain(wrapper.module.named_parameters(), wrapper.module.named_buffers())
+    return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
+
+
+def report_misplaced(
+    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: State, site: RawSite | None
+) -> None:
+    """Write down that a wrapper cannot run; `site` is the line that called it."""
+    name, tensor = misplaced
+    path = state.places.path_of(wrapper)
+    owner = type(wrapper.module).__name__
+    held = Held(f"{path}.module".strip(".") if path is not None else None, name, "parameter", owner)
+    operand = Operand(name, "", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), device_id(tensor.device),
+                      bytes_of(tensor), stray=True, held=held)  # fmt: skip
+    wanted = wrapper.src_device_obj
+    devices = {str(t.device) for t in itertools.chain(wrapper.module.parameters(), wrapper.module.buffers())}
+    state.log.fault(
+        Fault(
+            number=0,
+            what="parallel",
+            call="DataParallel.forward",
+            module=path,
+            phase=state.places.phase,
+            site=to_site(site),
+            error="RuntimeError: module must have its parameters and buffers on device "
+            f"{wanted} (device_ids[0]) but found one of them on device: {tensor.device}",
+            operands=(operand,),
+            target=device_id(wanted),
+            healed=state.heal,
+            birth=to_site(state.places.made.get(wrapper)),
+            model_name=state.places.model_name,
+            facts=(
+                ("device_ids", ", ".join(str(i) for i in wrapper.device_ids)),
+                ("found", ", ".join(sorted(devices))),
+                ("wrapped", owner),
+            ),
+        )
+    )

@@ -1,0 +1,183 @@
+"""nn.DataParallel while it runs: its four steps are overridden on the instance and measured."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture import replica_faults
+from devwidget.capture.call_site import raw_site
+from devwidget.capture.log import bytes_of
+from devwidget.capture.parallel.misplaced import first_misplaced, report_misplaced
+from devwidget.capture.parallel.pieces import Cut, Named, arguments_by_name, by_name
+from devwidget.capture.parallel.worker import Worker
+from devwidget.capture.parallel_calls import CALL, Call
+from devwidget.capture.places import own_tensors
+from devwidget.capture.state import State
+from devwidget.records.trace import Cause
+
+Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
+
+
+@contextlib.contextmanager
+def watching(wrapper: nn.DataParallel[Any], state: State) -> Iterator[None]:
+    """Watch one call of a DataParallel module, and leave its instance as it was."""
+    if not wrapper.device_ids:
+        yield
+        return
+    before = dict(wrapper.__dict__)
+    misplaced = first_misplaced(wrapper)
+    watch = _Watch(wrapper, state) if misplaced is None else None
+    if misplaced is not None:
+        report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
+        if state.heal:
+            wrapper.__dict__["device_ids"] = []  # runs the wrapped module alone, where it is
+    elif watch is not None:
+        wrapper.__dict__.update(watch.overrides())
+    try:
+        yield
+    finally:
+        if watch is not None:
+            watch.end()
+        for name in ("replicate", "scatter", "parallel_apply", "gather", "device_ids"):
+            if name in before:
+                wrapper.__dict__[name] = before[name]
+            else:
+                wrapper.__dict__.pop(name, None)
+
+
+class _Watch:
+    """The four steps of one DataParallel call, measured."""
+
+    def __init__(self, wrapper: nn.DataParallel[Any], state: State) -> None:
+        self._wrapper = wrapper
+        self._kind = type(wrapper)
+        self._state = state
+        self._prefix = f"{state.places.path_of(wrapper) or ''}.module".strip(".")
+        self._whole: Named = {}
+        self._started = time.perf_counter()
+        self.call = self._opened()
+        state.parallel.add(self.call)
+
+    def _opened(self) -> Call:
+        wrapper, kind = self._wrapper, self._wrapper.src_device_obj.type
+        return Call(
+            number=self._state.log.number(),
+            path=self._state.places.path_of(wrapper) or "",
+            class_name=type(wrapper.module).__name__,
+            devices=tuple(torch.device(kind, index) for index in wrapper.device_ids),
+            output_device=torch.device(kind, wrapper.output_device),
+            dim=wrapper.dim,
+            site=raw_site(sys._getframe(2)),
+            started=self._started - self._state.started,
+        )
+
+    def overrides(self) -> dict[str, Any]:
+        """Names and functions to lay over the instance."""
+        return {
+            "scatter": self.scatter,
+            "replicate": self.replicate,
+            "parallel_apply": self.parallel_apply,
+            "gather": self.gather,
+        }
+
+    def end(self) -> None:
+        """The call has returned, or raised."""
+        self.call.seconds = time.perf_counter() - self._started
+
+    @contextlib.contextmanager
+    def _step(self, name: str, cause: Cause = "explicit") -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            with self._state.places.because(cause):
+                yield
+        finally:
+            self.call.steps[name] = time.perf_counter() - started
+
+    def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
+        """Cut the batch; count what each device got."""
+        with self._step("scatter", "scatter"):
+            parts = self._kind.scatter(self._wrapper, inputs, kwargs, device_ids)
+        module = self._wrapper.module
+        whole = self._whole = arguments_by_name(module, inputs, kwargs)
+        cut, crossings = Cut(self._wrapper.dim), list[Crossing]()
+        for number, (part, part_kwargs) in enumerate(itertools.zip_longest(*parts, fillvalue=())):
+            chunks = arguments_by_name(module, part, part_kwargs or {})
+            run = self.call.run(number)
+            run.inputs = tuple(cut.piece(name, chunk, whole.get(name, chunk).device) for name, chunk in chunks.items())
+            run.samples = next(map(cut.length, chunks.values()), 0)
+            crossings += [(whole.get(name, chunk).device, chunk.device, [chunk]) for name, chunk in chunks.items()]
+            self._mark(chunks.values())
+        self._log("scatter", "scatter", crossings)
+        return parts
+
+    def replicate(self, module: nn.Module, device_ids: Any) -> Any:
+        """Copy the model; give each replica's modules the paths of the originals."""
+        with self._step("replicate", "replicate"):
+            replicas = self._kind.replicate(self._wrapper, module, device_ids)
+        parameters, buffers = list(module.parameters()), list(module.buffers())
+        crossings = list[Crossing]()
+        for number, replica in enumerate(replicas):
+            for path, part in replica.named_modules():
+                self._state.places.name(part, f"{self._prefix}.{path}".strip("."))
+                self._mark(own_tensors(part).values())
+            run, target = self.call.run(number), self.call.devices[number]
+            if target != self.call.devices[0]:
+                run.buffer_bytes = sum(map(bytes_of, buffers))
+                run.parameter_bytes = sum(map(bytes_of, parameters)) + run.buffer_bytes
+                crossings += [(self.call.devices[0], target, group) for group in (parameters, buffers)]
+        self._log("replicate", "replicate", crossings)
+        return replicas
+
+    def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> Any:
+        """Run the replicas, each watched in its own thread."""
+        whole = list(self._whole.values())
+        workers = [
+            Worker(self._state, self._wrapper, self.call, whole, number, replica) for number, replica in enumerate(replicas)
+        ]
+        with self._step("forward"):
+            return self._kind.parallel_apply(self._wrapper, workers, inputs, kwargs)
+
+    def gather(self, outputs: Any, output_device: Any) -> Any:
+        """Collect the outputs; count what crosses to the gather point."""
+        with self._step("gather", "gather"):
+            joined = self._kind.gather(self._wrapper, outputs, output_device)
+        whole = dict(by_name(joined, "output"))
+        point = self.call.gathered_on = next((tensor.device for tensor in whole.values()), None)
+        cut, crossings = Cut(self._wrapper.dim), list[Crossing]()
+        for number, output in enumerate(outputs):
+            run, parts = self.call.run(number), dict(by_name(output, "output"))
+            run.outputs = tuple(cut.piece(name, part, part.device) for name, part in parts.items())
+            run.peak_bytes = _peak_of(self.call.devices[number])
+            crossings += [(part.device, point, [part]) for part in parts.values() if point is not None]
+        self._log("gather", "gather", crossings)
+        self._mark(whole.values())
+        if len(outputs) > 1 and all(isinstance(output, torch.Tensor) and not output.dim() for output in outputs):
+            replica_faults.scalar_outputs(self._state, self._prefix, self._wrapper.module, len(outputs))
+            return joined.mean() if self._state.heal else joined
+        return joined
+
+    def _mark(self, tensors: Any) -> None:
+        """Let the autograd nodes of a step know their call."""
+        for tensor in tensors:
+            if tensor.grad_fn is not None:
+                tensor.grad_fn.metadata[CALL] = self.call
+
+    def _log(self, step: str, cause: Cause, crossings: list[Crossing]) -> None:
+        """Write the moves of a step down; its time is shared out by bytes, because torch copies them in one call."""
+        moved = [(s, t, tensors, sum(map(bytes_of, tensors))) for s, t, tensors in crossings if s != t and tensors]
+        share = self.call.steps[step] / max(1, sum(size for *_, size in moved))
+        for source, target, tensors, size in moved:
+            seconds = share * size
+            self._state.log.move(source, target, tensors, self.call.path, "forward", self.call.site, cause, seconds)
+
+
+def _peak_of(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0

@@ -1,0 +1,105 @@
+"""What one call of nn.DataParallel did: how it cut the batch, what it copied, and what its replicas gave back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from devwidget.records.device import DeviceId
+from devwidget.records.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One tensor that a replica was given, or gave back.
+
+    Attributes:
+        name: what the signature or the container calls it: `input`, `args[1]`, `labels`, `batch['mask']`, `output['logits']`.
+        shape, dtype, bytes: of this replica's part.
+        start, stop: which part of the whole it is, along the axis that is cut.
+        source: where it came from: the device of the whole for an input, of the replica for an output.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    start: int
+    stop: int
+    source: DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica of one DataParallel call.
+
+    Attributes:
+        wrapper: path of the DataParallel module.
+        number: its place in `device_ids`.
+        device: where it ran.
+        samples: length of its inputs along the scatter dimension, 0 when it got no tensor.
+        input_bytes: bytes of its part of the inputs.
+        parameter_bytes: bytes of parameters and buffers copied to it (0 for the first).
+        output_bytes: bytes of its outputs, gathered afterwards.
+        peak_bytes: `max_memory_allocated` of its device when the outputs had been gathered: the highest since it was last
+            reset. 0 when unknown.
+        seconds: wall time of its forward.
+        gathered_on: where the outputs were collected; None if they never were.
+        call: number of the DataParallelCall.
+        buffer_bytes: how many of `parameter_bytes` are buffers.
+        gradient_bytes: bytes of gradients that were brought from it to the source in backward.
+        started: seconds after the start of the recording.
+        thread: name of the thread that ran it; "" if it never ran.
+        failed: its forward raised.
+        inputs, outputs: its part of each tensor.
+    """
+
+    wrapper: str
+    number: int
+    device: DeviceId
+    samples: int
+    input_bytes: int
+    parameter_bytes: int
+    output_bytes: int
+    peak_bytes: int
+    seconds: float
+    gathered_on: DeviceId | None
+    call: int = 0
+    buffer_bytes: int = 0
+    gradient_bytes: int = 0
+    started: float = 0.0
+    thread: str = ""
+    failed: bool = False
+    inputs: tuple[Piece, ...] = ()
+    outputs: tuple[Piece, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallelCall:
+    """One call of a DataParallel module; its replicas refer to it by number.
+
+    Attributes:
+        number: its place in the trace.
+        wrapper, class_name: path of the DataParallel module, and the class that it wraps.
+        device_ids: all devices that it may use; a short batch does not reach the last ones.
+        output_device: where it gathers.
+        dim: the axis that is cut.
+        site: the line that called it.
+        started, seconds: seconds after the start of the recording, and of the whole call.
+        scatter_seconds, replicate_seconds, forward_seconds, gather_seconds: time of each step in the host.
+        backward: gradients came back through it.
+    """
+
+    number: int
+    wrapper: str
+    class_name: str
+    device_ids: tuple[DeviceId, ...]
+    output_device: DeviceId
+    dim: int = 0
+    site: Site | None = None
+    started: float = 0.0
+    seconds: float = 0.0
+    scatter_seconds: float = 0.0
+    replicate_seconds: float = 0.0
+    forward_seconds: float = 0.0
+    gather_seconds: float = 0.0
+    backward: bool = False
