@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from devwidget.simulator import follow, guards, labels, machine, values
+from devwidget.simulator import follow, guards, labels, machine, valueless_call, values
 from devwidget.simulator.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY, Books
 from devwidget.simulator.plans import Plan
 
@@ -19,7 +19,7 @@ def run_factory(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dic
         label = _from_composite(kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    result = values.create(func, args, _real(kwargs), label == META)
+    result = valueless_call.create(func, args, _real(kwargs), label == META)
     return _mark(result, label, kwargs)
 
 
@@ -30,7 +30,7 @@ def run_like(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
         label, _ = follow.where(plan, args, kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    result = values.create(func, args, _real(kwargs), label == META)
+    result = valueless_call.create(func, args, _real(kwargs), label == META)
     return _mark(result, label, kwargs)
 
 
@@ -43,15 +43,20 @@ def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     kwargs = _real(kwargs)
     kwargs.pop("non_blocking", None)
-    if not Books.compute and label == META:
-        kwargs["device"] = META_DEVICE
-    result = func(values.small(args[0]), *args[1:], **kwargs)
+    if Books.compute:
+        result = func(*args, **kwargs)
+    elif label == META:
+        result = func(values.bare(args[0]), *args[1:], **kwargs, device=META_DEVICE)
+    else:
+        result = valueless_call.call(func, args, kwargs)
     return _mark(result, label, {})
 
 
 def run_resize(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator that may change the size of a storage."""
-    result = func(*args, **kwargs) if Books.compute else values.call(func, args, kwargs)
+    if not Books.compute:
+        values.forget(args[0])
+    result = func(*args, **kwargs) if Books.compute else valueless_call.call(func, args, kwargs)
     labels.measure_again(result)
     return result
 

@@ -70,7 +70,7 @@ def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
         kwargs["device"] = labels.META_DEVICE if label == META and labels.Books.compute else CPU_DEVICE
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
-        result = _own_memory(original(data, *args, **kwargs), label)
+        result = _own_memory(original(values.read_numbers(data), *args, **kwargs), label)
         return labels.pin(result) if pinned else _labelled(result, label)
 
     return factory
@@ -115,7 +115,7 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 
 def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
-    tensor = values.small(tensor) if label != META else values.without_values(tensor)
+    tensor = values.without(tensor)
     if label >= 0 or (label == META and not labels.Books.compute):
         labels.put_label(tensor, label)
     return tensor
@@ -142,6 +142,6 @@ def new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
         label = max(labels.label_of(self), CPU) if device is None else tensor_moves.label_of_device(device)
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
-        return _labelled(original(self, data, **kwargs), label)
+        return _labelled(original(values.read(self), values.read_numbers(data), **kwargs), label)
 
     return new_tensor

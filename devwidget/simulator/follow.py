@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from devwidget.simulator import failures, guards, labels, mixing, substitutes, values
+from devwidget.simulator import failures, guards, labels, mixing, substitutes, valueless_call
 from devwidget.simulator.labels import CPU, LABELS, META, TEMPORARY, Books, storage_id
 from devwidget.simulator.plans import NOTHING, ONE, Plan
 
@@ -24,7 +24,7 @@ def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, A
     if plan.guard is not None:
         plan.guard(plan, args, kwargs, target)
     try:
-        result = func(*args, **kwargs) if Books.compute else values.call(func, args, kwargs)
+        result = func(*args, **kwargs) if Books.compute else valueless_call.call(func, args, kwargs)
     except NotImplementedError as error:
         if target == CPU or plan.written:
             raise

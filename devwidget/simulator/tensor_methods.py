@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
-from devwidget.simulator import failures, labels, machine, moves, tensor_moves
+from devwidget.simulator import failures, labels, machine, moves, tensor_moves, values
 from devwidget.simulator.labels import CPU
 
 
@@ -26,9 +26,9 @@ def numpy(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"can't convert {labels.name_of(label)} device type tensor to numpy. Use Tensor.cpu() to "
                 "copy the tensor to host memory first."
             )
-        if not labels.Books.compute and labels.real_device(self).type == "meta":
+        if values.is_unknown(self):
             raise failures.needs_values("`Tensor.numpy`")
-        return original(self.detach().cpu() if label >= 0 else self, force=force)
+        return original(values.read(self.detach().cpu() if label >= 0 else self), force=force)
 
     return numpy
 
@@ -109,8 +109,8 @@ def tolist(original: Callable[..., Any]) -> Callable[..., Any]:
     def tolist(self: torch.Tensor) -> Any:
         if has_torch_function_unary(self):
             return handle_torch_function(torch.Tensor.tolist, (self,), self)
-        if not labels.Books.compute and labels.real_device(self).type == "meta":
+        if values.is_unknown(self):
             raise failures.needs_values("`Tensor.tolist`")
-        return original(self)
+        return original(values.read(self))
 
     return tolist

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from devwidget.simulator import failures, gradient_hooks, internals, labels, moves, tensor_methods, tensor_moves
+from devwidget.simulator import failures, gradient_hooks, internals, labels, moves, tensor_methods, tensor_moves, values
 from devwidget.simulator.labels import CPU, DEVICES, LABELS, META_DEVICE, storage_id
 from devwidget.simulator.patching import Patches
 
@@ -24,6 +24,7 @@ def install(patches: Patches) -> None:
     if not labels.Books.compute:
         patches.set(tensor, "is_meta", property(is_meta))
         patches.wrap(torch._tensor_str, "_tensor_str", contents)
+        patches.set(torch.distributions.Distribution, "_validate_args", False)
     patches.set(tensor, "grad", property(_grad.__get__, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in METHODS.items():
         patches.wrap(tensor, name, wrapper)
@@ -64,9 +65,9 @@ def contents(original: Callable[..., str]) -> Callable[..., str]:
 
     @functools.wraps(original)
     def _tensor_str(self: torch.Tensor, indent: int) -> str:
-        if labels.real_device(self) == META_DEVICE:
+        if values.is_unknown(self):
             return f"..., size={tuple(self.shape)}"
-        return original(self, indent)
+        return original(values.read(self), indent)
 
     return _tensor_str
 

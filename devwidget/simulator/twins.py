@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import DevwidgetError
-from devwidget.simulator.values import MOST_ELEMENTS
+from devwidget.simulator.values import is_small, keep
 
 Where = Callable[[torch.Tensor], torch.device]
 
@@ -29,15 +29,18 @@ class Twins:
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The twin of one tensor; small whole numbers keep their values."""
+        """The twin of one tensor; if it is small and no parameter, its values are known."""
         device = self._where(tensor)
-        if tensor.layout != torch.strided or _keeps_values(tensor):
+        if tensor.layout != torch.strided:
             return tensor.detach().to(device, copy=True)
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor.dtype  # an address would be 0 for all that is on meta
         if key not in self._bases:
             self._bases[key] = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=device)
-        return self._bases[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        twin = self._bases[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        if not (tensor.requires_grad or isinstance(tensor, nn.Parameter) or tensor.is_meta) and is_small(tensor):
+            keep(twin, tensor)
+        return twin
 
 
 def twin_of_model(model: nn.Module, where_registered: Where, where_plain: Where) -> nn.Module:
@@ -63,11 +66,6 @@ def twin_of_model(model: nn.Module, where_registered: Where, where_plain: Where)
         return copy.deepcopy(model, memo)
     except (TypeError, RuntimeError) as error:
         raise DevwidgetError(f"{type(model).__name__} cannot be copied: {error}", why="the plan runs on a copy") from error
-
-
-def _keeps_values(tensor: torch.Tensor) -> bool:
-    whole = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
-    return whole and not tensor.is_meta and tensor.numel() <= MOST_ELEMENTS
 
 
 def _plain_tensors(model: nn.Module) -> Iterator[torch.Tensor]:

@@ -6,13 +6,27 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from devwidget.simulator import failures, op_rules, values
+from devwidget.simulator import failures, op_rules, valueless_call
 from devwidget.simulator.dispatch_mode import PLANS, VirtualMode
+from devwidget.simulator.indices import WrittenIndices
 from devwidget.simulator.labels import Books, inside
 
 
 class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
     """Runs every operator on meta."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._indices: list[WrittenIndices] = []
+
+    def __enter__(self) -> Any:
+        self._indices.append(WrittenIndices())
+        self._indices[-1].__enter__()  # type: ignore[no-untyped-call]
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *exc_info: Any) -> None:
+        super().__exit__(*exc_info)  # type: ignore[no-untyped-call]
+        self._indices.pop().leave()
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -27,7 +41,7 @@ class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
         try:
             plan = PLANS.get(func) or PLANS.setdefault(func, op_rules.plan_for(func))
             if plan.passive:
-                return values.call(func, args, kwargs or {})
+                return valueless_call.call(func, args, kwargs or {})
             return super().__torch_dispatch__(func, types, args, kwargs)
         except (RuntimeError, NotImplementedError) as error:
             if _is_about_values(error):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from devwidget.simulator.labels import META_DEVICE
 
@@ -19,7 +20,39 @@ def grouped_mm(a: torch.Tensor, b: torch.Tensor, offs: Any = None, bias: Any = N
     return torch.empty(shape, dtype=out_dtype or a.dtype, device=META_DEVICE)
 
 
-INSTEAD: dict[Any, Any] = {torch.ops.aten._grouped_mm.default: grouped_mm}
+def convolution(given: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """Channels last where one of the two is. Source: `determine_backend_memory_format` in `Convolution.cpp`."""
+    formats = [suggest_memory_format(tensor) for tensor in (given, weight)]
+    chosen = next((form for form in formats if form != torch.contiguous_format), torch.contiguous_format)
+    result: torch.Tensor = torch.ops.aten.convolution.default(given, weight, *rest)
+    return torch.empty_like(result, memory_format=chosen)
+
+
+def batch_norm(given: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+    """In the format that the input suggests, not in its strides. Source: `batch_norm_cuda` in `Normalization.cu`."""
+    _, *others = torch.ops.aten.native_batch_norm.default(given, *rest)
+    return torch.empty_like(given, memory_format=suggest_memory_format(given)), *others
+
+
+def batch_norm_backward(gradient: torch.Tensor, given: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
+    """As forward."""
+    first, *others = torch.ops.aten.native_batch_norm_backward.default(gradient, given, *rest)
+    return None if first is None else torch.empty_like(given, memory_format=suggest_memory_format(given)), *others
+
+
+def layer_norm_backward(gradient: torch.Tensor, given: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
+    """Contiguous. Source: `layer_norm_backward_cuda` in `layer_norm_kernel.cu`."""
+    first, *others = torch.ops.aten.native_layer_norm_backward.default(gradient, given, *rest)
+    return None if first is None else torch.empty_like(given, memory_format=torch.contiguous_format), *others
+
+
+INSTEAD: dict[Any, Any] = {
+    torch.ops.aten._grouped_mm.default: grouped_mm,
+    torch.ops.aten.convolution.default: convolution,
+    torch.ops.aten.native_batch_norm.default: batch_norm,
+    torch.ops.aten.native_batch_norm_backward.default: batch_norm_backward,
+    torch.ops.aten.native_layer_norm_backward.default: layer_norm_backward,
+}
 """Operator -> what runs on meta."""
 
 

@@ -1,76 +1,112 @@
-"""Which tensors keep their values when a simulation has none: small whole numbers, such as positions, lengths and steps.
+"""Values that are known although tensors have none: of small tensors, given or written down, kept beside their storage.
 
-Programs decide by them where to go next; models are made of the others.
+Programs decide by them where to go next: by lengths, masks, positions, steps. What a model makes of its weights is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from devwidget.simulator import internals
-from devwidget.simulator.labels import CPU_DEVICE, META_DEVICE, Books
-from devwidget.simulator.valueless_kernels import INSTEAD
+from devwidget.simulator.labels import META_DEVICE, Books
 
-MOST_ELEMENTS = 4096
-"""So few that even all pairs of them take little memory."""
+MOST_BYTES = 2 << 20
+"""A batch of whole numbers or a mask takes less, and this much is computed in no time."""
 _is_meta: Callable[[torch.Tensor], bool] = internals.base.is_meta.__get__
 
 
-def keep_values(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether an operator on these tensors is to be computed."""
-    count = 0
-    for tensor in tensors:
-        if _is_meta(tensor):
-            return False
-        count += tensor.numel()
-    return count <= 2 * MOST_ELEMENTS
+class Unknown(Exception):
+    """A tensor whose values are not known."""
 
 
-def without_values(tensor: torch.Tensor) -> torch.Tensor:
-    """A meta tensor in place of a real one."""
+def is_small(tensor: torch.Tensor) -> bool:
+    """Whether it is worth knowing."""
+    return tensor.numel() * tensor.element_size() <= MOST_BYTES
+
+
+def known(tensor: torch.Tensor) -> torch.Tensor:
+    """A real tensor with the values of one that has none, sharing memory with what is kept; a real tensor is its own.
+
+    Raises:
+        Unknown: if its values are not known.
+    """
+    if tensor.layout != torch.strided or not is_small(tensor) or tensor.is_conj() or tensor.is_neg():
+        raise Unknown
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+        kept: Any = getattr(tensor.untyped_storage(), "_devwidget_values", None if _is_meta(tensor) else tensor)
+        if kept is None:
+            raise Unknown
+        return tensor.detach() if isinstance(kept, torch.Tensor) else _view(kept, tensor)
+
+
+def _view(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a storage that a tensor has of its own."""
+    view: torch.Tensor = torch.empty(0, dtype=tensor.dtype)
+    return view.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+def all_known(tree: Any) -> Any:
+    """The same with real tensors, or None if the values of one are not known."""
+    try:
+        return tree_map_only(torch.Tensor, known, tree)
+    except Unknown:
+        return None
+
+
+def keep(tensor: torch.Tensor, real: torch.Tensor | bool) -> None:
+    """Remember what a new tensor holds."""
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+        storage = tensor.untyped_storage()
+        kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
+        view = _view(kept, tensor)
+        view.copy_(real) if isinstance(real, torch.Tensor) else view.fill_(real)
+        storage._devwidget_values = kept  # type: ignore[attr-defined]
+
+
+def forget(tree: Any) -> None:
+    """Something unknown was written to these tensors."""
+    for tensor in tree_leaves(tree):
+        if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
+            with torch._C.DisableTorchFunction():
+                tensor.untyped_storage()._devwidget_values = None  # type: ignore[attr-defined]
+
+
+def bare(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor in place of a real one; what is known stays known."""
     if _is_meta(tensor) or tensor.layout != torch.strided:
         return tensor
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
-        return torch.empty_strided(
+        twin = torch.empty_strided(
             tensor.size(), tensor.stride(), dtype=tensor.dtype, device=META_DEVICE, requires_grad=tensor.requires_grad
         )
+    real = all_known(tensor)
+    if real is not None:
+        keep(twin, real)
+    return twin
 
 
-def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator with values if all its tensors keep theirs, else without."""
-    if keep_values(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)):
-        return func(*args, **kwargs)
-    bare_args, bare_kwargs = tree_map_only(torch.Tensor, without_values, (args, kwargs))
-    result = INSTEAD.get(func, func)(*bare_args, **bare_kwargs)
-    # An in-place operation must return the tensor that it was given.
-    return args[0] if bare_args and result is bare_args[0] else result
+def without(tensor: torch.Tensor) -> torch.Tensor:
+    """What stands for a new tensor: itself if this simulation has values."""
+    return tensor if Books.compute else bare(tensor)
 
 
-def small(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself where it is small, else one without values."""
-    return tensor if Books.compute or tensor.numel() <= MOST_ELEMENTS else without_values(tensor)
+def read(tensor: torch.Tensor) -> torch.Tensor:
+    """The real tensor wherever values are known, for what reads memory behind the modes' back; else the same."""
+    real = None if Books.compute or not _is_meta(tensor) else all_known(tensor)
+    return tensor if real is None else real
 
 
-def create(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], on_meta: bool) -> Any:
-    """Call a factory for the device that stands for all others.
+def read_numbers(data: Any) -> Any:
+    """The same nested lists with Python numbers in place of tensors that are one number."""
+    if Books.compute or isinstance(data, torch.Tensor):
+        return data
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.item() if tensor.dim() == 0 else read(tensor), data)
 
-    Args:
-        func: the operator.
-        args: its arguments.
-        kwargs: its keywords, without a device.
-        on_meta: the user asked for meta.
-    """
-    if Books.compute:
-        return func(*args, **kwargs)
-    bare = tree_map_only(torch.Tensor, without_values, args)
-    result = func(*bare, **{**kwargs, "device": META_DEVICE})
-    if on_meta or not isinstance(result, torch.Tensor) or result.numel() > MOST_ELEMENTS:
-        return result
-    given = [value for value in args if isinstance(value, torch.Tensor)]
-    if result.dtype.is_floating_point or result.dtype.is_complex or not keep_values(given):
-        return result
-    return func(*args, **{**kwargs, "device": CPU_DEVICE})
+
+def is_unknown(tensor: torch.Tensor) -> bool:
+    """Whether there is nothing to read."""
+    return not Books.compute and _is_meta(read(tensor))

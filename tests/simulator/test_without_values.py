@@ -79,6 +79,41 @@ def test_what_needs_values_says_so(gpus, ask):
         ask(torch.randn(3, device="cuda"))
 
 
+def test_what_a_program_wrote_down_is_known_and_what_weights_make_of_it_is_not(gpus):
+    mask = torch.ones(2, 3, device="cuda")
+    mask[:, [0, -1]] = 0
+    assert (mask.sum().item(), mask.bool().nonzero().tolist(), mask.device) == (2, [[0, 1], [1, 1]], FIRST)
+    mask[0] = torch.randn(3, device="cuda")
+    with pytest.raises(SimulationError, match="needs the values of a tensor"):
+        mask.sum().item()
+
+
+def test_a_known_mask_selects_from_unknown_numbers(gpus):
+    x, mask = torch.randn(4, 8, device="cuda", requires_grad=True), torch.arange(4, device="cuda") > 0
+    assert x[mask].shape == (3, 8)
+    x[mask].sum().backward()
+    assert x.grad.shape == (4, 8)
+    assert x.masked_select(mask[:, None]).shape == (24,)
+
+
+def test_numbers_are_taken_as_finite_and_a_lone_draw_as_the_largest(gpus):
+    hidden = nn.Linear(2, 2).cuda()(torch.randn(3, 2, device="cuda"))
+    assert torch.isfinite(hidden).all()
+    assert not torch.isnan(hidden).any()
+    assert not torch.isinf(hidden).any()
+    assert torch.rand([]) > 0.99
+
+
+def test_torch_is_as_it_was_afterwards(gpus):
+    torch.set_default_device("cpu")
+    try:
+        gpus.stop()
+        assert not torch._C._get_function_stack_at(0).__module__.startswith("devwidget")
+        assert torch.tensor([torch.tensor(1), torch.tensor(2)]).tolist() == [1, 2]
+    finally:
+        torch.set_default_device(None)
+
+
 def test_small_whole_numbers_keep_their_values(gpus):
     lengths, steps = torch.tensor([3, 1], device="cuda"), torch.arange(4, device="cuda:1")
     assert lengths.tolist() == [3, 1]
