@@ -15,6 +15,7 @@ from torch import nn
 import devwidget.report  # noqa: F401  registers how records are shown
 from devwidget import post_mortem, simulator
 from devwidget.capture import meant
+from devwidget.capture.interrupts import all_or_nothing, interruptible, uninterrupted
 from devwidget.capture.meant import allow
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
@@ -95,14 +96,26 @@ class Recording:
     def _judged(self) -> Trace:
         return rules.judge(dataclasses.replace(self._recorder.facts(), virtual_gpus=self._gpus))
 
-    def __enter__(self) -> Recording:
+    @all_or_nothing
+    def __enter__(self) -> None:
         self._gpus = virtual_gpus()
         self._recorder.__enter__()
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._recorder.__exit__(kind, error, trace)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        with uninterrupted():
+            self._recorder.__exit__(kind, error, trace)
         self._trace = self._judged()
+        return None
+
+
+class _Step(Recording):
+    """What the step raises is in the trace, and nowhere else."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        super().__exit__(kind, error, trace)
+        return isinstance(error, Exception)
 
 
 def record(*, heal: bool = False, allow: str | Iterable[str] = ()) -> Recording:
@@ -155,15 +168,16 @@ def trace(
     """
     refuse_model(model)
     refuse_optimizer(optimizer)
-    recording = Recording(heal=heal, allow=allow)
-    with keeping(model, optimizer) if restore else contextlib.nullcontext():
-        inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
-        with contextlib.suppress(Exception), recording:  # what the step raises is in the trace
+    recording = _Step(heal=heal, allow=allow)
+    with uninterrupted(), keeping(model, optimizer) if restore else contextlib.nullcontext():
+        with interruptible():
+            inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+        with recording:
             recording.attach(model, optimizer, name=name)
             for phase, run in Step(model, inputs, loss_fn, optimizer, backward).phases():
-                if progress is not None:
-                    progress(phase)
-                with recording._recorder.during(phase):
+                with recording._recorder.during(phase), interruptible():
+                    if progress is not None:
+                        progress(phase)
                     run()
                 recording._recorder.mark(phase, snapshot(model, optimizer=optimizer).memory)
     return recording.trace

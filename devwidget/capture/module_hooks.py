@@ -17,6 +17,7 @@ from torch.nn.modules.module import (
 )
 
 from devwidget.capture import naming, parallel
+from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 
@@ -34,15 +35,17 @@ def module_hooks(state: State) -> Iterator[None]:
             state.ties.look(state, module)
         places.enter(module, sys._getframe(2), _now(), log.number())
         if isinstance(module, nn.DataParallel) and id(module) not in watched:
-            stack = watched[id(module)] = contextlib.ExitStack()
-            stack.enter_context(parallel.watching(module, state))
+            with uninterrupted():
+                stack = watched[id(module)] = contextlib.ExitStack()
+                stack.enter_context(parallel.watching(module, state))
 
     def after(module: nn.Module, args: Any, *rest: Any) -> None:
         # When forward raises, torch calls an `always_call` hook without the keyword arguments.
         failed = len(rest) == 1
         running = places.leave(module)
         if watched and id(module) in watched:
-            watched.pop(id(module)).close()
+            with uninterrupted():
+                watched.pop(id(module)).close()
         if running is None or running.path is None:
             return
         if not here.stack and any(hop.moved is not None for hop in state.traffic.hops):

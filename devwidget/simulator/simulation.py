@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from devwidget.capture.interrupts import all_or_nothing, uninterrupted
 from devwidget.records.errors import SimulationError
 from devwidget.simulator.cluster import Cluster, parse_cluster
 
@@ -48,11 +49,15 @@ class Simulation:
         Raises:
             SimulationError: if virtual GPUs are running already.
         """
-        global _active
         if _active is not None:
             raise SimulationError(
                 f"{_active.gpus} virtual GPUs are running already", instead="stop them first, or use those"
             )
+        return self._begin()
+
+    @all_or_nothing
+    def _begin(self) -> None:
+        global _active
         from devwidget.simulator import internals  # imports torch: `import devwidget` stays light
 
         internals.check()
@@ -60,7 +65,6 @@ class Simulation:
 
         self._session = session.Session(self._cluster)
         _active = self
-        return self
 
     def stop(self) -> None:
         """End: torch is as it was before. Does nothing if these GPUs are not running.
@@ -71,8 +75,9 @@ class Simulation:
         global _active
         if self._session is None:
             return
-        self._session.end()
-        self._session = _active = None
+        with uninterrupted():
+            self._session.end()
+            self._session = _active = None
 
     def __enter__(self) -> Simulation:
         return self.start()

@@ -16,6 +16,7 @@ from torch.overrides import _get_current_function_mode_stack
 from devwidget.capture import naming
 from devwidget.capture.call_site import RawSite, is_library, raw_site, to_site
 from devwidget.capture.doors.patch import patched
+from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
 from devwidget.records.trace import Fault, Operand
@@ -49,7 +50,8 @@ def gradients(state: State, calls: Calls) -> Iterator[None]:
             backward = vars(cls).get("backward")
             if cls not in watched and isinstance(backward, staticmethod) and _is_users(backward):
                 watched.add(cls)
-                stack.enter_context(patched(cls, "backward", staticmethod(_watched(backward.__func__, state, calls))))
+                with uninterrupted():
+                    stack.enter_context(patched(cls, "backward", staticmethod(_watched(backward.__func__, state, calls))))
             out = original.__func__(cls, *args, **kwargs)  # type: ignore[attr-defined]
             devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
             _note(out, _Forward(raw_site(sys._getframe(1)), state.places.module, devices))

@@ -12,8 +12,8 @@ def patched(owner: Any, name: str, replacement: Any) -> Iterator[None]:
     """`owner.name` is the replacement inside the block, and what it was before after it."""
     own = name in vars(owner)
     original = vars(owner)[name] if own else None
-    setattr(owner, name, replacement)
     try:
+        setattr(owner, name, replacement)
         yield
     finally:
         if own:
