@@ -67,7 +67,9 @@ class Places:
 
     def name(self, module: nn.Module, path: str) -> None:
         """Give one module a path, a replica that of its original."""
-        self._paths[id(module)] = (weakref.ref(module), path)
+        paths, key = self._paths, id(module)
+        # Each call of a DataParallel wrapper makes new replicas: dead ones must not pile up.
+        self._paths[key] = (weakref.ref(module, lambda _: paths.pop(key, None)), path)
 
     def path_of(self, module: nn.Module) -> str | None:
         """Path of a module, None if it belongs to no root."""

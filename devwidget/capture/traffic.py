@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ WAITS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__inde
 """Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
 
 _HOST = torch.device("cpu")
-LONGEST_CHAIN, MOST_CROSSINGS = 16, 10_000
+LONGEST_CHAIN, KEPT = 16, 32
+"""Crossings kept of what the data went through, and of one line: so many of the first, and of the last."""
 VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "t", "permute",
                    "movedim", "swapaxes", "expand", "expand_as", "detach", "contiguous"})  # fmt: skip
 """Calls that only look at the data in another way: nothing is computed."""
@@ -48,7 +50,7 @@ class Hop:
     phase: Phase
     site: RawSite | None
     step: int
-    chain: tuple[Hop, ...]
+    chain: tuple[int, ...]
     direct_from: Hop | None
     held: Held | None
     unsafe: bool
@@ -63,7 +65,7 @@ class Traffic:
     """Crossings and waits of one recording."""
 
     places: Places
-    hops: list[Hop] = field(default_factory=list)
+    lines: dict[tuple[Any, ...], list[Hop]] = field(default_factory=dict)
     waits: dict[tuple[Any, ...], int] = field(default_factory=dict)
     pending: list[Hop] = field(default_factory=list)
     allowed: tuple[Meant, ...] = ()
@@ -79,22 +81,31 @@ class Traffic:
             held: who keeps that tensor, if it outlives the step.
             later: an asynchronous copy.
         """
-        if len(self.hops) >= MOST_CROSSINGS:
-            return
         previous = before.hop if before is not None else None
         chain = before.hops if before is not None else ()
         unsafe = later and result.device.type == "cpu"
         places = self.places
         meant = why_meant(source.device, result.device, self.allowed)
         hop = Hop(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), places.module,
-                  places.phase, birth.site, places.step, chain, previous, held, unsafe, meant,
+                  places.phase, birth.site, places.step, tuple(hop.number for hop in chain), previous, held, unsafe, meant,
                   moved=birth.tensor if held is not None else None)  # fmt: skip
         birth.hop, birth.hops = hop, (*chain, hop)[-LONGEST_CHAIN:]
-        self.hops.append(hop)
+        self._keep(hop)
         if unsafe:
             self.pending.append(hop)
         elif result.device.type == "cpu":  # a copy that blocks waits for those before it, too
             self.synchronized()
+
+    def _keep(self, hop: Hop) -> None:
+        line = self.lines.setdefault((hop.site, hop.source, hop.target, hop.module, hop.phase), [])
+        if len(line) >= 2 * KEPT:
+            del line[KEPT]
+        line.append(hop)
+
+    @property
+    def hops(self) -> Iterator[Hop]:
+        """Crossings kept, line by line."""
+        return itertools.chain.from_iterable(self.lines.values())
 
     def used(self, birth: Birth, site: RawSite | None) -> None:
         """An operation read a tensor."""
@@ -153,7 +164,7 @@ class Traffic:
 
     def crossings(self) -> tuple[Crossing, ...]:
         """Crossings in order."""
-        return tuple(map(_crossing, self.hops))
+        return tuple(map(_crossing, sorted(self.hops, key=lambda hop: hop.number)))
 
     def waits_seen(self) -> tuple[Wait, ...]:
         """Waits in the order of their first time."""
@@ -176,7 +187,7 @@ def _crossing(hop: Hop) -> Crossing:
         phase=hop.phase,
         site=to_site(hop.site),
         step=hop.step,
-        chain=tuple(other.number for other in hop.chain),
+        chain=hop.chain,
         computed=hop.computed,
         direct_from=hop.direct_from.number if hop.direct_from is not None and not hop.direct_from.computed else -1,
         held=hop.held,
