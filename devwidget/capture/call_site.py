@@ -35,18 +35,17 @@ _LIBRARY_FOLDERS = tuple(
 )
 _LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
 _RELAY = handle_torch_function.__code__
-known_library: dict[str, bool] = {}
-"""What `is_library` has answered, for walks through many frames."""
+_known: dict[str, bool] = {}
 _sites: dict[tuple[int, int], RawSite] = {}
 
 
 def is_library(filename: str) -> bool:
     """True for torch, the standard library, installed packages, generated code and devwidget itself."""
-    known = known_library.get(filename)
+    known = _known.get(filename)
     if known is None:
         generated = filename.startswith(("<frozen", "<eval_with_key", "<__"))
         known = generated or filename.startswith(_LIBRARY_FOLDERS) or any(m in filename for m in _LIBRARY_MARKS)
-        known_library[filename] = known
+        _known[filename] = known
     return known
 
 

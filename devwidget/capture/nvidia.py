@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 
 class Card(NamedTuple):
-    """One card: its name, and its memory in bytes over all processes."""
+    """One card: its name, its memory in bytes over all processes, and its number in the machine."""
 
     name: str
     total: int
     used: int
+    number: int | None = None
 
 
 def card_by_uuid(uuid: str) -> Card | None:
@@ -51,7 +52,10 @@ def _all(library: ModuleType) -> Iterator[Card]:
 
 def _card(library: ModuleType, handle: Any) -> Card:
     memory, name = library.nvmlDeviceGetMemoryInfo(handle), library.nvmlDeviceGetName(handle)
-    return Card(name.decode() if isinstance(name, bytes) else str(name), int(memory.total), int(memory.used))
+    number = None
+    with contextlib.suppress(library.NVMLError):  # a MIG part has none
+        number = int(library.nvmlDeviceGetIndex(handle))
+    return Card(name.decode() if isinstance(name, bytes) else str(name), int(memory.total), int(memory.used), number)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -65,10 +66,12 @@ def _idle_cuda(index: int, card: nvidia.Card | None) -> DeviceMemory:
 def _used_cuda(index: int, *, virtual: bool) -> DeviceMemory:
     properties = torch.cuda.get_device_properties(index)
     reserved = torch.cuda.memory_reserved(index)
-    total, used = properties.total_memory, reserved
-    if not virtual:
-        total, used = _whole_card(index, properties, reserved)
-    return compose(
+    total, used, uuid = properties.total_memory, reserved, str(getattr(properties, "uuid", ""))
+    if virtual:
+        card = getattr(properties, "pci_bus_id", None)  # the slot of a virtual GPU is its number in the machine
+    else:
+        total, used, card = _whole_card(index, properties, uuid, reserved)
+    memory = compose(
         DeviceId("cuda", index),
         "virtual GPU" if virtual else properties.name,
         total,
@@ -78,18 +81,19 @@ def _used_cuda(index: int, *, virtual: bool) -> DeviceMemory:
         peak=torch.cuda.max_memory_allocated(index),
         virtual=virtual,
     )
+    return replace(memory, card=card, uuid=uuid)
 
 
-def _whole_card(index: int, properties: Any, reserved: int) -> tuple[int, int]:
-    """Total and used bytes of a card over all processes; from CUDA only where a context exists already."""
-    card = nvidia.card_by_uuid(str(getattr(properties, "uuid", "")))
+def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[int, int, int | None]:
+    """Total and used bytes of a card over all processes, and its number; from CUDA only where a context exists already."""
+    card = nvidia.card_by_uuid(uuid)
     if card is not None:
-        return card.total, card.used
+        return card.total, card.used, card.number
     has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
     if has_context is not None and has_context(index):
         free, total = torch.cuda.mem_get_info(index)
-        return total, total - free
-    return properties.total_memory, reserved
+        return total, total - free, None
+    return properties.total_memory, reserved, None
 
 
 def _other_accelerator() -> list[DeviceMemory]:

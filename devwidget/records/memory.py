@@ -25,6 +25,8 @@ class DeviceMemory:
         others: other processes, driver and context.
         free: what is left.
         peak: the highest `allocated` so far (since reset), 0 when unknown.
+        card: number of the card in the machine, as `nvidia-smi` counts; torch counts what is visible. None when unknown.
+        uuid: what names the card in every process and at every start; "" when unknown.
     """
 
     device: DeviceId
@@ -41,3 +43,5 @@ class DeviceMemory:
     others: int = 0
     free: int = 0
     peak: int = 0
+    card: int | None = None
+    uuid: str = ""

@@ -1,21 +1,19 @@
-"""Findings, hops, replicas and details as small dictionaries of words that a page can draw as they are."""
+"""Findings, hops and details as small dictionaries of words that a page can draw as they are."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.parallel import Replica
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Trace
 from devwidget.report.finding_text import extra_notes, finding_text
 from devwidget.report.snapshot_text import bytes_by_device
-from devwidget.report.units import counted, format_bytes, format_count, format_seconds
+from devwidget.report.units import format_bytes, format_count, format_seconds
 from devwidget.report.words import first_line, module_words, named_places, site_words, tensor_words
 from devwidget.views.hops import Hop, group_hops
-from devwidget.views.parallel import ParallelCall
 from devwidget.views.placement import Placement
 
 Card = dict[str, Any]
@@ -72,46 +70,6 @@ def _hop(hop: Hop) -> Card:
         "place": site_words(hop.site),
         "code": first_line(hop.site),
     }
-
-
-def parallel_card(call: ParallelCall) -> Card:
-    """One DataParallel module: a row for each replica and the gather point in words."""
-    return {
-        "title": f"DataParallel{f' at {call.wrapper}' if call.wrapper else ''}",
-        "summary": f"{counted(call.samples, 'sample')} cut over {counted(len(call.replicas), 'replica')}",
-        "replicas": [_replica(replica) for replica in call.replicas],
-        "words": parallel_words(call),
-    }
-
-
-def _replica(replica: Replica) -> Card:
-    return {
-        "device": str(replica.device),
-        "samples": replica.samples,
-        "input": format_bytes(replica.input_bytes),
-        "parameters": format_bytes(replica.parameter_bytes) if replica.parameter_bytes else "own",
-        "output": format_bytes(replica.output_bytes),
-        "peak": format_bytes(replica.peak_bytes) if replica.peak_bytes else "",
-        "time": format_seconds(replica.seconds) if replica.seconds else "",
-    }
-
-
-def parallel_words(call: ParallelCall) -> list[str]:
-    """What the flow costs, one sentence each."""
-    words = []
-    if call.copied_bytes:
-        words.append(f"Every forward copies {format_bytes(call.copied_bytes)} of parameters and buffers from {call.source}.")
-    if call.gathered_on:
-        others = sum(replica.output_bytes for replica in call.replicas if replica.device != call.gathered_on)
-        words.append(
-            f"The outputs are gathered on {call.gathered_on}: it holds all {format_bytes(call.gathered_bytes)},"
-            f" {format_bytes(others)} of them copied from the other devices, and the loss is computed there."
-        )
-    if call.reduced_bytes:
-        words.append(f"In backward {format_bytes(call.reduced_bytes)} of gradients are added up on {call.source}.")
-    if (idle := sum(1 for replica in call.replicas if not replica.samples)) > 0:
-        words.append(f"The batch is too small: {counted(idle, 'replica')} had nothing to do.")
-    return words
 
 
 def row_detail(snapshot: Snapshot, table: Placement, row: int) -> Card:

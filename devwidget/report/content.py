@@ -8,8 +8,9 @@ from typing import Any
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.cards import finding_card, header_card, hop_cards, parallel_card, row_detail
-from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
+from devwidget.report.cards import finding_card, header_card, hop_cards, row_detail
+from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
+from devwidget.report.parallel_card import parallel_card
 from devwidget.report.trace_text import findings_words, summary_words
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
@@ -60,7 +61,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "not_checked": list(trace.not_checked),
         "hops": hop_cards(trace),
         "timeline": timeline_figure(lanes) if lanes.boxes else None,
-        "parallel": [parallel_card(call) | {"figure": parallel_figure(call)} for call in calls],
+        "parallel": [parallel_card(call) for call in calls],
         "memory": memory_steps_figure(series) if series else None,
     }
 

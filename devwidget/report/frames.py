@@ -80,7 +80,7 @@ def _modules(snapshot: Snapshot) -> Columns:
 def _device_columns(devices: Iterable[DeviceMemory]) -> Columns:
     devices = list(devices)
     columns: Columns = {"device": [str(each.device) for each in devices]}
-    for name in ("name", "virtual", "total", *CATEGORIES, "peak"):
+    for name in ("name", "card", "uuid", "virtual", "total", *CATEGORIES, "peak"):
         columns[name] = [getattr(each, name) for each in devices]
     return columns
 

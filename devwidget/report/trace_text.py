@@ -8,6 +8,8 @@ from devwidget.records._record import presents
 from devwidget.records.trace import Trace
 from devwidget.report.columns import columns
 from devwidget.report.finding_text import finding_text
+from devwidget.report.parallel_advice import advice
+from devwidget.report.parallel_words import parallel_summary, parallel_title, parallel_words
 from devwidget.report.units import counted, format_bytes, format_seconds
 from devwidget.report.words import first_line, module_words, site_words, tensor_words
 from devwidget.views.hops import Hop, group_hops
@@ -91,17 +93,19 @@ def _hop_cells(hop: Hop) -> tuple[str, ...]:
 
 
 def _parallel_lines(call: ParallelCall) -> Iterator[str]:
-    place = f" at {call.wrapper}" if call.wrapper else ""
-    yield f"DataParallel{place}: {counted(call.samples, 'sample')} over {counted(len(call.replicas), 'replica')}"
-    header = ("device", "samples", "batch in", "parameters in", "out", "peak", "time")
+    yield f"{parallel_title(call)}: {parallel_summary(call)}"
+    header = ("device", "samples", "batch in", "parameters in", "out", "gradients", "peak", "time")
     rows = [
         (
             str(replica.device), str(replica.samples), format_bytes(replica.input_bytes), format_bytes(replica.parameter_bytes),
-            format_bytes(replica.output_bytes), format_bytes(replica.peak_bytes) if replica.peak_bytes else "",
-            format_seconds(replica.seconds),
+            format_bytes(replica.output_bytes), format_bytes(replica.gradient_bytes),
+            format_bytes(call.peak(replica.device)) if call.peak(replica.device) else "", format_seconds(replica.seconds),
         )
         for replica in call.replicas
     ]  # fmt: skip
-    yield from columns([header, *rows], right=range(1, 7), indent="  ")
-    if call.gathered_on:
-        yield f"  outputs gathered on {call.gathered_on}: {format_bytes(call.gathered_bytes)}"
+    if rows:
+        yield from columns([header, *rows], right=range(1, 8), indent="  ")
+    yield from (f"  {words}" for words in parallel_words(call))
+    for each in advice(call):
+        yield f"  help: {each.text}"
+        yield from (f"        {line}" for line in each.code.splitlines())

@@ -2,67 +2,111 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
-from devwidget.records.parallel import Replica
-from devwidget.records.trace import Move, Trace
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.parallel import DataParallelCall, Piece, Replica
+from devwidget.records.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelCall:
-    """One DataParallel module, its calls taken together.
+    """The last call of one DataParallel module; a loop that calls it many times repeats the same picture.
 
     Attributes:
-        wrapper: path of the DataParallel module.
-        replicas: in the order of `device_ids`.
-        source: where the batch and the parameters came from: the first replica's device.
-        gathered_on: where the outputs were collected; None when unknown.
-        gathered_bytes: bytes of all outputs on that device.
-        copied_bytes: bytes of parameters and buffers copied to the other devices.
-        reduced_bytes: bytes of gradients that came back in backward.
+        call: the call itself.
+        replicas: in the order of `device_ids`; none where one GPU runs the module directly.
+        times: how often the module was called.
+        memory: what is known of each device at the end of the trace; the peaks are those of all its points.
     """
 
-    wrapper: str
+    call: DataParallelCall
     replicas: tuple[Replica, ...]
-    source: DeviceId
-    gathered_on: DeviceId | None
-    gathered_bytes: int
-    copied_bytes: int
-    reduced_bytes: int
+    times: int
+    memory: dict[DeviceId, DeviceMemory]
+
+    @property
+    def wrapper(self) -> str:
+        """Path of the DataParallel module."""
+        return self.call.wrapper
+
+    @property
+    def source(self) -> DeviceId:
+        """Where the model lives and its gradients come together: the first of `device_ids`."""
+        return self.call.device_ids[0]
+
+    @property
+    def gathered_on(self) -> DeviceId | None:
+        """Where the outputs were collected; None if they were not."""
+        return self.replicas[0].gathered_on if self.replicas else None
+
+    @property
+    def batch_on(self) -> tuple[DeviceId, ...]:
+        """Where the batch came from."""
+        return tuple(dict.fromkeys(piece.source for replica in self.replicas for piece in replica.inputs))
 
     @property
     def samples(self) -> int:
         """Length of the whole batch."""
         return sum(replica.samples for replica in self.replicas)
 
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes of all outputs at the gather point."""
+        return sum(replica.output_bytes for replica in self.replicas)
+
+    @property
+    def crossed_bytes(self) -> int:
+        """Bytes of outputs that came to the gather point from other devices."""
+        return sum(replica.output_bytes for replica in self.replicas if replica.device != self.gathered_on)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of parameters and buffers copied to the other devices."""
+        return sum(replica.parameter_bytes for replica in self.replicas)
+
+    @property
+    def reduced_bytes(self) -> int:
+        """Bytes of gradients that came back in backward."""
+        return sum(replica.gradient_bytes for replica in self.replicas)
+
+    @property
+    def idle(self) -> tuple[DeviceId, ...]:
+        """Devices that the batch did not reach."""
+        return self.call.device_ids[len(self.replicas) :] if self.replicas else ()
+
+    def peak(self, device: DeviceId) -> int:
+        """The highest allocation of a device: by the end of the step where that is known, else by the gather; 0 unknown."""
+        known = self.memory[device].peak if device in self.memory else 0
+        return max([known, *(replica.peak_bytes for replica in self.replicas if replica.device == device)])
+
 
 def parallel_calls(trace: Trace) -> tuple[ParallelCall, ...]:
     """One entry for each wrapper that ran, in the order of their first call."""
-    groups: dict[str, list[Replica]] = {}
-    for replica in trace.replicas:
-        groups.setdefault(replica.wrapper, []).append(replica)
-    return tuple(_call(wrapper, group, trace.moves) for wrapper, group in groups.items())
-
-
-def _call(wrapper: str, group: list[Replica], moves: Iterable[Move]) -> ParallelCall:
-    replicas = _last_of_each(group)
-    reduced = sum(move.bytes * move.count for move in moves if move.cause == "reduce")
-    return ParallelCall(
-        wrapper=wrapper,
-        replicas=replicas,
-        source=replicas[0].device,
-        gathered_on=replicas[0].gathered_on,
-        gathered_bytes=sum(replica.output_bytes for replica in replicas),
-        copied_bytes=sum(replica.parameter_bytes for replica in replicas),
-        reduced_bytes=reduced,
+    last = {call.wrapper: call for call in trace.parallel}
+    times = Counter(call.wrapper for call in trace.parallel)
+    memory = _memory(trace)
+    return tuple(
+        ParallelCall(call, tuple(each for each in trace.replicas if each.call == call.number), times[wrapper], memory)
+        for wrapper, call in last.items()
     )
 
 
-def _last_of_each(group: list[Replica]) -> tuple[Replica, ...]:
-    """The last call's replicas: a loop that calls the model many times repeats the same picture."""
-    latest: dict[int, Replica] = {}
-    for replica in group:
-        latest[replica.number] = replica
-    return tuple(latest[number] for number in sorted(latest))
+def _memory(trace: Trace) -> dict[DeviceId, DeviceMemory]:
+    """Each device as it was last; the allocator's peak only grows along a trace."""
+    return {device.device: device for point in trace.memory for device in point.devices}
+
+
+def whole_outputs(replicas: Iterable[Replica], dim: int) -> tuple[Piece, ...]:
+    """Each output as it was gathered along `dim`, the largest first; numbers are gathered as a vector."""
+    wholes: dict[str, Piece] = {}
+    for piece in (piece for replica in replicas for piece in replica.outputs):
+        before = wholes.get(piece.name)
+        size = piece.bytes + (before.bytes if before else 0)
+        shape = list(piece.shape or (0,))
+        shape[dim] = piece.stop
+        wholes[piece.name] = Piece(piece.name, tuple(shape), piece.dtype, size, 0, piece.stop, piece.source)
+    return tuple(sorted(wholes.values(), key=lambda piece: -piece.bytes))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pathlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
-from tests.browser.chromium import launched
+from tests.browser.chromium import Watched, launched
 from tests.browser.lab import Lab
 
 
@@ -35,3 +35,23 @@ def lab(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[
             yield started
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: pathlib.Path) -> Iterator[Callable[[str], Page]]:
+    """Opens an exported page; afterwards nothing may have gone wrong in it."""
+    pages: list[Watched] = []
+
+    def show(text: str, width: int = 1100) -> Page:
+        path = tmp_path / "page.html"
+        path.write_text(text, encoding="utf-8")
+        watched = Watched(browser, viewport={"width": width, "height": 900}, offline=True)
+        watched.page.goto(path.as_uri())
+        pages.append(watched)
+        return watched.page
+
+    yield show
+    for watched in pages:
+        assert watched.errors == []
+        assert watched.blocked == []
+        watched.close()

@@ -1,31 +1,10 @@
 """An exported page: one file, offline, interactive."""
 
-import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.trace import Trace
 from devwidget.report.html import panel_page
-from tests.browser.chromium import Watched
 from tests.views.builders import data_parallel, one_step, split_model
-
-
-@pytest.fixture
-def opened(browser, tmp_path):
-    pages = []
-
-    def show(text):
-        path = tmp_path / "page.html"
-        path.write_text(text, encoding="utf-8")
-        watched = Watched(browser, viewport={"width": 1100, "height": 900}, offline=True)
-        watched.page.goto(path.as_uri())
-        pages.append(watched)
-        return watched.page
-
-    yield show
-    for watched in pages:
-        assert watched.errors == []
-        assert watched.blocked == []
-        watched.close()
 
 
 def test_the_page_has_table_bars_findings_and_works_offline(opened):
@@ -47,12 +26,6 @@ def test_a_click_on_a_box_of_the_timeline_leads_to_the_row(opened):
     box = page.locator(".dw-timeline .bartext", has_text="head").bounding_box()
     page.mouse.click(box["x"] + 4, box["y"] + 4)
     expect(page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
-
-
-def test_the_parallel_flow_is_drawn(opened):
-    page = opened(panel_page(split_model(), data_parallel(8)))
-    page.get_by_role("tab", name="Parallel").click()
-    expect(page.locator(".dw-flow .annotation-text").filter(has_text="cuda:7")).to_be_visible()
 
 
 def test_a_trace_alone_has_a_page_too(opened):

@@ -106,10 +106,13 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
         return SimpleNamespace(total=1000, used=10 + handle)
 
+    def nvmlDeviceGetIndex(self, handle: int) -> int:
+        return handle + 2
+
 
 def test_cards_are_found_by_uuid_also_on_mig(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia, "_library", lambda: FakeNvml("A100"))
-    assert nvidia.card_by_uuid("abc") == Card("A100", 1000, 10)
+    assert nvidia.card_by_uuid("abc") == Card("A100", 1000, 10, 2)
     assert nvidia.card_by_uuid("other") is None
 
 

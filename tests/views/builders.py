@@ -7,7 +7,7 @@ from typing import Any
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.parallel import Replica
+from devwidget.records.parallel import DataParallelCall, Piece, Replica
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
@@ -177,21 +177,39 @@ def _point(number: int, label: str, phase: Any, activations: int, gradients: int
     return MemoryPoint(label, phase, (first, second), number)
 
 
-def data_parallel(replicas: int = 2) -> Trace:
-    """A DataParallel forward: the batch of 63 cut, parameters copied, outputs gathered on cuda:0."""
+def data_parallel(replicas: int = 2, samples: int = 63, output_bytes: int = 40000) -> Trace:
+    """A DataParallel step: the batch cut, parameters copied, outputs gathered on cuda:0, gradients added up there."""
     devices = [DeviceId("cuda", index) for index in range(replicas)]
-    share = -(-63 // replicas)
-    parts = [max(0, min(share, 63 - share * index)) for index in range(replicas)]
+    share = -(-samples // replicas)
+    parts = [part for index in range(replicas) if (part := max(0, min(share, samples - share * index)))]
+    source = devices[0]
+
+    def piece(name: str, index: int, width: int, source: DeviceId) -> Piece:
+        start, part = share * index, parts[index]
+        return Piece(name, (part, width // 4), "float32", part * width, start, start + part, source)
+
     records = tuple(
-        Replica("", index, device, parts[index], parts[index] * 4096, 0 if index == 0 else 3 * MIB, parts[index] * 40000,
-                (5 + index) * MIB, 0.004, devices[0])
+        Replica(
+            "decoder", index, device, part, part * 4096, 3 * MIB if index else 0, part * output_bytes, (5 + index) * MIB, 0.004,
+            source, 1, MIB if index else 0, 2 * MIB if index else 0, 0.002, f"Thread-{index}", False,
+            (piece("input", index, 4096, source),), (piece("output", index, output_bytes, device),),
+        )
+        for index, (device, part) in enumerate(zip(devices, parts, strict=False))
+    )  # fmt: skip
+    line = site(12, "out = decoder(batch)", function="<module>")
+    seconds = (0.001, 0.01, 0.001, 0.002, 0.006, 0.001)
+    call = DataParallelCall(1, "decoder", "Linear", tuple(devices), source, 0, line, *seconds, backward=True)
+    there = ((index, source, device, "replicate", "forward") for index, device in enumerate(devices[1 : len(parts)]))
+    back = ((50 + index, device, source, "reduce", "backward") for index, device in enumerate(devices[1 : len(parts)]))
+    moves = tuple(
+        Move(start, end, 3 * MIB, (1000, 786), "float32", "decoder", phase, line, cause, number=number)
+        for number, start, end, cause, phase in (*there, *back)
+    )
+    memory = tuple(
+        DeviceMemory(device, "virtual GPU", True, GIB, free=GIB, peak=9 * MIB if device == source else 6 * MIB, card=index,
+                     uuid=f"c0ffee-{index}")
         for index, device in enumerate(devices)
     )  # fmt: skip
-    moves = tuple(
-        Move(devices[0], device, 3 * MIB, (1000, 786), "float32", "", "forward", site(12), "replicate", number=index)
-        for index, device in enumerate(devices[1:])
-    ) + tuple(
-        Move(device, devices[0], 3 * MIB, (1000, 786), "float32", "", "backward", site(12), "reduce", number=50 + index)
-        for index, device in enumerate(devices[1:])
-    )
-    return Trace(replicas=records, moves=moves, checked=("wrong-device",), virtual_gpus=replicas)
+    point = MemoryPoint("backward", "backward", memory, 60)
+    return Trace((), (), moves, replicas=records, parallel=(call,), memory=(point,), checked=("wrong-device",),
+                 virtual_gpus=replicas)  # fmt: skip

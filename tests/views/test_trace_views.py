@@ -1,9 +1,13 @@
 """Hops, marks on rows, parallel calls, memory and lanes of a trace."""
 
+import itertools
 from dataclasses import replace
+
+import pytest
 
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Trace
+from devwidget.views.flow import flow
 from devwidget.views.hops import group_hops
 from devwidget.views.memory import memory_bars, memory_series, peak_bytes
 from devwidget.views.overlay import overlay
@@ -46,14 +50,46 @@ def test_flows_tell_where_data_came_in_and_went_out():
 
 def test_a_parallel_call_adds_up_what_the_gather_point_holds():
     (call,) = parallel_calls(data_parallel(2))
-    assert (call.samples, call.gathered_on, call.gathered_bytes) == (63, GPU0, 63 * 40000)
-    assert (call.copied_bytes, call.reduced_bytes) == (3 * MIB, 3 * MIB)
+    assert (call.samples, call.gathered_on, call.gathered_bytes, call.crossed_bytes) == (63, GPU0, 63 * 40000, 31 * 40000)
+    assert (call.copied_bytes, call.reduced_bytes) == (3 * MIB, 2 * MIB)
+    assert [call.peak(device) for device in call.call.device_ids] == [9 * MIB, 6 * MIB]
 
 
 def test_a_loop_over_batches_shows_its_last_call():
+    first, last = data_parallel(3), data_parallel(3, samples=2)
+    later = replace(last.parallel[0], number=2)
+    replicas = (*first.replicas, *(replace(replica, call=2) for replica in last.replicas))
+    (call,) = parallel_calls(replace(first, parallel=(*first.parallel, later), replicas=replicas))
+    assert [replica.samples for replica in call.replicas] == [1, 1]
+    assert (call.times, [str(device) for device in call.idle]) == (2, ["cuda:2"])
+
+
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_ribbons_are_as_thick_as_their_bytes(gpus):
+    (call,) = parallel_calls(data_parallel(gpus))
+    drawn = flow(call)
+    assert {(ribbon.step, ribbon.bytes) for ribbon in drawn.ribbons if ribbon.number == 1} == {
+        ("scatter", call.replicas[1].input_bytes), ("replicate", 3 * MIB), ("gather", call.replicas[1].output_bytes),
+        ("reduce", 2 * MIB)}  # fmt: skip
+    for ribbon in drawn.ribbons:
+        for top, bottom in (ribbon.start, ribbon.end):
+            assert bottom - top == pytest.approx(ribbon.bytes * drawn.scale)
+            assert 0 <= top < bottom <= 1
+
+
+def test_ribbons_of_one_box_do_not_cover_each_other():
+    (call,) = parallel_calls(data_parallel(8, samples=59, output_bytes=10_000_000))
+    drawn = flow(call)
+    for step in ("scatter", "replicate", "gather", "reduce"):
+        ribbons = [ribbon for ribbon in drawn.ribbons if ribbon.step == step]
+        ends = sorted(ribbon.start if step in ("scatter", "replicate") else ribbon.end for ribbon in ribbons)
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
+
+
+def test_without_backward_there_is_no_place_for_gradients():
     trace = data_parallel(2)
-    (call,) = parallel_calls(replace(trace, replicas=trace.replicas * 3))
-    assert [replica.number for replica in call.replicas] == [0, 1]
+    forward = replace(trace, parallel=(replace(trace.parallel[0], backward=False),))
+    assert [box.what for box in flow(parallel_calls(forward)[0]).boxes] == ["batch", "model", "replica", "replica", "outputs"]
 
 
 def test_bars_show_gpus_and_the_cpu_on_demand():

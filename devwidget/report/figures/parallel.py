@@ -1,91 +1,110 @@
-"""DataParallel as it ran, from left to right: the batch cut, the replicas, the gather point."""
+"""DataParallel as it ran: batch and model on the left, replicas in the middle, outputs and gradients on the right."""
 
 from __future__ import annotations
 
-from devwidget.records.device import DeviceId
+from typing import Any
+
 from devwidget.records.parallel import Replica
 from devwidget.report.figures.frame import Figure, base_layout, figure
 from devwidget.report.palette import device_hue
-from devwidget.report.units import counted, format_bytes
+from devwidget.report.parallel_marks import mark_of
+from devwidget.report.units import counted, format_bytes, format_seconds
+from devwidget.views.flow import Box, Flow, Ribbon, Span, Step, flow
 from devwidget.views.parallel import ParallelCall
+
+_STEPS: dict[Step, str] = {"scatter": "batch in", "replicate": "parameters in", "gather": "outputs", "reduce": "gradients"}
+_CURVE = [(t / 12, (t / 12) ** 2 * (3 - t / 6)) for t in range(13)]
+_THINNEST = 1.6
+"""Pixels; a copy of few bytes beside one of many is still seen."""
 
 
 def parallel_figure(call: ParallelCall) -> Figure:
-    """DataParallel as it ran, from left to right: the batch cut, the replicas, the gather point."""
-    shares = _shares(call)
-    data: list[Figure] = []
-    notes: list[Figure] = [_note(0.07, 0.5, f"<b>batch</b><br>{counted(call.samples, 'sample')}<br>{call.source}", "center")]
-    shapes = [_block(0.0, 0.14, 0.0, 1.0, call.source)]
-    for replica, (low, high) in zip(call.replicas, shares, strict=True):
-        hue = device_hue(replica.device)
-        data.append(_band(0.14, 0.42, low, high, hue, _scatter_words(replica)))
-        shapes.append(_block(0.42, 0.62, low, high, replica.device))
-        notes.append(_note(0.52, (low + high) / 2, _replica_words(replica), "center"))
-        notes.append(_note(0.28, (low + high) / 2, _scatter_words(replica), "center"))
-        if call.gathered_on is not None:
-            data.append(_band(0.62, 0.84, low, high, hue, _gather_words(replica, call.gathered_on)))
-            notes.append(_note(0.73, (low + high) / 2, format_bytes(replica.output_bytes), "center"))
-    if call.gathered_on is not None:
-        shapes.append(_block(0.84, 1.0, 0.0, 1.0, call.gathered_on))
-        words = f"<b>gathered on<br>{call.gathered_on}</b><br>{format_bytes(call.gathered_bytes)}<br>then the loss"
-        notes.append(_note(0.92, 0.5, words, "center"))
-    layout = base_layout(70 + 58 * len(call.replicas), {"l": 4, "r": 4, "t": 6, "b": 6})
+    """The drawing of one call; the mark of each part says where a click leads."""
+    drawn, height = flow(call), max(270, 64 * len(call.replicas) + 12)
+    data = [_ribbon(call, each, _THINNEST / height) for each in drawn.ribbons] + [_box(call, each) for each in drawn.boxes]
     hidden = {"visible": False, "fixedrange": True}
-    layout |= {"shapes": shapes, "annotations": notes, "showlegend": False, "hovermode": "closest"}
-    layout |= {"xaxis": hidden | {"range": [-0.005, 1.005]}, "yaxis": hidden | {"range": [1.02, -0.02]}}
+    layout = base_layout(height, {"l": 4, "r": 4, "t": 4, "b": 4}) | {
+        "shapes": [_cut(*each) for each in drawn.cuts],
+        "annotations": [_note(each, _box_words(call, each)) for each in drawn.boxes] + _shares(call, drawn),
+        "showlegend": False,
+        "hovermode": "closest",
+        "xaxis": hidden | {"range": [-0.005, 1.005]},
+        "yaxis": hidden | {"range": [1.01, -0.01]},
+    }
     words = "; ".join(f"{replica.device} {counted(replica.samples, 'sample')}" for replica in call.replicas)
     return figure(data, layout, f"batch of {call.samples} cut: {words}; gathered on {call.gathered_on}")
 
 
-def _shares(call: ParallelCall) -> list[tuple[float, float]]:
-    """Vertical extent of each replica: by its share of the batch, never too thin to read."""
-    weights = [max(replica.samples, 0.6 * call.samples / len(call.replicas), 1) for replica in call.replicas]
-    gap, low = 0.03, 0.0
-    scale = (1 - gap * (len(weights) - 1)) / sum(weights)
-    shares = []
-    for weight in weights:
-        shares.append((low, low + weight * scale))
-        low += weight * scale + gap
-    return shares
-
-
-def _scatter_words(replica: Replica) -> str:
-    copied = f"<br>+ {format_bytes(replica.parameter_bytes)} params" if replica.parameter_bytes else ""
-    return f"{counted(replica.samples, 'sample')}, {format_bytes(replica.input_bytes)}{copied}"
-
-
-def _replica_words(replica: Replica) -> str:
-    return f"<b>{replica.device}</b>" + (f"<br>peak {format_bytes(replica.peak_bytes)}" if replica.peak_bytes else "")
-
-
-def _gather_words(replica: Replica, target: DeviceId) -> str:
-    return f"outputs {format_bytes(replica.output_bytes)}, {replica.device} → {target}"
-
-
-def _band(left: float, right: float, low: float, high: float, hue: str, words: str) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "fill": "toself",
-        "x": [left, right, right, left, left],
-        "y": [low, low, high, high, low],
-        "line": {"width": 0},
-        "fillcolor": hue,
-        "opacity": 0.22,
-        "hoveron": "fills",
-        "text": words,
-        "hoverinfo": "text",
-        "meta": "flow",
+def _box_words(call: ParallelCall, box: Box) -> str:
+    if box.what == "replica":
+        return _replica_words(call.replicas[box.number], call)
+    heads = {
+        "batch": ("batch", counted(call.samples, "sample"), sum(each.input_bytes for each in call.replicas)),
+        "model": (call.call.class_name, "copied at each call", max(each.parameter_bytes for each in call.replicas)),
+        "outputs": ("gathered", "then the loss" if call.call.backward else "", call.gathered_bytes),
+        "gradients": ("gradients", "added up", max(each.gradient_bytes for each in call.replicas)),
     }
+    name, what, size = heads[box.what]
+    return "<br>".join(part for part in (f"<b>{name}</b>", str(box.device), format_bytes(size), what) if part)
 
 
-def _block(left: float, right: float, low: float, high: float, device: DeviceId) -> Figure:
-    hue = device_hue(device)
+def _replica_words(replica: Replica, call: ParallelCall) -> str:
+    peak = call.peak(replica.device)
+    lines = [
+        f"<b>{replica.device}</b>  {counted(replica.samples, 'sample')}{'  failed' if replica.failed else ''}",
+        f"out {format_bytes(replica.output_bytes)}  {format_seconds(replica.seconds)}",
+        f"peak {format_bytes(peak)}" if peak else "",
+    ]
+    return "<br>".join(filter(None, lines))
+
+
+def _shares(call: ParallelCall, drawn: Flow) -> list[Figure]:
+    """How many samples each part of the batch has, beside the edge of its box."""
+    ribbons = [each for each in drawn.ribbons if each.step == "scatter"]
+    style: Figure = {"showarrow": False, "xanchor": "right", "font": {"size": 10.5}}
+    return [
+        {"x": each.x[0] - 0.006, "y": sum(each.start) / 2, "text": str(replica.samples), **style}
+        for each, replica in zip(ribbons, call.replicas, strict=True)
+    ]
+
+
+def _ribbon(call: ParallelCall, ribbon: Ribbon, thinnest: float) -> Figure:
+    (left, right), start, end = ribbon.x, _at_least(ribbon.start, thinnest), _at_least(ribbon.end, thinnest)
+    along = [left + (right - left) * t for t, _ in _CURVE]
+    upper, lower = ([a + (b - a) * rise for _, rise in _CURVE] for a, b in zip(start, end, strict=True))
+    came = f"{ribbon.source} → {ribbon.target}" if ribbon.crosses else f"stays on {ribbon.target}"
+    words = f"{_STEPS[ribbon.step]}: {format_bytes(ribbon.bytes)}<br>{came}"
+    hue = device_hue(call.replicas[ribbon.number].device)
+    shape = _area([*along, *reversed(along)], [*upper, *reversed(lower)], hue, 0.5 if ribbon.crosses else 0.18, words)
+    return shape | {"meta": {"mark": mark_of(ribbon.step, ribbon.number), "step": ribbon.step, "bytes": ribbon.bytes}}
+
+
+def _at_least(span: Span, thickness: float) -> Span:
+    middle, half = sum(span) / 2, max(span[1] - span[0], thickness) / 2
+    return middle - half, middle + half
+
+
+def _box(call: ParallelCall, box: Box) -> Figure:
+    (left, right), (top, bottom) = box.x, box.y
+    words = _box_words(call, box)
+    shape = _area([left, right, right, left, left], [top, top, bottom, bottom, top], device_hue(box.device), 0.32, words)
+    shape["line"] = {"width": 1.5, "color": device_hue(box.device)}
+    return shape | {"meta": {"mark": mark_of(box.what, box.number), "box": box.what}}
+
+
+def _area(x: list[float], y: list[float], hue: str, opacity: float, words: str) -> Figure:
+    red, green, blue = (int(hue[at : at + 2], 16) for at in (1, 3, 5))
     return {
-        "type": "rect", "x0": left, "x1": right, "y0": low, "y1": high,
-        "line": {"width": 1.5, "color": hue}, "fillcolor": hue, "opacity": 0.35, "layer": "below",
+        "type": "scatter", "mode": "lines", "fill": "toself", "x": x, "y": y, "line": {"width": 0},
+        "fillcolor": f"rgba({red},{green},{blue},{opacity})", "hoveron": "fills", "text": words, "hoverinfo": "text",
     }  # fmt: skip
 
 
-def _note(x: float, y: float, text: str, anchor: str) -> Figure:
-    return {"x": x, "y": y, "text": text, "showarrow": False, "xanchor": anchor, "align": "center", "font": {"size": 11.5}}
+def _cut(x: Span, y: float) -> Figure:
+    line = {"width": 1, "color": "rgba(128,128,128,0.7)", "dash": "dot"}
+    return {"type": "line", "x0": x[0], "x1": x[1], "y0": y, "y1": y, "line": line, "layer": "above"}
+
+
+def _note(box: Box, text: str) -> dict[str, Any]:
+    x, y = sum(box.x) / 2, sum(box.y) / 2
+    return {"x": x, "y": y, "text": text, "showarrow": False, "align": "center", "font": {"size": 11.5}, "captureevents": False}

@@ -25,7 +25,7 @@ async function unpack(view) {
 export class Figure {
   constructor(plotly, className, clicked) {
     this.plotly = plotly; // () => Promise of Plotly
-    this.clicked = clicked; // called with the custom data of a clicked mark
+    this.clicked = clicked; // called with the custom data of a clicked mark, or with the meta of a clicked area
     this.plot = h("div", { class: "dw-plot" });
     this.legend = h("div", { class: "dw-legend" });
     this.canvas = h("div", { class: "dw-canvas", role: "img" }, this.plot);
@@ -65,7 +65,7 @@ export class Figure {
       layout.font = { ...layout.font, family: style.fontFamily, color: style.color };
       layout.hoverlabel = { ...layout.hoverlabel, bgcolor: style.getPropertyValue("--dw-pop") || "#fff", font: { size: 12, color: style.color } };
       await Plotly.react(this.plot, data, layout, CONFIG);
-      if (this.clicked && !this.listens) this.plot.on("plotly_click", ({ points }) => this.clicked(points[0]?.customdata));
+      if (this.clicked && !this.listens) this.plot.on("plotly_click", ({ points }) => this.clicked(points[0]?.customdata ?? points[0]?.data?.meta));
       this.listens = true;
     } catch (error) {
       this.plot.textContent = `the figure cannot be drawn: ${error.message}`;

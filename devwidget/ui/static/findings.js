@@ -69,7 +69,7 @@ function help(fix) {
   );
 }
 
-function copyButton(text, label, word) {
+export function copyButton(text, label, word) {
   const button = h("button", { class: "dw-plain dw-copy", type: "button", "aria-label": label, title: label }, word);
   button.addEventListener("click", async () => {
     try {

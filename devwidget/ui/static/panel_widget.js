@@ -3,7 +3,8 @@ import { ask, h, keepKeys } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { Inputs, headline, menu, save } from "./header.js";
 import { findingsView } from "./findings.js";
-import { hopTable, replicaTable } from "./tables.js";
+import { callSection, pick, pickedStrip } from "./parallel.js";
+import { hopTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
 
 const TABS = ["Modules", "Findings", "Trace", "Parallel", "Memory"];
@@ -102,11 +103,12 @@ async function render({ model, el, host, signal }) {
       figures.splice(figures.indexOf(old), 1);
     }
     const parts = (traced.parallel ?? []).map((call) => {
-      const drawing = figure("dw-flow");
+      const strip = pickedStrip();
+      const drawing = figure("dw-flow", (facts) => pick(strip, call.marks[facts?.mark], reveal));
       calls.push(drawing);
-      const section = h("section", { class: "dw-parallel" }, h("h4", null, call.title), h("p", { class: "dw-soft" }, call.summary), drawing.el, replicaTable(call), h("ul", { class: "dw-words" }, call.words.map((text) => h("li", null, text))));
+      strip.hidden = !call.figure;
       drawing.show(call.figure);
-      return section;
+      return callSection(call, drawing, strip);
     });
     const single = h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace: the model worked on one copy.");
     tabs.page("Parallel").replaceChildren(...(parts.length ? parts : [traced.summary ? single : none()]));

@@ -1,7 +1,7 @@
-// The tables below the figures: hops by line, replicas of a DataParallel call.
+// Tables below the figures; the hops by line.
 import { chip, h } from "./dom.js";
 
-function table(label, head, rows) {
+export function table(label, head, rows) {
   const cells = head.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
   return h("div", { class: "dw-scroll-x dw-scroll-y", role: "region", tabindex: "0", "aria-label": label }, h("table", { class: "dw-table", "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
 }
@@ -23,18 +23,4 @@ export function hopTable(hops) {
     ),
   );
   return table("hops by line", head, rows);
-}
-
-export function replicaTable(call) {
-  const number = "dw-number";
-  const head = [["device"], ["samples", number], ["batch in", number], ["parameters in", number], ["outputs", number], ["peak", number], ["time", number]];
-  const rows = call.replicas.map((each) =>
-    h(
-      "tr",
-      { class: "dw-replica", "data-device": each.device },
-      h("td", null, chip(each.device)),
-      ...[each.samples, each.input, each.parameters, each.output, each.peak, each.time].map((text) => h("td", { class: number }, text)),
-    ),
-  );
-  return table(`replicas of ${call.title}`, head, rows);
 }

@@ -1,0 +1,63 @@
+// The Parallel tab: each DataParallel call drawn as it ran, and everything else that spreads the model.
+import { chip, h, prose } from "./dom.js";
+import { copyButton } from "./findings.js";
+import { table } from "./tables.js";
+
+// One call; `drawing` is its figure, and a click on a part of it is told to `picked`.
+export function callSection(call, drawing, strip) {
+  return h(
+    "section",
+    { class: "dw-parallel" },
+    h("h4", null, call.title),
+    h("p", { class: "dw-soft" }, call.summary),
+    drawing?.el,
+    strip,
+    call.replicas.length ? replicaTable(call) : "",
+    h("ul", { class: "dw-words" }, call.words.map((text) => h("li", null, prose(text)))),
+    call.advice.map(advised),
+  );
+}
+
+function advised({ about, text, code }) {
+  return h(
+    "div",
+    { class: "dw-advice", "data-about": about },
+    h("span", { class: "dw-tag" }, "advice"),
+    " ",
+    prose(text),
+    code ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, code)), copyButton(code, "Copy the code", "copy")) : "",
+  );
+}
+
+// Below the drawing: the figures of the part that was clicked, the line that called it, and the way to its row.
+export function pickedStrip() {
+  return h("p", { class: "dw-picked dw-soft", role: "status" }, "Ribbons are copies, their thickness bytes to one scale. Click a part for its line and row.");
+}
+
+export function pick(strip, mark, reveal) {
+  if (!mark) return;
+  strip.replaceChildren(
+    h("b", null, mark.title),
+    ": ",
+    ...prose(mark.text),
+    mark.place ? h("span", { class: "dw-soft" }, `  ${mark.place} `) : " ",
+    mark.code ? h("code", { class: "dw-code-line", title: mark.code }, mark.code) : "",
+    h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: mark.path }) }, mark.path || "the model itself"),
+  );
+}
+
+function replicaTable(call) {
+  const number = "dw-number";
+  const head = [["device"], ["card"], ["samples", number], ["batch in", number], ["parameters in", number], ["outputs", number], ["gradients out", number], ["peak", number], ["forward", number]];
+  const rows = call.replicas.map((each) =>
+    h(
+      "tr",
+      { class: "dw-replica", "data-device": each.device },
+      h("td", null, chip(each.device)),
+      h("td", { class: "dw-soft", title: each.uuid }, each.card),
+      ...[each.samples, each.input, each.parameters, each.output, each.gradients, each.peak, each.time].map((text) => h("td", { class: number }, text)),
+    ),
+  );
+  const idle = call.idle.map((device) => h("tr", { class: "dw-idle", "data-device": device }, h("td", null, chip(device)), h("td", { colspan: 8, class: "dw-soft" }, "the batch did not reach it")));
+  return table(`replicas of ${call.title}`, head, [...rows, ...idle]);
+}
