@@ -8,6 +8,7 @@ One thread; plain and recorded passes alternate, the medians are compared, so a 
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 import tracemalloc
@@ -71,12 +72,16 @@ def compare(run: Callable[[], object], rounds: int) -> tuple[float, float, devwi
 
 
 def bytes_per_op(run: Callable[[], object]) -> float:
-    """Memory that a recording keeps for each distinct operator event."""
+    """Memory that a recording keeps for each operator of one pass, when the pass is over."""
+    with devwidget.record():
+        run()  # what is kept once for all recordings, such as the names of operators
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
     with devwidget.record() as recording:
-        tracemalloc.start()
         run()
-        kept, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+    gc.collect()
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
     return kept / max(1, sum(op.count for op in recording.trace.ops))
 
 

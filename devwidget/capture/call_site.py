@@ -35,17 +35,18 @@ _LIBRARY_FOLDERS = tuple(
 )
 _LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
 _RELAY = handle_torch_function.__code__
-_known: dict[str, bool] = {}
+known_library: dict[str, bool] = {}
+"""What `is_library` has answered, for walks through many frames."""
 _sites: dict[tuple[int, int], RawSite] = {}
 
 
 def is_library(filename: str) -> bool:
     """True for torch, the standard library, installed packages, generated code and devwidget itself."""
-    known = _known.get(filename)
+    known = known_library.get(filename)
     if known is None:
         generated = filename.startswith(("<frozen", "<eval_with_key", "<__"))
         known = generated or filename.startswith(_LIBRARY_FOLDERS) or any(m in filename for m in _LIBRARY_MARKS)
-        _known[filename] = known
+        known_library[filename] = known
     return known
 
 

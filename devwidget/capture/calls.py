@@ -13,7 +13,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from devwidget.capture import naming, promotions
-from devwidget.capture.call_site import caller, raw_site
+from devwidget.capture.call_site import RawSite, caller
 from devwidget.capture.faults import devices, dtypes, generators, host, kernels, meta, operands
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
@@ -25,6 +25,7 @@ from devwidget.capture.traffic import VIEWS, WAITS
 
 FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
 _BACKWARD = frozenset({"backward", "grad"})
+_SPECIAL = WAITS | {"__set__", "copy_"}
 
 
 class Calls(TorchFunctionMode):
@@ -33,30 +34,48 @@ class Calls(TorchFunctionMode):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
+        self._here = state.places.here
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Make the call; after a device fault, make it again with the strays moved."""
         name = getattr(func, "__name__", "")
-        kwargs = kwargs or {}
         if name == "__get__":  # an attribute such as `x.shape`
-            return func(*args, **kwargs)
+            return func(*args)
+        kwargs, here, frame = kwargs or {}, self._here, sys._getframe(1)
+        site = self._state.places.site(frame)
         try:
             if name in _BACKWARD and getattr(func, "__module__", "").startswith(("torch._tensor", "torch.autograd")):
-                with self._state.places.during("backward"):
-                    out = func(*args, **kwargs)
-                if name == "backward":
-                    self._state.places.end_step()
-                    self._state.ties.trained(self._state)
-                return out
-            out = func(*args, **kwargs)
+                out = self._backward(func, args, kwargs)
+            else:
+                here.site = site
+                out = func(*args, **kwargs)
         except Exception as error:
-            out = self._healed(func, args, kwargs, error, sys._getframe(1))
+            out = self._healed(func, args, kwargs, error, frame)
             if out is NOT_OURS:
                 raise
+        finally:
+            here.site = None
         try:
-            self._remember(name, args, kwargs, out)
+            if name in _SPECIAL and not self._special(name, args, kwargs, frame, site):
+                return out
+            if isinstance(out, torch.Tensor):
+                self._born(name, args, kwargs, out, frame, site)
+            elif isinstance(out, tuple | list):
+                for part, operands in zip(out, _rows(name, args), strict=False):
+                    for result in tensors_in(part, depth=1):  # an LSTM's states are a tuple in a tuple
+                        self._born(name, operands, kwargs, result, frame, site)
         except Exception as error:  # a bug of ours, or a tensor class that answers no question
             self._state.log.trouble(error)
+        return out
+
+    def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
+        places = self._state.places
+        with places.during("backward"):
+            out = func(*args, **kwargs)
+        if func.__name__ == "backward":
+            places.end_step()
+            self._state.ties.trained(self._state)
         return out
 
     def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
@@ -72,26 +91,24 @@ class Calls(TorchFunctionMode):
                 return out
         return NOT_OURS
 
-    def _remember(self, name: str, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        """Note which line decided the device of each result."""
+    def _special(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> bool:
+        """Calls that do more than make their result; False for those that make none to remember."""
+        if name == "copy_":
+            self._copied(args, kwargs, site)
+            return True
         if name == "__set__":
             self._data_replaced(args)
-            return
-        if name in WAITS:
-            self._waited(name, args)
-            return
-        if name == "copy_":
-            self._copied(args, kwargs)
-        if isinstance(out, torch.Tensor):
-            self._born(name, args, kwargs, out)
-        elif isinstance(out, tuple | list):
-            for part, operands in zip(out, _rows(name, args), strict=False):
-                for result in tensors_in(part, depth=1):  # an LSTM's states are a tuple in a tuple
-                    self._born(name, operands, kwargs, result)
+        else:
+            self._waited(name, args, frame, site)
+        return False
 
-    def _born(self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor) -> None:
+    def _born(
+        self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None
+    ) -> None:
+        """Note which line decided the device of a result."""
         state = self._state
-        births, device, moving = state.births, result.device, name in MOVES
+        births, device, dtype = state.births, result.device, result.dtype
+        moving, looking = name in MOVES, name in VIEWS
         parent, data, computed = None, None, False
         for tensor in _operands(args, kwargs):
             if tensor is result:
@@ -102,38 +119,45 @@ class Calls(TorchFunctionMode):
                 births.put(tensor, birth)
             if birth.hops:
                 data = birth if data is None else data
-                if not moving and name not in VIEWS:
-                    state.traffic.used(birth, raw_site(sys._getframe(3)) if state.traffic.pending else None)
+                if not moving and not looking:
+                    state.traffic.used(birth, site)
             if tensor.device == device:
-                if parent is None or (parent.dtype != result.dtype == tensor.dtype):
+                if parent is None or (parent.dtype != dtype == birth.dtype):
                     parent = birth
-                computed = computed or (name not in VIEWS and isinstance(tensor, nn.Parameter))
-        if result.dtype is torch.float64 and name not in MOVES:
-            promotions.look(state, name, (args, kwargs), result)
+                # Most tensors are no subclass, and `isinstance` of a Parameter is slow to say no.
+                computed = computed or not (looking or type(tensor) is torch.Tensor or not isinstance(tensor, nn.Parameter))
+        if dtype is torch.float64 and not moving:
+            promotions.look(state, name, (args, kwargs), result, frame, site)
         number = state.log.number()
-        if parent is not None and not computed and parent.dtype == result.dtype:
+        if parent is not None and not computed and parent.dtype == dtype:
             birth = Birth(result, number, parent=parent)
         else:
-            birth = self._decided(name, number, args, result, None if computed else parent)
+            birth = self._decided(name, number, args, result, None if computed else parent, frame, site)
         if data is not None:
             birth.hops = data.hops
-            birth.hop = data.hop if name in VIEWS else None
+            birth.hop = data.hop if looking else None
         births.put(result, birth)
         if moving and birth.direct:
             state.attempts.put(args[0], birth)
             if birth.is_move:
-                self._hopped(birth, args, kwargs, result)
+                self._hopped(birth, args, kwargs, result, frame)
 
-    def _decided(self, name: str, number: int, args: tuple[Any, ...], result: torch.Tensor, parent: Birth | None) -> Birth:
+    def _decided(
+        self,
+        name: str,
+        number: int,
+        args: tuple[Any, ...],
+        result: torch.Tensor,
+        parent: Birth | None,
+        frame: FrameType,
+        site: RawSite | None,
+    ) -> Birth:
         """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
-        frame = caller(sys._getframe(4))
-        site = raw_site(frame)
-        direct = site is not None and frame is not None and frame.f_code is site.code
         is_move = name in MOVES and parent is None
         origin = self._state.births.get(args[0]) if is_move else None
-        return Birth(result, number, call=name, site=site, direct=direct, is_move=is_move, parent=parent, origin=origin)
+        return Birth(result, number, name, site, _calls_itself(frame, site), is_move, parent, origin)
 
-    def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor) -> None:
+    def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
         """A line of the user moved a tensor."""
         source, before = args[0], birth.origin
         places = self._state.places
@@ -141,35 +165,33 @@ class Calls(TorchFunctionMode):
         inside = bool(places.here.stack) or in_loss
         older = inside and before is not None and before.number < places.step
         registered = not source.dim() or isinstance(source, nn.Parameter)
-        held = naming.kept_by_user(self._state, sys._getframe(4), before) if older and before and not registered else None
+        held = naming.kept_by_user(self._state, frame, before) if older and before and not registered else None
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
         self._state.traffic.hop(birth, before, source, result, held, later=later)
 
-    def _copied(self, args: tuple[Any, ...], kwargs: Any) -> None:
+    def _copied(self, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> None:
         """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
         later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
         source = args[1] if len(args) > 1 else kwargs.get("src")
         arrives = isinstance(source, torch.Tensor) and is_accelerator(source.device) and args[0].device.type == "cpu"
         if not later or not arrives:
             return
-        births, site = self._state.births, raw_site(sys._getframe(3))
-        birth = Birth(args[0], self._state.log.number(), call="copy_", site=site, direct=True, is_move=True)
+        births = self._state.births
+        birth = Birth(args[0], self._state.log.number(), "copy_", site, direct=True, is_move=True)
         births.put(args[0], birth)
         self._state.traffic.hop(birth, births.get(source), source, args[0], None, later=True)
 
-    def _waited(self, name: str, args: tuple[Any, ...]) -> None:
+    def _waited(self, name: str, args: tuple[Any, ...], frame: FrameType, site: RawSite | None) -> None:
         """A value was handed to Python."""
         tensor = args[0] if args else None
         if not isinstance(tensor, torch.Tensor):
             return
-        birth, frame = self._state.births.get(tensor), caller(sys._getframe(3))
+        birth = self._state.births.get(tensor)
         came = birth.hop.source if birth is not None and birth.hop is not None else tensor.device
-        site = raw_site(frame)
         if birth is not None and birth.hops:
             self._state.traffic.used(birth, site)
         if is_accelerator(came):
-            library = site is None or frame is None or frame.f_code is not site.code
-            self._state.traffic.wait(name, came, site, library=library)
+            self._state.traffic.wait(name, came, site, library=not _calls_itself(frame, site))
 
     def _data_replaced(self, args: tuple[Any, ...]) -> None:
         """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""
@@ -177,6 +199,12 @@ class Calls(TorchFunctionMode):
             birth = self._state.births.get(args[1])
             if birth is not None:
                 self._state.births.put(args[0], birth)
+
+
+def _calls_itself(frame: FrameType, site: RawSite | None) -> bool:
+    """True if the user's line makes the torch call itself, and not a library on its behalf."""
+    near = caller(frame)
+    return site is not None and near is not None and near.f_code is site.code
 
 
 def _rows(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -9,29 +9,37 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from devwidget.capture.log import alone, joined
 from devwidget.capture.state import State
+from devwidget.capture.tensors import tensors_in
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
 _MOVES = ("_to_copy", "copy_")
-_names: dict[Any, str] = {}
+_names: dict[int, tuple[Any, str]] = {}
+"""Operators by id, and their names; keeping the operator keeps its id. Its hash would be a call of Python code."""
 
 
 def _name(func: Any) -> str:
-    return _names.setdefault(func, func._schema.name.removeprefix("aten::"))
+    return _names.setdefault(id(func), (func, func._schema.name.removeprefix("aten::")))[1]
 
 
 def _devices(args: tuple[Any, ...]) -> tuple[torch.device, ...]:
     """Devices of the tensors, each once, lists opened one level."""
-    found: list[torch.device] = []
+    first: torch.device | None = None
     for arg in args:
         if isinstance(arg, torch.Tensor):
-            if arg.device not in found:
-                found.append(arg.device)
-        elif type(arg) in (list, tuple):
-            for part in arg:
-                if isinstance(part, torch.Tensor) and part.device not in found:
-                    found.append(part.device)
-    return tuple(found)
+            device = arg.device
+            if first is None:
+                first = device
+            elif device != first:
+                return _all_devices(args)
+        elif type(arg) is list and arg and not isinstance(arg[0], int):  # sizes and strides are the most common lists
+            return _all_devices(args)
+    return () if first is None else alone(first)
+
+
+def _all_devices(args: tuple[Any, ...]) -> tuple[torch.device, ...]:
+    return joined((), (tensor.device for tensor in tensors_in(args, depth=2)))
 
 
 class Ops(TorchDispatchMode):
@@ -42,6 +50,7 @@ class Ops(TorchDispatchMode):
         self._state = state
         self._places = state.places
         self._here = state.places.here
+        self._log_op = state.log.op
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -51,7 +60,8 @@ class Ops(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then write down where it ran."""
-        name = _names.get(func) or _name(func)
+        known = _names.get(id(func))
+        name = known[1] if known is not None else _name(func)
         if name in _MOVES:
             return self._moved(func, name, args, kwargs)
         out = func(*args, **kwargs) if kwargs else func(*args)
@@ -59,10 +69,13 @@ class Ops(TorchDispatchMode):
         return out
 
     def _log(self, name: str, args: tuple[Any, ...], out: Any) -> None:
-        first = out[0] if type(out) in (list, tuple) and out else out
-        target = first.device if isinstance(first, torch.Tensor) else None
-        site = self._places.site(sys._getframe(2))
-        self._state.log.op(name, self._here.path, self._places.phase, site, _devices(args), target)
+        here, places = self._here, self._places
+        site = here.site or places.site(sys._getframe(2))
+        phase = places.forced or ("forward" if here.stack else places.phase)
+        if type(out) in (list, tuple) and out:
+            out = out[0]
+        target = out.device if isinstance(out, torch.Tensor) else None
+        self._log_op(name, here.path, phase, site, _devices(args), target)
 
     def _moved(self, func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
         started = time.perf_counter()
@@ -71,6 +84,6 @@ class Ops(TorchDispatchMode):
         places, cause = self._places, self._here.cause
         before = args[1] if name == "copy_" else args[0]
         if isinstance(before, torch.Tensor) and before.device != out.device and cause not in _PARALLEL_CAUSES:
-            seconds, site = time.perf_counter() - started, places.site(sys._getframe(1))
+            seconds, site = time.perf_counter() - started, self._here.site or places.site(sys._getframe(1))
             self._state.log.move(before.device, out.device, (out,), places.module, places.phase, site, cause, seconds)
         return out

@@ -41,7 +41,6 @@ class Birth:
         self,
         tensor: torch.Tensor,
         number: int,
-        *,
         call: str = "",
         site: RawSite | None = None,
         direct: bool = False,
@@ -58,9 +57,14 @@ class Birth:
         self.origin = origin
         self.dtype = tensor.dtype
         self.hop: Hop | None = None
-        self.hops: tuple[Hop, ...] = () if parent is None else parent.hops
-        self.parent = parent if parent is None or parent.depth < LONGEST_CHAIN else parent.root()
-        self.depth: int = 0 if self.parent is None else self.parent.depth + 1
+        if parent is None:
+            self.hops: tuple[Hop, ...] = ()
+            self.parent: Birth | None = None
+            self.depth: int = 0
+        else:
+            self.hops = parent.hops
+            self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
+            self.depth = parent.depth + 1
 
     def chain(self) -> Iterator[Birth]:
         """This birth and those that it derives from, newest first."""
@@ -74,7 +78,6 @@ class Birth:
         *_, last = self.chain()
         return last
 
-
     def dtype_root(self) -> Birth:
         """The birth that decided the dtype: moves between devices are passed through."""
         birth = self
@@ -83,53 +86,60 @@ class Birth:
         return birth
 
 
-class _Entry(weakref.ref[Any]):
-    """A weak key that knows its slot. Ids are used again after deletion, so a dead key must leave at once."""
-
-    __slots__ = ("birth", "key", "slots")
-    birth: Birth
-    key: int
-    slots: dict[int, _Entry]
-
-
-def _forget(entry: weakref.ref[Any]) -> None:
-    if isinstance(entry, _Entry) and entry.slots.get(entry.key) is entry:
-        del entry.slots[entry.key]
+FIRST_SWEEP = 1024
+"""Tensors remembered before the dead among them are looked for; a callback at each death would cost more than the birth."""
 
 
 class Births:
-    """Birth of every tensor seen; forgets a tensor when it dies.
+    """Birth of every tensor seen, and of no dead one: an id is used again, so each answer is checked against the tensor.
 
     A tensor that was made out of sight (`nn.Parameter(data)`, a view) has the birth of its storage.
     """
 
     def __init__(self) -> None:
-        self._tensors: dict[int, _Entry] = {}
-        self._storages: dict[int, _Entry] = {}
+        self._tensors: dict[int, Birth] = {}
+        self._others: dict[int, tuple[weakref.ref[Any], Birth]] = {}
+        self._sweep_at = FIRST_SWEEP
 
     def __len__(self) -> int:
-        return len(self._tensors)
+        self._sweep()
+        return len(self._tensors) + len(self._others)
 
     def get(self, tensor: torch.Tensor) -> Birth | None:
         """What is known of a tensor, None for one never seen."""
-        entry = self._tensors.get(id(tensor))
-        if entry is None and self._storages and _has_storage(tensor):
-            entry = self._storages.get(id(tensor.untyped_storage()))
-        return None if entry is None else entry.birth
+        birth = self._tensors.get(id(tensor))
+        if birth is not None and birth.tensor() is tensor:
+            return birth
+        if not self._others:
+            return None
+        return self._other(tensor) or (self._other(tensor.untyped_storage()) if _has_storage(tensor) else None)
 
     def put(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember a tensor's birth, in place of an earlier one."""
-        _keep(self._tensors, tensor, birth)
+        key = id(tensor)
+        if birth.tensor() is tensor:
+            self._tensors[key] = birth
+        else:
+            self._tensors.pop(key, None)
+            self._others[key] = weakref.ref(tensor), birth
         if birth.parent is None and birth.site is not None and _has_storage(tensor):
-            _keep(self._storages, tensor.untyped_storage(), birth)
+            storage = tensor.untyped_storage()
+            self._others[id(storage)] = weakref.ref(storage), birth
+        if len(self._tensors) + len(self._others) > self._sweep_at:
+            self._sweep()
+
+    def _other(self, owner: Any) -> Birth | None:
+        """What was put under another object than the tensor that was born."""
+        known = self._others.get(id(owner))
+        return known[1] if known is not None and known[0]() is owner else None
+
+    def _sweep(self) -> None:
+        """Forget the dead. Each entry is looked at twice in its life, however long the recording."""
+        self._tensors = {key: birth for key, birth in list(self._tensors.items()) if birth.tensor() is not None}
+        self._others = {key: known for key, known in list(self._others.items()) if known[0]() is not None}
+        self._sweep_at = max(FIRST_SWEEP, 2 * (len(self._tensors) + len(self._others)))
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:
     """False for sparse, lazy and wrapped tensors, which raise when they are asked."""
     return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
-
-
-def _keep(slots: dict[int, _Entry], key: Any, birth: Birth) -> None:
-    entry = _Entry(key, _forget)
-    entry.birth, entry.key, entry.slots = birth, id(key), slots
-    slots[id(key)] = entry

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from devwidget.capture.call_site import RawSite, to_site
 from devwidget.records.device import DeviceId
@@ -28,14 +30,15 @@ class ModuleEntry:
     calls: int = 0
     seconds: float = 0.0
     failed: bool = False
-    inputs: set[torch.device] = field(default_factory=set)
-    outputs: set[torch.device] = field(default_factory=set)
+    inputs: tuple[torch.device, ...] = ()
+    outputs: tuple[torch.device, ...] = ()
 
 
 class Log:
     """Events, thread-safe; records are built only when somebody asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, started: float) -> None:
+        self._started = started
         self.faults: list[Fault] = []
         self.memory: list[MemoryPoint] = []
         self.troubles: list[str] = []
@@ -85,10 +88,13 @@ class Log:
             entry[0] += 1
             entry[2] = seconds
 
-    def module(self, path: str, replica: int, name: str, number: int, started: float) -> ModuleEntry:
+    def module(self, path: str, replica: int, module: nn.Module, number: int, started: float) -> ModuleEntry:
         """The entry of a module, made at its first call."""
-        key = (path, replica)
-        return self._modules.get(key) or self._modules.setdefault(key, ModuleEntry(name, number, started))
+        entry = self._modules.get((path, replica))
+        if entry is None:
+            fresh = ModuleEntry(type(module).__name__, number, started - self._started)
+            entry = self._modules.setdefault((path, replica), fresh)
+        return entry
 
     def is_new_fault(self, key: tuple[Any, ...]) -> bool:
         """True the first time that a fault of this place and birth is met."""
@@ -140,12 +146,27 @@ class Log:
         return tuple(replace(fault, number=index) for index, fault in enumerate(self.faults))
 
 
+@functools.cache
 def device_id(device: torch.device) -> DeviceId:
     """Our name of a torch device."""
     return DeviceId(device.type, device.index)
 
 
-def _ids(devices: set[torch.device]) -> tuple[DeviceId, ...]:
+def joined(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:
+    """Each device once. Most events have one device, and share one tuple of it."""
+    for device in more:
+        if device not in devices:
+            devices = (*devices, device) if devices else alone(device)
+    return devices
+
+
+@functools.cache
+def alone(device: torch.device) -> tuple[torch.device, ...]:
+    """The one tuple that holds this device only: recordings are full of them."""
+    return (device,)
+
+
+def _ids(devices: tuple[torch.device, ...]) -> tuple[DeviceId, ...]:
     return tuple(sorted((device_id(d) for d in devices), key=str))
 
 

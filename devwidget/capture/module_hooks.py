@@ -18,10 +18,12 @@ from torch.nn.modules.module import (
 
 from devwidget.capture import naming, parallel
 from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.log import joined
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 
 _now = time.perf_counter
+_NESTED = (list, tuple, dict)
 
 
 @contextlib.contextmanager
@@ -51,17 +53,18 @@ def module_hooks(state: State) -> Iterator[None]:
         if not here.stack and any(hop.moved is not None for hop in state.traffic.hops):
             kept = {id(tensor) for _, _, tensor in naming.unregistered_tensors(state)}
             state.traffic.forget_kept(lambda tensor: id(tensor) in kept)
-        if failed or here.failed is not None:
-            here.failed = (here.failed if here.failed is not None else running.path) if failed else None
-        started = running.started - state.started
-        entry = log.module(running.path, running.replica, type(module).__name__, running.number, started)
+        entry = log.module(running.path, running.replica, module, running.number, running.started)
         entry.calls += 1
         entry.seconds += _now() - running.started
-        entry.failed = entry.failed or failed
-        _add_devices(entry.inputs, args)
-        if not failed:
-            _add_devices(entry.inputs, rest[0])
-            _add_devices(entry.outputs, rest[1])
+        entry.inputs = _with_devices(entry.inputs, args)
+        if failed:
+            here.failed = running.path if here.failed is None else here.failed
+            entry.failed = True
+            return
+        here.failed = None
+        if rest[0]:
+            entry.inputs = _with_devices(entry.inputs, rest[0])
+        entry.outputs = _with_devices(entry.outputs, rest[1])
 
     handles = [
         register_module_forward_pre_hook(before),
@@ -77,10 +80,11 @@ def module_hooks(state: State) -> Iterator[None]:
             stack.close()
 
 
-def _add_devices(known: set[torch.device], value: Any) -> None:
-    if isinstance(value, torch.Tensor):
-        known.add(value.device)
-    elif type(value) is tuple and len(value) == 1 and isinstance(value[0], torch.Tensor):
-        known.add(value[0].device)
-    elif value:
-        known.update(tensor.device for tensor in tensors_in(value, depth=3))
+def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:
+    for part in value if type(value) is tuple else (value,):
+        if isinstance(part, torch.Tensor):
+            if part.device not in known:
+                known = joined(known, (part.device,))
+        elif isinstance(part, _NESTED):
+            known = joined(known, (tensor.device for tensor in tensors_in(part, depth=3)))
+    return known

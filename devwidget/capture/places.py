@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.call_site import RawSite, is_library, site_of, user_frame
+from devwidget.capture.call_site import RawSite, is_library, known_library, site_of, user_frame
 from devwidget.records.trace import Cause, Phase
 
 _MODULE_CALL = next(c for c in nn.Module._call_impl.__code__.co_consts if isinstance(c, CodeType) and c.co_name == "inner")
@@ -22,7 +22,13 @@ _MODULE_CALL = next(c for c in nn.Module._call_impl.__code__.co_consts if isinst
 
 @dataclass(slots=True)
 class Running:
-    """One module call under way. `path` is None for a module that nobody registered, `site` is the user's line."""
+    """One module call under way.
+
+    Attributes:
+        path: None for a module that nobody registered.
+        site: the user's line.
+        outer: path of the innermost registered module that this one runs in.
+    """
 
     module: nn.Module
     path: str | None
@@ -30,12 +36,16 @@ class Running:
     started: float
     number: int
     site: RawSite | None
+    outer: str | None
 
 
 class _Thread(threading.local):
+    """One thread's place: its running modules, the path of the innermost, and the user's line of a torch call under way."""
+
     def __init__(self) -> None:
         self.stack: list[Running] = []
         self.path: str | None = None
+        self.site: RawSite | None = None
         self.cause: Cause = "explicit"
         self.replica = -1
         self.failed: str | None = None
@@ -107,29 +117,31 @@ class Places:
 
     def enter(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> Running:
         """A module begins to run in this thread; `frame` is the one that called it."""
-        stack = self.here.stack
-        if not stack and self.here.replica < 0 and self.forced != "backward":  # a checkpoint runs its modules once more there
+        here = self.here
+        stack = here.stack
+        if not stack and here.replica < 0 and self.forced != "backward":  # a checkpoint runs its modules once more there
             caller = user_frame(frame)
             self.step, self._stepping = number, caller.f_code if caller is not None else None
         path = self.path_of(module)
         if path is None:
             path = self._late_path(module)
-        running = Running(module, path, self.here.replica, started, number, self.site(frame))
+        running = Running(module, path, here.replica, started, number, self.site(frame), here.path)
         if path is None and stack:
-            self.strangers[module] = (self.here.path, running.site)
+            self.strangers[module] = (here.path, running.site)
         stack.append(running)
         if path is not None:
-            self.here.path = path
+            here.path = path
         return running
 
     def leave(self, module: nn.Module) -> Running | None:
         """A module has run; calls above it that never ended (an exception nobody told us of) go with it."""
-        stack = self.here.stack
+        here = self.here
+        stack = here.stack
         for index in range(len(stack) - 1, -1, -1):
-            if stack[index].module is module:
-                running = stack[index]
+            running = stack[index]
+            if running.module is module:
                 del stack[index:]
-                self.here.path = next((r.path for r in reversed(stack) if r.path is not None), None)
+                here.path = running.outer
                 self._forwarded = self._forwarded or (not stack and torch.is_grad_enabled())
                 return running
         return None
@@ -138,9 +150,10 @@ class Places:
         """The user's line at or above a frame. The walk ends at the running module, whose own line is known."""
         while frame is not None:
             code = frame.f_code
-            if code is _MODULE_CALL and self.here.stack:
-                return self.here.stack[-1].site
-            if not is_library(code.co_filename):
+            if code is _MODULE_CALL and (stack := self.here.stack):
+                return stack[-1].site
+            library = known_library.get(code.co_filename)
+            if not (is_library(code.co_filename) if library is None else library):
                 return site_of(frame)
             frame = frame.f_back
         return None

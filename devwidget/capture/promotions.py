@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+from types import FrameType
 from typing import Any
 
 import torch
 
 from devwidget.capture import naming
-from devwidget.capture.call_site import call_text, caller, raw_site, to_site
+from devwidget.capture.call_site import RawSite, call_text, caller, to_site
 from devwidget.capture.identity import Birth
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.source import MOVES
@@ -17,13 +17,12 @@ from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Fault, Operand
 
 
-def look(state: State, name: str, operands: Any, result: torch.Tensor) -> None:
+def look(state: State, name: str, operands: Any, result: torch.Tensor, called: FrameType, site: RawSite | None) -> None:
     """Write down a result that is float64 only because one operand is. Casts that the code asks for are meant."""
     floats = [t for t in tensors_in(operands, depth=2) if t.is_floating_point()]
     doubles = [t for t in floats if t.dtype is torch.float64]
     narrow = [t for t in floats if t.dtype is not torch.float64]
-    frame = caller(sys._getframe(4))
-    site = raw_site(frame)
+    frame = caller(called)
     own_line = site is not None and frame is not None and frame.f_code is site.code
     if not doubles or not narrow or not own_line or state.places.phase not in ("forward", "loss"):
         return

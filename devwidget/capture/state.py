@@ -26,12 +26,16 @@ class State:
 
     def __init__(self, *, heal: bool) -> None:
         self.heal = heal
-        self.log = Log()
+        self.started = time.perf_counter()
+        self.watching: Callable[[], AbstractContextManager[object]]
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with nothing; or, when the recording is over, let go of all that its records do not need."""
+        self.log = Log(self.started)
         self.births = Births()
         self.attempts = Births()
         self.places = Places()
         self.ties = Ties()
         self.traffic = Traffic(self.places)
         self.parallel = ParallelCalls()
-        self.started = time.perf_counter()
-        self.watching: Callable[[], AbstractContextManager[object]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -57,21 +58,30 @@ def _equal_pairs(root: nn.Module) -> Iterator[tuple[_Named, _Named]]:
     and its student begin with equal values too, and are meant to be apart.
     """
     named = [(f"{p}.{n}".strip("."), t, m) for p, m in root.named_modules() for n, t in m._parameters.items() if t is not None]
-    matrices = [(p, t, m) for p, t, m in named if type(t) is nn.Parameter and t.dim() > 1 and t.requires_grad and not t.is_meta]
-    groups: dict[tuple[Any, ...], list[_Named]] = {}
-    for each in matrices:
-        groups.setdefault((each[1].shape, each[1].dtype), []).append(each)
+    groups: dict[tuple[Any, ...], list[_Named]] = defaultdict(list)
+    for path, tensor, module in named:
+        if type(tensor) is nn.Parameter and tensor.dim() > 1 and tensor.requires_grad and not tensor.is_meta:
+            groups[tensor.shape, tensor.dtype].append((path, tensor, module))
     for group in groups.values():
-        for one, other in itertools.combinations(group, 2):
+        if len({tensor.device for _, tensor, _ in group}) > 1 and len({type(module) for _, _, module in group}) > 1:
+            yield from _equal_in(group)
+
+
+def _equal_in(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
+    """Each tensor is read once: a model of ten thousand layers has fifty million pairs of them."""
+    alike: dict[tuple[float, ...], list[_Named]] = defaultdict(list)
+    for each in group:
+        alike[_sample(each[1])].append(each)
+    for values, same in alike.items():
+        for one, other in itertools.combinations(same, 2):
             apart = one[1].device != other[1].device and type(one[2]) is not type(other[2])
-            if apart and (values := _sample(one[1])) == _sample(other[1]) and len(set(values)) > 1:
+            if apart and len(set(values)) > 1:
                 yield one, other
 
 
-def _sample(tensor: torch.Tensor) -> list[float]:
+def _sample(tensor: torch.Tensor) -> tuple[float, ...]:
     flat = tensor.detach().flatten()
-    values: list[float] = flat[:: max(1, flat.numel() // SAMPLES)].tolist()
-    return values
+    return tuple(flat[:: max(1, flat.numel() // SAMPLES)].tolist())
 
 
 def _fault(state: State, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:

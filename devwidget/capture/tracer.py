@@ -48,6 +48,7 @@ class Recorder:
         self._error = ""
         self._seconds = 0.0
         self._entered = False
+        self._facts: Trace | None = None
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
         """Say which module is the root; without it the outermost module called is.
@@ -74,6 +75,9 @@ class Recorder:
 
     def facts(self) -> Trace:
         """All that was recorded, without findings."""
+        return self._facts or self._read()
+
+    def _read(self) -> Trace:
         log = self._state.log
         return Trace(
             faults=log.faults_seen(),
@@ -110,6 +114,8 @@ class Recorder:
         self._seconds = time.perf_counter() - self._state.started
         if error is not None:
             self._error = f"{type(error).__name__}: {error}"
+        self._facts = self._read()
+        self._state.forget()
 
     @contextlib.contextmanager
     def _modes(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture import parallel_calls
+from devwidget.capture import identity, parallel_calls
 
 
 class Loop:
@@ -49,6 +49,7 @@ def recorded(loop, steps):
 @pytest.mark.parametrize(("device", "detour", "steps"), [("cpu", "cpu", 100), ("cuda:0", "cuda:1", 70)])
 def test_a_recording_of_three_times_as_many_steps_is_no_larger(device, detour, steps, monkeypatch):
     monkeypatch.setattr(parallel_calls, "MOST_CALLS", 50)  # instead of running a thousand steps, the calls it keeps
+    monkeypatch.setattr(identity, "FIRST_SWEEP", 64)
     with devwidget.simulate(2):
         loop = Loop(device, detour)
         recorded(loop, steps)  # fills what is kept once for all
