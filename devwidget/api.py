@@ -33,6 +33,7 @@ from devwidget.records.finding import Finding, Severity
 from devwidget.records.plan import Plan
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.rereading import Rereader
 from devwidget.rules import _registry as rules
 from devwidget.simulator import simulate
 
@@ -297,7 +298,7 @@ def show(
     """
     from devwidget.live import Engine, open_panel
 
-    engine = Engine(snapshot, trace, lambda: read_memory(virtual_gpus()))
+    engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()))
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
 
 

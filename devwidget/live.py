@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -154,7 +155,7 @@ def _may_be_batch(value: Any) -> bool:
     if isinstance(value, torch.Tensor | DataLoader | Inputs):
         return not isinstance(value, nn.Parameter)
     parts = value.values() if isinstance(value, Mapping) else value if type(value) in (list, tuple) else ()
-    return any(isinstance(part, torch.Tensor) for part in list(parts)[:16])
+    return any(isinstance(part, torch.Tensor) for part in itertools.islice(parts, 16))
 
 
 def _fits(model: nn.Module, value: Any) -> bool:

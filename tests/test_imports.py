@@ -14,7 +14,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "devwidget"
 
 FOLDERS = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
-EVERYTHING = FOLDERS | {"api", "live", "planning", "post_mortem", "magics"}
+EVERYTHING = FOLDERS | {"api", "live", "planning", "post_mortem", "rereading", "magics"}
 MAY_IMPORT = {
     "records": set(),
     "capture": {"records"},
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "live": EVERYTHING,  # the live half of `show`, split from api
     "planning": EVERYTHING,  # the half of `plan` that runs the step
     "post_mortem": EVERYTHING,  # the half of `explain` that is not `trace`
+    "rereading": EVERYTHING,  # the half of `show` that looks again after each cell
     "magics": {"api", "records"},  # records for the exceptions that it prints
     "__init__": EVERYTHING,
     "_version": set(),

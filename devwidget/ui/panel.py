@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 from devwidget.records.errors import DevwidgetError
@@ -17,7 +18,7 @@ from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference
 from devwidget.ui.jobs import MainThreadJobs
 from devwidget.ui.plotly_code import shared_plotly
 from devwidget.ui.questions import Questions
-from devwidget.views.memory import told_apart
+from devwidget.views.memory import Held, held_by, told_apart
 from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place
 from devwidget.views.tree_columns import mark_columns, tree_columns
@@ -36,6 +37,7 @@ class DeviceWidget:
         self.trace: Trace | None = None
         self.table, self.marks = Placement(), Overlay()
         self._actions, self._request = actions, actions.request
+        self._held: Held = {}
         self._lock = threading.RLock()
         self.jobs = MainThreadJobs()
         self.control, self.live = Control(), Live()
@@ -58,11 +60,11 @@ class DeviceWidget:
             self._offer_inputs()
             if snapshot is None or snapshot == self.snapshot:
                 return
-            placed_before = self.snapshot
-            self.snapshot = snapshot
-            if placed_before is None or placed_before.modules != snapshot.modules:
+            before, self.snapshot = self.snapshot, snapshot
+            if before is None or replace(before, memory=snapshot.memory) != snapshot:
+                self._held = held_by(snapshot)
                 self._draw_tree(snapshot)
-            self._draw_head(snapshot)
+            self._draw_memory()
 
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
         """Trace one step, as the button does; without a request, with the inputs used last.
@@ -93,8 +95,7 @@ class DeviceWidget:
             self.trace = trace
             self.refresh()
             self._draw_marks()
-            if self.snapshot is not None:
-                self.view.memory = memory_content(told_apart(self.snapshot), trace)
+            self._draw_memory()
             counts = self.view.traced["summary"]
             self._say("error" if trace.error else "done", f"ended by {trace.error}" if trace.error else counts)
 
@@ -139,7 +140,7 @@ class DeviceWidget:
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
         memory, snapshot = self._actions.memory(), self.snapshot
-        return memory if snapshot is None else told_apart(snapshot, memory)
+        return memory if snapshot is None else told_apart(snapshot, memory, self._held)
 
     def _say(self, kind: str, text: str) -> None:
         self.view.status = {"kind": kind, "text": text}
@@ -154,12 +155,13 @@ class DeviceWidget:
             "names": list(self._actions.names()),
         }
 
-    def _draw_head(self, snapshot: Snapshot) -> None:
-        self.view.head = head_content(snapshot, self.table)
-        self.view.memory = memory_content(told_apart(snapshot), self.trace)
+    def _draw_memory(self) -> None:
+        if self.snapshot is not None:
+            self.view.memory = memory_content(told_apart(self.snapshot, held=self._held), self.trace)
 
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = place(snapshot)
+        self.view.head = head_content(snapshot, self.table)
         with self.tree.hold_sync():
             self.tree.details = eager_details(snapshot, self.table)
             self.tree.table = tree_columns(self.table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from devwidget.memory.accounting import Held as Held
 from devwidget.memory.accounting import held_bytes, tell_apart
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
@@ -53,13 +54,20 @@ class MemorySeries:
     total: int
 
 
-def told_apart(snapshot: Snapshot, memory: Iterable[DeviceMemory] | None = None) -> tuple[DeviceMemory, ...]:
+def held_by(snapshot: Snapshot) -> Held:
+    """Bytes that the model and its optimizer hold: a walk over all tensors, so a live screen keeps the answer."""
+    return held_bytes(snapshot.modules, snapshot.optimizer)
+
+
+def told_apart(
+    snapshot: Snapshot, memory: Iterable[DeviceMemory] | None = None, held: Held | None = None
+) -> tuple[DeviceMemory, ...]:
     """Memory of each device, the model's bytes told from the others; of the snapshot, or as it is `memory` now.
 
     Devices whose bytes have been told apart before are left as they are.
     """
     memory = snapshot.memory if memory is None else tuple(memory)
-    held = held_bytes(snapshot.modules, snapshot.optimizer)
+    held = held_by(snapshot) if held is None else held
     kinds = tuple(kind for kind in MODEL_KINDS if kind != "activations")
     done = {each.device for each in memory if any(getattr(each, kind) for kind in kinds)}
     return tell_apart(memory, {device: parts for device, parts in held.items() if device not in done})

@@ -23,10 +23,10 @@ def test_from_another_thread_a_job_waits_for_the_main_loop():
             target=lambda: answers.extend(jobs.submit(lambda: ran.append(threading.current_thread())) for _ in (1, 2))
         )
         click.start()
-        time.sleep(0.1)  # a cell that runs: the loop is blocked
+        click.join()  # a cell that runs: the loop is blocked
         assert ran == []
-        click.join()
-        await asyncio.sleep(0.01)
+        while not ran:
+            await asyncio.sleep(0)
 
     asyncio.run(notebook())
     assert answers == ["queued", "busy"]
@@ -41,8 +41,8 @@ def test_a_running_job_can_be_cancelled_and_the_next_one_runs():
         started = threading.Event()
 
         def long():
-            started.set()
             try:
+                started.set()
                 for _ in range(1000):  # a signal that comes just before a sleep does not end that one
                     time.sleep(0.01)
                 seen.append("ran to its end")
@@ -50,9 +50,10 @@ def test_a_running_job_can_be_cancelled_and_the_next_one_runs():
                 seen.append("cancelled")
                 raise
 
-        click = threading.Thread(target=lambda: (jobs.submit(long), started.wait(5), jobs.cancel()))
+        click = threading.Thread(target=lambda: (jobs.submit(long), started.wait(), jobs.cancel()))
         click.start()
-        await asyncio.sleep(0.3)
+        while not seen:
+            await asyncio.sleep(0.01)
         click.join()
         assert jobs.cancel() is False
         jobs.submit(lambda: seen.append("next"))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.reading.tensor_reader import TensorReader
-from devwidget.capture.unregistered import Search
+from devwidget.capture.unregistered import Found, Search
 from devwidget.records.tensor import TensorFacts
 
 
@@ -17,17 +17,20 @@ def read_optimizer(
     optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str], reader: TensorReader
 ) -> Iterator[TensorFacts]:
     """Every state tensor, named `<parameter path>.<state>`; parameters of other models count by their group."""
+    for name, tensor, note in optimizer_tensors(optimizer, parameter_paths):
+        yield reader.read("", name, "optimizer", tensor, note)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str]) -> Iterator[Found]:
+    """The state tensors themselves."""
     search = Search(is_registered=lambda value: False, most=sys.maxsize)
     inner = _innermost(optimizer)
     for at, group in enumerate(inner.param_groups):
         for number, parameter in enumerate(group["params"]):
             path = parameter_paths.get(id(parameter), f"param_groups[{at}][{number}]")
-            state = dict.get(inner.state, parameter, {})
-            for name, tensor, note in search.each(_named(path, state), 4, ""):
-                yield reader.read("", name, "optimizer", tensor, note)
+            yield from search.each(_named(path, dict.get(inner.state, parameter, {})), 4, "")
         settings = {key: value for key, value in group.items() if key != "params"}
-        for name, tensor, note in search.each(_named(f"param_groups[{at}]", settings), 2, ""):
-            yield reader.read("", name, "optimizer", tensor, note)
+        yield from search.each(_named(f"param_groups[{at}]", settings), 2, "")
 
 
 def _named(path: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:

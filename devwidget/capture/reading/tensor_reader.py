@@ -11,7 +11,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.tensor import Role, TensorFacts
 
 _facts = quick(TensorFacts)
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 class TensorReader:
@@ -32,7 +32,7 @@ class TensorReader:
 
         This is the inner loop of a snapshot (about 1.2 us with the storage), so it is one function and not three.
         """
-        if type(tensor) not in _PLAIN and is_odd(tensor):
+        if type(tensor) not in PLAIN and is_odd(tensor):
             return self._read_odd(path, name, role, tensor, note)
         try:
             storage = tensor.untyped_storage()

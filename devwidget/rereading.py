@@ -1,0 +1,54 @@
+"""Snapshots of one live model, again and again: what has not changed is not read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from devwidget.capture.read_memory import read_memory
+from devwidget.capture.reading.fingerprint import Fingerprint
+from devwidget.capture.reading.module_watch import NotWatchable
+from devwidget.capture.take_snapshot import take_snapshot
+from devwidget.memory.accounting import Held, held_bytes, tell_apart
+from devwidget.records.snapshot import Snapshot
+
+
+class Rereader:
+    """`devwidget.snapshot` for a panel, which asks after each cell. It holds no module and no tensor.
+
+    Args:
+        virtual_gpus: tells how many are active.
+    """
+
+    def __init__(self, virtual_gpus: Callable[[], int]) -> None:
+        self._virtual_gpus = virtual_gpus
+        self._last: Snapshot | None = None
+        self._held: Held = {}
+        self._fingerprint: Fingerprint | None = None
+
+    def snapshot(self, model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
+        """The same as `devwidget.snapshot`; its modules are the same objects as last time if nothing has changed."""
+        gpus = self._virtual_gpus()
+        last, known = self._last, self._fingerprint
+        if last is None or last.virtual_gpus != gpus or known is None or not known.fits(model, optimizer):
+            return self._read(model, optimizer, gpus)
+        self._last = replace(last, memory=tell_apart(read_memory(gpus), self._held))
+        return self._last
+
+    def _read(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, gpus: int) -> Snapshot:
+        if self._last is not None:  # many models are shown once and never looked at again
+            self._fingerprint = _fingerprint(model, optimizer)
+        read = take_snapshot(model, optimizer=optimizer, virtual_gpus=gpus)
+        self._held = held_bytes(read.modules, read.optimizer)
+        self._last = replace(read, memory=tell_apart(read.memory, self._held))
+        return self._last
+
+
+def _fingerprint(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Fingerprint | None:
+    try:
+        return Fingerprint(model, optimizer)
+    except NotWatchable:
+        return None  # such a model is read whole each time
