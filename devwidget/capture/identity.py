@@ -14,8 +14,9 @@ from devwidget.capture.call_site import RawSite
 if TYPE_CHECKING:
     from devwidget.capture.traffic import Hop
 
-LONGEST_CHAIN = 48
-"""Ancestors kept of one tensor. A hidden state that is updated ten thousand times would otherwise keep them all."""
+LONGEST_CHAIN, MOST_MOVES = 48, 16
+"""Ancestors on one device, and moves between devices, kept of one tensor. A hidden state that is updated or moved ten
+thousand times would otherwise keep them all."""
 
 
 class Birth:
@@ -65,6 +66,16 @@ class Birth:
             self.hops = parent.hops
             self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
             self.depth = parent.depth + 1
+        if origin is not None:
+            self._forget_far_past()
+
+    def _forget_far_past(self) -> None:
+        birth = self
+        for _ in range(MOST_MOVES):
+            if birth.origin is None:
+                return
+            birth = birth.origin.root()
+        birth.origin = None
 
     def chain(self) -> Iterator[Birth]:
         """This birth and those that it derives from, newest first."""
