@@ -1,57 +1,24 @@
 """`devwidget.plan`: predicted peaks, what does not fit, and that the model is only read."""
 
 import copy
-import warnings
 
 import pytest
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 import devwidget
-from devwidget.capture.running.batch import Arguments
-from devwidget.capture.running.step import Step
 from devwidget.records import json_io
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, SimulationError
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
-from tests import zoo
+from devwidget.records.site import Site
+from tests.measured import measured, total
 
 MIB = 1 << 20
 
 
 def mlp():
     return nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024))
-
-
-def total(out):
-    leaves = tree_leaves(dict(out) if hasattr(out, "keys") else out)
-    roots = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    return sum((t.abs() if t.is_complex() else t).float().sum() for t in roots)
-
-
-def keeps_all_layers(model):
-    """The model without layers that are dropped at random: a plan counts them all."""
-    for module in model.modules():
-        for owner in (module, getattr(module, "config", None)):
-            for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
-                if hasattr(owner, name):
-                    setattr(owner, name, 0.0)
-    return model
-
-
-def measured(model, kwargs, loss_fn, optimizer, *, parallel=0):
-    """The peaks of the same step on virtual GPUs with values."""
-    with devwidget.simulate(parallel or 1, 1 << 60):
-        twin = keeps_all_layers(copy.deepcopy(model)).to("cuda:0")
-        there = tree_map_only(torch.Tensor, lambda tensor: tensor.to("cuda:0"), kwargs)
-        state = optimizer(twin.parameters()) if optimizer else None
-        placed = nn.DataParallel(twin, device_ids=list(range(parallel))) if parallel else twin
-        step = Step(placed, Arguments((), there), loss_fn, state)
-        for _ in range(2 if state else 1):
-            for _, run in step.phases():
-                run()
-        return [torch.cuda.max_memory_allocated(index) for index in range(parallel or 1)]
 
 
 def peaks(plan):
@@ -69,7 +36,7 @@ def test_prediction_equals_the_measured_peak(optimizer):
 def test_data_parallel_is_predicted_within_two_percent(gpus):
     batch = {"input": torch.randn(64, 1024)}
     plan = devwidget.plan(mlp(), batch, gpus=gpus, memory="1GiB", loss_fn=total, placement="data parallel")
-    assert peaks(plan) == pytest.approx(measured(mlp(), batch, total, None, parallel=gpus), rel=0.02)
+    assert peaks(plan) == pytest.approx(measured(mlp(), batch, total, None, gpus=gpus, parallel=True), rel=0.02)
 
 
 def test_parts_add_up_and_are_what_adam_needs():
@@ -84,10 +51,43 @@ def test_parts_add_up_and_are_what_adam_needs():
 
 def test_the_module_that_tips_it_over_is_named():
     plan = devwidget.plan(mlp(), torch.randn(1024, 1024), gpus=1, memory=40 * MIB)
-    assert (plan.fits, plan.devices[0].tips_over) == (False, PlanMoment("forward", "0"))
+    tips = plan.devices[0].tips_over
+    assert (plan.fits, tips.phase, tips.module, tips.site) == (False, "forward", "0", None)
     assert plan.devices[0].peak > 40 * MIB
     placing = devwidget.plan(mlp(), torch.randn(1, 1024), gpus=1, memory=10 * MIB)
-    assert placing.devices[0].tips_over == PlanMoment("build", None)
+    assert placing.devices[0].tips_over == PlanMoment("build", "0")
+
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(1024, 4096)
+
+    def forward(self, x):
+        return torch.relu(self.up(x)).square()
+
+
+def test_the_line_that_tips_it_over_is_named_in_the_model_and_in_the_loss():
+    batch = torch.randn(1024, 1024)
+    inside = devwidget.plan(nn.Sequential(Wide()), batch, gpus=1, memory=40 * MIB).devices[0].tips_over
+    assert (inside.module, inside.site.file, inside.site.text) == ("0", __file__, "return torch.relu(self.up(x)).square()")
+    loss_fn = lambda out: torch.cat([out] * 8).sum()  # noqa: E731
+    after = devwidget.plan(mlp(), batch, gpus=1, memory=74 * MIB, loss_fn=loss_fn).devices[0].tips_over
+    assert (after.phase, after.module, after.site.file) == ("loss", None, __file__)
+
+
+class Decides(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return x if self.gate(x).sum() > 0 else -x
+
+
+def test_a_step_that_decides_by_values_says_on_which_line():
+    with pytest.raises(SimulationError, match=r"the forward decides by values .* at test_plan.py:\d+, `return x if self.gate"):
+        devwidget.plan(Decides(), torch.randn(2, 4), gpus=1, memory="1GiB")
 
 
 def test_device_map_and_proposal_spread_the_weights():
@@ -132,55 +132,55 @@ def test_a_running_simulation_is_refused():
         devwidget.plan(nn.Linear(2, 2), torch.randn(2, 2), gpus=1, memory="1GiB")
 
 
+TIPS = PlanMoment("forward", "decoder.head", Site("/code/model.py", 7, "x = self.head(x)", "forward"))
+ROW = DevicePlan(DeviceId("cuda", 0), 2 * MIB, 3 * MIB, MIB, 0, 0, 2 * MIB, TIPS, TIPS)
+PLAN = Plan("Net<2>", "device map", ("forward", "loss"), (ROW,), (("decoder", "cuda:0"),))
+
+
 def test_text_and_json_of_a_plan():
-    tips = PlanMoment("forward", "decoder.head")
-    device = DevicePlan(DeviceId("cuda", 0), 2 * MIB, 3 * MIB, MIB, 0, 0, 2 * MIB, tips, tips)
-    plan = Plan("Net", "as is", ("forward", "loss"), (device,))
-    assert str(plan).splitlines() == [
-        "Plan: Net, as is: does not fit · forward, loss",
+    assert str(PLAN).splitlines() == [
+        "Plan: Net<2>, device map: does not fit · forward, loss",
         "              peak  capacity   weights  gradients  optimizer  activations",
         "  cuda:0  3.00 MiB  2.00 MiB  1.00 MiB        0 B        0 B     2.00 MiB  does not fit",
-        "cuda:0 needs 1.00 MiB more: `decoder.head` in forward is the first to exceed it",
+        "cuda:0 needs 1.00 MiB more: `decoder.head` in forward (model.py:7) is the first to exceed it",
+        "device map",
+        "  decoder  cuda:0",
     ]
-    assert json_io.loads(json_io.dumps(plan)) == plan
+    assert json_io.loads(json_io.dumps(PLAN)) == PLAN
 
 
-FEW = ["gpt2", "bert", "llama", "vit", "mixtral", "t5"]
-NEED_VALUES = {
-    "switch_transformers",  # finds its tokens for each expert by `nonzero`
-    "vits",  # the length of its output is a prediction
-}  # fmt: skip
-"""Models that decide by values of tensors, with what they ask: a plan has no values and says so."""
-WIDER = {
-    "encodec": 0.03,  # its LSTM is one kernel with a workspace of its own on the CPU, and many kernels on meta
-}
-"""Models that run other kernels without values, with the most that the prediction may be off."""
+@pytest.mark.parametrize(
+    ("placement", "moment", "words"),
+    [
+        ("as is", PlanMoment("build", "head"), "placing `head`"),
+        ("as is", PlanMoment("build", None), "placing the model"),
+        ("as is", PlanMoment("optimizer", None), "the optimizer's step"),
+        ("as is", PlanMoment("forward", ""), "the model itself in forward"),
+        ("data parallel", PlanMoment("forward", ""), "what DataParallel copies in forward"),
+        ("as is", PlanMoment("loss", None, Site("train.py", 3)), "the loss (train.py:3)"),
+    ],
+)
+def test_moments_in_words(placement, moment, words):
+    device = DevicePlan(DeviceId("cuda", 0), 1, 2, tips_over=moment)
+    assert f" more: {words} is the first to exceed it" in str(Plan("Net", placement, (), (device,)))
 
 
-def misses(names=None):
-    found = {}
-    for path, model, _, kwargs in zoo.iter_core(names=names, training=True):
-        name = path.rsplit(".", 1)[1]
-        for loss_fn, optimizer in ((None, None), (total, torch.optim.AdamW)):
-            try:
-                plan = devwidget.plan(model, kwargs, gpus=1, memory="1GiB", loss_fn=loss_fn, optimizer=optimizer)
-            except SimulationError:
-                found[name] = "values"
-                continue
-            off = plan.devices[0].peak / measured(model, kwargs, loss_fn, optimizer)[0] - 1
-            if abs(off) > WIDER.get(name, 0.02):
-                found[name] = f"{off:+.1%}"
-    return found
+def test_frames_of_a_plan():
+    row = PLAN.to_frame().iloc[0]
+    assert (row["device"], row["peak"], row["activations"], bool(row["fits"])) == ("cuda:0", 3 * MIB, 2 * MIB, False)
+    assert (row["tips_over_module"], row["tips_over_site"]) == ("decoder.head", "model.py:7")
+    assert PLAN.to_frame("device_map").to_dict("list") == {"path": ["decoder"], "device": ["cuda:0"]}
+    with pytest.raises(ValueError, match="Plan has no table 'device'"):
+        PLAN.to_frame("device")
 
 
-def test_a_few_transformers_are_predicted_within_two_percent():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert misses(FEW) == {}
-
-
-@pytest.mark.slow
-def test_all_transformers_are_predicted_within_two_percent():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert misses() == dict.fromkeys(NEED_VALUES, "values")
+def test_page_and_notebook_form_of_a_plan(tmp_path):
+    page = PLAN.to_html(tmp_path / "plan.html")
+    assert (tmp_path / "plan.html").read_text() == page
+    assert "Net&lt;2&gt;" in page
+    assert "Net<2>" not in page
+    assert 'width: 66.67%; background: #5a9e4b" title="activations 2.00 MiB"' in page
+    assert 'class="limit" style="left: 66.67%"' in page
+    shown = PLAN._repr_mimebundle_()
+    assert shown["text/plain"] == str(PLAN)
+    assert shown["text/html"] in page

@@ -13,7 +13,7 @@ _presenters: dict[tuple[str, type], Callable[..., Any]] = {}
 
 
 def presents(form: str, record: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as the way to show `record` in one `form`: `text`, `html` or `frame`."""
+    """Register a function as the way to show `record` in one `form`: `text`, `html` (a page), `notebook` or `frame`."""
 
     def keep(function: Callable[..., Any]) -> Callable[..., Any]:
         _presenters[form, record] = function
@@ -57,6 +57,13 @@ class Record:
         target = pathlib.Path(path)
         target.write_text(json_io.dumps(self), encoding="utf-8")
         return target
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """What a notebook shows: the text, and HTML for a record that has a form for notebooks."""
+        bundle = {"text/plain": str(self)}
+        if ("notebook", type(self)) in _presenters:
+            bundle["text/html"] = str(self._present("notebook"))
+        return bundle
 
     def _present(self, form: str, *args: Any) -> Any:
         for kind in type(self).__mro__:

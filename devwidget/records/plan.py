@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from devwidget.records._record import Record
 from devwidget.records.device import DeviceId
+from devwidget.records.site import Site
 from devwidget.records.trace import Phase
 
 
@@ -16,10 +17,12 @@ class PlanMoment:
     Attributes:
         phase: part of the step.
         module: path of the innermost module running, "" for the root; None outside the model, as in backward.
+        site: the line of the model or the loss; None where none runs.
     """
 
     phase: Phase
     module: str | None
+    site: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,6 @@
 Importing this package teaches the records how to print, how to become data frames, and how to become HTML.
 """
 
-from devwidget.report import frames, html, text
+from devwidget.report import frames, html, plan_html, text
 
-__all__ = ["frames", "html", "text"]
+__all__ = ["frames", "html", "plan_html", "text"]

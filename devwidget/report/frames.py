@@ -9,6 +9,7 @@ from devwidget.records._record import presents
 from devwidget.records.errors import nearest
 from devwidget.records.memory import CATEGORIES, DeviceMemory
 from devwidget.records.parallel import Piece
+from devwidget.records.plan import Plan
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -32,6 +33,12 @@ def snapshot_frame(snapshot: Snapshot, part: str = "") -> pd.DataFrame:
 def trace_frame(trace: Trace, part: str = "") -> pd.DataFrame:
     """`moves`, `ops`, `modules`, `memory`, `findings` or `replicas`."""
     return _frame(trace, part or "moves", _TRACE_PARTS)
+
+
+@presents("frame", Plan)
+def plan_frame(plan: Plan, part: str = "") -> pd.DataFrame:
+    """One row for each GPU (`devices`), or for each part of the device map (`device_map`)."""
+    return _frame(plan, part or "devices", _PLAN_PARTS)
 
 
 def _frame(record: Any, part: str, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:
@@ -124,6 +131,20 @@ def _replicas(trace: Trace) -> Columns:
     return columns
 
 
+def _planned(plan: Plan) -> Columns:
+    parts = ("weights", "gradients", "optimizer", "activations")
+    columns = _columns(plan.devices, "device", "capacity", "peak", *parts, "fits")
+    for name in ("peak_at", "tips_over"):
+        moments = [getattr(device, name) for device in plan.devices]
+        for what in ("phase", "module", "site"):
+            columns[f"{name}_{what}"] = [_text(getattr(moment, what, None)) for moment in moments]
+    return columns
+
+
+def _map(plan: Plan) -> Columns:
+    return {"path": [path for path, _ in plan.device_map], "device": [device for _, device in plan.device_map]}
+
+
 def _pieces(pieces: Iterable[Piece]) -> str:
     return ", ".join(map(piece_words, pieces))
 
@@ -159,6 +180,7 @@ _SNAPSHOT_PARTS: dict[str, Callable[[Any], Columns]] = {
     "modules": _modules,
     "memory": lambda snapshot: _device_columns(told_apart(snapshot)),
 }
+_PLAN_PARTS: dict[str, Callable[[Any], Columns]] = {"devices": _planned, "device_map": _map}
 _TRACE_PARTS: dict[str, Callable[[Any], Columns]] = {
     "moves": _moves,
     "ops": _ops,

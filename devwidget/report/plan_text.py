@@ -8,6 +8,7 @@ from devwidget.records._record import presents
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.report.columns import columns
 from devwidget.report.units import format_bytes
+from devwidget.report.words import site_words
 
 _HEADER = ("", "peak", "capacity", "weights", "gradients", "optimizer", "activations", "")
 
@@ -19,16 +20,19 @@ def plan_text(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    verdict = "fits" if plan.fits else "does not fit"
-    yield f"Plan: {plan.model}, {plan.placement}: {verdict} · {', '.join(plan.phases)}"
+    yield verdict(plan)
     yield from columns([_HEADER, *map(_cells, plan.devices)], right=range(1, 7), indent="  ")
     for device in plan.devices:
         if device.tips_over is not None:
-            over = format_bytes(device.peak - device.capacity)
-            yield f"{device.device} needs {over} more: {_moment_words(device.tips_over)} is the first to exceed it"
+            yield tips_words(plan, device)
     if plan.device_map:
         yield "device map"
         yield from columns([(path or "the whole model", device) for path, device in plan.device_map], indent="  ")
+
+
+def verdict(plan: Plan) -> str:
+    """The first line."""
+    return f"Plan: {plan.model}, {plan.placement}: {'fits' if plan.fits else 'does not fit'} · {', '.join(plan.phases)}"
 
 
 def _cells(device: DevicePlan) -> tuple[str, ...]:
@@ -36,9 +40,21 @@ def _cells(device: DevicePlan) -> tuple[str, ...]:
     return (str(device.device), *map(format_bytes, parts), "fits" if device.fits else "does not fit")
 
 
-def _moment_words(moment: PlanMoment) -> str:
+def tips_words(plan: Plan, device: DevicePlan) -> str:
+    """What does not fit, and what is the first to exceed it."""
+    over = format_bytes(device.peak - device.capacity)
+    return f"{device.device} needs {over} more: {moment_words(plan, device.tips_over)} is the first to exceed it"
+
+
+def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
+    """Which part of the step, which module, and its line; "" for a GPU that is not used."""
+    if moment is None:
+        return ""
+    line = f" ({site_words(moment.site)})" if moment.site else ""
     if moment.phase == "build":
-        return "placing the model"
+        return f"placing `{moment.module}`" if moment.module else "placing the model"
     if moment.module is None:
-        return f"the {moment.phase}" if moment.phase != "optimizer" else "the optimizer's step"
-    return f"`{moment.module}` in {moment.phase}" if moment.module else f"the model itself in {moment.phase}"
+        return f"the {moment.phase}{line}" if moment.phase != "optimizer" else "the optimizer's step"
+    if plan.placement == "data parallel" and not moment.module and not moment.site:
+        return f"what DataParallel copies in {moment.phase}"
+    return f"`{moment.module}` in {moment.phase}{line}" if moment.module else f"the model itself in {moment.phase}{line}"

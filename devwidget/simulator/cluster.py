@@ -12,6 +12,8 @@ _UNITS = {"": 1, "b": 1}
 _UNITS |= {prefix + "b": 1000**power for power, prefix in enumerate("kmgt", 1)}
 _UNITS |= {prefix + "ib": 1024**power for power, prefix in enumerate("kmgt", 1)}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
+UNLIMITED = 1 << 60
+"""Bytes that no program asks for."""
 MOST_GPUS = 128
 """torch keeps a device index in a signed byte."""
 

@@ -123,8 +123,19 @@ def resize_(original: Callable[[Storage, int], Any]) -> Callable[[Storage, int],
     return resize_
 
 
+def data_ptr(original: Callable[[Storage], int]) -> Callable[[Storage], int]:
+    """As that of a tensor."""
+
+    @functools.wraps(original)
+    def data_ptr(self: Storage) -> int:
+        return original(self) if Books.compute or _real_device(self).type != "meta" else int(self._cdata)
+
+    return data_ptr
+
+
 METHODS: dict[str, Callable[[Any], Any]] = {
     "clone": clone,
+    "data_ptr": data_ptr,
     "resize_": resize_,
     "to": to,
     "cpu": cpu,

@@ -102,6 +102,20 @@ def beside(tensor: torch.Tensor, value: Any) -> Any:
     return value
 
 
+def data_ptr(original: Callable[..., int]) -> Callable[..., int]:
+    """A `Tensor.data_ptr` by which programs tell tensors apart, also those without values, which all begin at 0."""
+
+    @functools.wraps(original)
+    def data_ptr(self: torch.Tensor) -> int:
+        if has_torch_function_unary(self):
+            return handle_torch_function(torch.Tensor.data_ptr, (self,), self)
+        if labels.Books.compute or labels.real_device(self) != labels.META_DEVICE or not self.numel():
+            return original(self)
+        return labels.storage_id(self) + int(self.storage_offset()) * self.element_size()
+
+    return data_ptr
+
+
 def tolist(original: Callable[..., Any]) -> Callable[..., Any]:
     """A `Tensor.tolist` that says why there is nothing to list."""
 

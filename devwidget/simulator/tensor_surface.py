@@ -155,6 +155,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "cpu": tensor_moves.cpu,
     "numpy": tensor_methods.numpy,
     "tolist": tensor_methods.tolist,
+    "data_ptr": tensor_methods.data_ptr,
     "type": tensor_methods.type_,
     "type_as": tensor_methods.type_as,
     "copy_": tensor_methods.copy_,

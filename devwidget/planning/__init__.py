@@ -1,0 +1,48 @@
+"""The half of `plan` that needs torch: places a twin of the model on virtual GPUs and watches one step of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget import simulator
+from devwidget.capture.refusals import refuse_model
+from devwidget.capture.running.batch import arguments
+from devwidget.capture.running.restore import keeping
+from devwidget.planning.placement import PlacedTwin, Placement
+from devwidget.planning.refusals import refuse
+from devwidget.planning.rehearsal import rehearse
+from devwidget.planning.watcher import Watcher, bytes_by_gpu
+from devwidget.records.plan import Plan
+from devwidget.simulator.cluster import UNLIMITED, parse_cluster
+from devwidget.simulator.watched_ledger import watch
+
+
+def make_plan(
+    model: nn.Module,
+    batch: Any,
+    *,
+    gpus: int,
+    memory: int | str | Sequence[int | str],
+    loss_fn: Callable[..., Any] | None,
+    target: Any,
+    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None,
+    placement: Placement,
+) -> Plan:
+    """See `devwidget.plan`."""
+    refuse_model(model)
+    capacities = parse_cluster(gpus, memory, False).memory_bytes
+    refuse(optimizer, placement)
+    inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    watcher = Watcher(capacities)
+    with keeping(nn.Module()), simulator.simulate(gpus, UNLIMITED, compute=False):  # keeps the random state
+        watch(watcher.saw)
+        twin = PlacedTwin(model, placement, capacities, watcher)
+        weights = bytes_by_gpu([*twin.inner.parameters(), *twin.inner.buffers()])
+        phases = rehearse(model, twin, inputs, loss_fn, optimizer, watcher)
+        twin.placed = twin.inner = nn.Module()  # its storages end before the simulation does
+    name = placement if isinstance(placement, str) else "device map"
+    return Plan(type(model).__name__, name, tuple(phases), watcher.devices(weights), twin.device_map)

@@ -1,0 +1,88 @@
+"""The model again, without values, placed on virtual GPUs as the user asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.planning.watcher import Watcher
+from devwidget.records.errors import DevwidgetError
+from devwidget.simulator.cluster import UNLIMITED
+from devwidget.simulator.twins import twin_of_model
+
+Placement = str | Mapping[str, Any]
+FIRST = torch.device("cuda", 0)
+
+
+class PlacedTwin:
+    """A copy of a model on virtual GPUs.
+
+    Attributes:
+        inner: the copy, whose parameters have the names of the original's.
+        placed: what is called: the copy, or its wrapper.
+        device_map: the map that was used, if any.
+        home: where the batch goes.
+        last: where the output is expected, for the target.
+    """
+
+    def __init__(self, model: nn.Module, placement: Placement, capacities: Sequence[int], watcher: Watcher) -> None:
+        self.device_map: tuple[tuple[str, str], ...] = ()
+        as_is, mapped = placement == "as is", placement == "auto" or isinstance(placement, Mapping)
+        there = any(parameter.is_cuda for parameter in model.parameters())
+        bare = FIRST if not mapped else torch.device("cpu")
+        owners = {id(tensor): path for path, module in model.named_modules() for tensor in _own_tensors(module)}
+
+        def place(tensor: torch.Tensor) -> torch.device:
+            watcher.placing = owners.get(id(tensor))
+            return tensor.device if as_is and there else bare
+
+        self.inner = self.placed = twin_of_model(model, place, lambda tensor: bare if tensor.is_meta else tensor.device)
+        watcher.placing = None
+        devices = [parameter.device for parameter in self.inner.parameters() if parameter.is_cuda]
+        self.home, self.last = (devices[0], devices[-1]) if devices and as_is else (FIRST, FIRST)
+        if placement == "data parallel":
+            self.placed = nn.DataParallel(self.inner, device_ids=list(range(len(capacities))))
+        if mapped:
+            self._dispatch(placement, capacities)
+
+    def _dispatch(self, placement: Placement, capacities: Sequence[int]) -> None:
+        import accelerate
+
+        places = proposed(self.inner, capacities) if isinstance(placement, str) else dict(placement)
+        self.device_map = tuple((path, _name(place)) for path, place in places.items())
+        used = [torch.device(name) for _, name in self.device_map if name.startswith("cuda")]
+        if not used or "disk" in dict(self.device_map).values():
+            raise DevwidgetError(f"a plan cannot use the device map {places}", why="it names no GPU, or the disk")
+        self.home = self.last = used[0]
+        self.placed = self.inner = accelerate.dispatch_model(self.inner, places, main_device=self.home, force_hooks=True)
+
+
+def _own_tensors(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+
+
+def proposed(model: nn.Module, capacities: Sequence[int]) -> dict[str, Any]:
+    """The device map that accelerate proposes for GPUs of these sizes.
+
+    Raises:
+        DevwidgetError: if it fails.
+    """
+    import accelerate
+    from accelerate.utils import get_balanced_memory
+
+    room: dict[int | str, int | str] = {**dict(enumerate(capacities)), "cpu": UNLIMITED}
+    whole = list(getattr(model, "_no_split_modules", None) or [])
+    try:
+        room = get_balanced_memory(model, room, no_split_module_classes=whole)
+        places: dict[str, Any] = accelerate.infer_auto_device_map(model, room, no_split_module_classes=whole)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        what = f"accelerate proposes no device map for {type(model).__name__}: {type(error).__name__}: {error}"
+        raise DevwidgetError(what, instead="placement={'encoder': 0, 'head': 1}, a map of your own") from error
+    return places
+
+
+def _name(place: Any) -> str:
+    return f"cuda:{place}" if isinstance(place, int) else str(place)

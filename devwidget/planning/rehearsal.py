@@ -1,0 +1,79 @@
+"""One step of the twin, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.call_site import to_site
+from devwidget.capture.running.batch import Arguments
+from devwidget.capture.running.step import Step
+from devwidget.capture.running.whereabouts import Whereabouts
+from devwidget.capture.tensors import replace_tensors
+from devwidget.planning.lines import deepest_line
+from devwidget.planning.optimizers import optimizer_for
+from devwidget.planning.placement import FIRST, PlacedTwin
+from devwidget.planning.watcher import Watcher, bytes_by_gpu
+from devwidget.records.errors import DevwidgetError, SimulationError
+from devwidget.records.trace import Phase
+from devwidget.simulator.twins import Twins, twin_of_model
+
+
+class MeanStep(Step):
+    """A step whose loss of several replicas is one number, as users of DataParallel write `.mean()`."""
+
+    def _loss(self, out: Any) -> Any:
+        loss = Step._loss(self, out)
+        several = self.loss_fn is None and isinstance(loss, torch.Tensor) and loss is not out and loss.dim() == 1
+        return loss.mean() if several else loss
+
+
+def rehearse(
+    model: nn.Module, twin: PlacedTwin, inputs: Arguments, loss_fn: Any, optimizer: Any, watcher: Watcher
+) -> list[Phase]:
+    """Run the step; with an optimizer twice, because from the second on its state is there during backward."""
+    home, last = Twins(lambda tensor: twin.home), Twins(lambda tensor: twin.last)
+    args, kwargs = replace_tensors((inputs.args, inputs.kwargs), home.of)
+    batch = Arguments(args, kwargs, replace_tensors(inputs.target, last.of))
+    step = MeanStep(twin.placed, batch, _there(loss_fn), optimizer_for(model, twin.inner, optimizer))
+    phases: list[Phase] = []
+    with Whereabouts(twin.inner) as watcher.where, watcher.counting_gradients(twin.inner):
+        for _ in range(1 if step.optimizer is None else 2):
+            phases = [run_phase(phase, run, watcher) for phase, run in step.phases()]
+            if step.optimizer is not None:
+                states = (value for state in step.optimizer.state.values() for value in state.values())
+                watcher.optimizer = bytes_by_gpu([value for value in states if isinstance(value, torch.Tensor)])
+    return phases
+
+
+def _there(loss_fn: Any) -> Any:
+    """A loss that is a module has tensors too, such as class weights."""
+    if not isinstance(loss_fn, nn.Module):
+        return loss_fn
+    return twin_of_model(loss_fn, lambda tensor: FIRST, lambda tensor: FIRST)
+
+
+def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
+    """Run one part of the step.
+
+    Raises:
+        SimulationError: if it needs values that nobody knows.
+        DevwidgetError: if it fails.
+    """
+    watcher.enter(phase)
+    try:
+        run()
+    except SimulationError as error:
+        site = to_site(deepest_line(error.__traceback__))
+        place = f" at {site}, `{site.text}`" if site is not None else ""
+        raise SimulationError(
+            f"the {phase} decides by values that a plan does not have{place}: {error.what}",
+            why="what the weights make of a batch is not computed in a plan",
+            instead="run the step with values, under `devwidget.simulate(...)`, and read `torch.cuda.max_memory_allocated`",
+        ) from error
+    except RuntimeError as error:
+        raise DevwidgetError(f"the {phase} fails in this placement: {error}", why="the plan runs the step once") from error
+    return phase

@@ -1,0 +1,128 @@
+"""Sees every allocation of the step, on every GPU, and knows at the peak what is known of it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from devwidget.capture.call_site import RawSite, to_site
+from devwidget.capture.running.whereabouts import Whereabouts
+from devwidget.memory.accounting import block_bytes
+from devwidget.planning.lines import line_below
+from devwidget.records.device import DeviceId
+from devwidget.records.plan import DevicePlan, PlanMoment
+from devwidget.records.trace import Phase
+
+
+@dataclass
+class _Moment:
+    phase: Phase
+    module: str | None
+    line: RawSite | None
+
+    def record(self) -> PlanMoment:
+        return PlanMoment(self.phase, self.module, to_site(self.line))
+
+
+@dataclass
+class _Peak:
+    """The most that one GPU held, and what of it was known."""
+
+    held: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    moment: _Moment | None = None
+    tips_over: _Moment | None = None
+
+
+@dataclass
+class Watcher:
+    """The onlooker of the simulation's ledger.
+
+    Attributes:
+        capacities: bytes of each GPU.
+        where: tells the module that runs.
+        phase: what runs.
+        placing: path of the module whose tensors are being placed, before the step.
+        gradients, optimizer: bytes of each GPU, up to now.
+    """
+
+    capacities: Sequence[int]
+    where: Whereabouts | None = None
+    phase: Phase = "build"
+    placing: str | None = None
+    gradients: dict[int, int] = field(default_factory=dict)
+    optimizer: dict[int, int] = field(default_factory=dict)
+    _arrived: set[int] = field(default_factory=set)
+    _peaks: list[_Peak] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._peaks = [_Peak() for _ in self.capacities]
+
+    def saw(self, index: int, held: int) -> None:
+        """One allocation; `held` is what the GPU holds with it."""
+        peak = self._peaks[index]
+        if held < peak.held:  # of equal peaks the last counts: by then the optimizer has its state
+            return
+        moment = _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()))
+        if held > self.capacities[index] and peak.tips_over is None:
+            peak.tips_over = moment
+        peak.held, peak.moment = held, moment
+        peak.gradients, peak.optimizer = self.gradients.get(index, 0), self.optimizer.get(index, 0)
+
+    def enter(self, phase: Phase) -> None:
+        """A part of the step begins; a forward begins without gradients."""
+        self.phase = phase
+        if phase == "forward":
+            self.gradients, self._arrived = {}, set()
+
+    @contextlib.contextmanager
+    def counting_gradients(self, model: nn.Module) -> Iterator[None]:
+        """Count each gradient as it arrives at its parameter."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        handles = [
+            parameter.register_post_accumulate_grad_hook(self._has_gradient)  # type: ignore[no-untyped-call]
+            for parameter in parameters
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _has_gradient(self, parameter: torch.Tensor) -> None:
+        """A gradient has arrived, for the first time or again."""
+        gradient = parameter.grad
+        if gradient is not None and gradient.is_cuda and id(parameter) not in self._arrived:
+            self._arrived.add(id(parameter))
+            for index, size in bytes_by_gpu([gradient]).items():
+                self.gradients[index] = self.gradients.get(index, 0) + size
+
+    def devices(self, weights: dict[int, int]) -> tuple[DevicePlan, ...]:
+        """What was seen; `weights` are bytes of parameters and buffers by GPU."""
+        return tuple(self._device(index, weights.get(index, 0)) for index in range(len(self.capacities)))
+
+    def _device(self, index: int, weights: int) -> DevicePlan:
+        peak = self._peaks[index]
+        # A gradient may be one with an activation, and weights are not all there before the step.
+        weights = min(weights, peak.held)
+        gradients = min(peak.gradients, peak.held - weights)
+        optimizer = min(peak.optimizer, peak.held - weights - gradients)
+        parts = (weights, gradients, optimizer, peak.held - weights - gradients - optimizer)
+        moments = [None if moment is None else moment.record() for moment in (peak.moment, peak.tips_over)]
+        return DevicePlan(DeviceId("cuda", index), self.capacities[index], peak.held, *parts, *moments)
+
+
+def bytes_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
+    """Bytes that these take on each GPU, each storage once."""
+    storages = {tensor.untyped_storage()._cdata: tensor for tensor in tensors if tensor.is_cuda}
+    sums: dict[int, int] = {}
+    for tensor in storages.values():
+        size = block_bytes(tensor.untyped_storage().nbytes(), DeviceId("cuda", tensor.get_device()))
+        sums[tensor.get_device()] = sums.get(tensor.get_device(), 0) + size
+    return sums
