@@ -268,10 +268,10 @@ def plan(
         placement: "as is" (a model on the cpu is placed on cuda:0), "data parallel", a device map as accelerate
             writes it, or "auto" for accelerate's proposal.
     Returns:
-        A frozen record: print it, `.fits`, `.devices`, `.save(path)`.
+        A frozen record: print it, `.fits`, `.devices`, `.to_frame()`, `.to_html(path)`, `.save(path)`.
     Raises:
         DevwidgetError: if virtual GPUs are running, the placement cannot be used, or the step fails in it.
-        SimulationError: if the step needs the values of tensors, which a plan does not have.
+        SimulationError: if the step decides by values that the weights make of the batch, which a plan does not have.
     """
     from devwidget.planning import make_plan
 

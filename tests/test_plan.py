@@ -71,7 +71,7 @@ def test_the_line_that_tips_it_over_is_named_in_the_model_and_in_the_loss():
     batch = torch.randn(1024, 1024)
     inside = devwidget.plan(nn.Sequential(Wide()), batch, gpus=1, memory=40 * MIB).devices[0].tips_over
     assert (inside.module, inside.site.file, inside.site.text) == ("0", __file__, "return torch.relu(self.up(x)).square()")
-    loss_fn = lambda out: torch.cat([out] * 8).sum()  # noqa: E731
+    loss_fn = lambda out: torch.cat([out] * 8).sum()
     after = devwidget.plan(mlp(), batch, gpus=1, memory=74 * MIB, loss_fn=loss_fn).devices[0].tips_over
     assert (after.phase, after.module, after.site.file) == ("loss", None, __file__)
 
