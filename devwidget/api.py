@@ -101,6 +101,8 @@ class Recording:
     def __enter__(self) -> None:
         self._gpus = virtual_gpus()
         self._recorder.__enter__()
+        if self._gpus:
+            self._recorder.watch_memory(simulator.memory())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -175,12 +177,14 @@ def trace(
             inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
         with recording:
             recording.attach(model, optimizer, name=name)
+            recording._recorder.given((inputs.args, inputs.kwargs, inputs.target))
             for phase, run in Step(model, inputs, loss_fn, optimizer, backward).phases():
-                with recording._recorder.during(phase), interruptible():
-                    if progress is not None:
-                        progress(phase)
-                    run()
-                recording._recorder.mark(phase, snapshot(model, optimizer=optimizer).memory)
+                with recording._recorder.during(phase):
+                    with interruptible():
+                        if progress is not None:
+                            progress(phase)
+                        run()
+                    recording._recorder.mark(phase, lambda: snapshot(model, optimizer=optimizer).memory)
     return recording.trace
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from devwidget.capture.call_site import RawSite, to_site
 from devwidget.records.device import DeviceId
-from devwidget.records.trace import Cause, Fault, MemoryPoint, ModuleEvent, Move, OpEvent, Phase
+from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase
 
 MOST_FAULTS = 1000
 """Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
@@ -40,7 +40,6 @@ class Log:
     def __init__(self, started: float) -> None:
         self._started = started
         self.faults: list[Fault] = []
-        self.memory: list[MemoryPoint] = []
         self.troubles: list[str] = []
         self._numbers = itertools.count()
         self._lock = threading.Lock()

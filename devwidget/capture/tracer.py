@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -21,12 +22,16 @@ from devwidget.capture.doors.optimizers import optimizers
 from devwidget.capture.doors.parallel_gradients import parallel_gradients
 from devwidget.capture.doors.wrappers import constructions
 from devwidget.capture.meant import Meant
+from devwidget.capture.memory.held import held_curves
 from devwidget.capture.module_hooks import module_hooks
 from devwidget.capture.refusals import refuse_model
 from devwidget.capture.state import State
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.trace import MemoryPoint, Phase, Trace
+from devwidget.records.trace import Phase, Trace
+
+if TYPE_CHECKING:
+    from devwidget.capture.memory.watch import MemoryWatch, Source
 
 
 class Recorder:
@@ -45,6 +50,8 @@ class Recorder:
         self._state.traffic.allowed = allow
         self._state.watching = self._modes
         self._stack = contextlib.ExitStack()
+        self._memory: MemoryWatch | None = None
+        self._held: list[tuple[int, Phase, tuple[DeviceMemory, ...]]] = []
         self._error = ""
         self._seconds = 0.0
         self._entered = False
@@ -68,10 +75,28 @@ class Recorder:
         """Name the phase of the step that the block is."""
         return self._state.places.during(phase)
 
-    def mark(self, phase: Phase, devices: tuple[DeviceMemory, ...]) -> None:
-        """Note how full each device is at the end of a phase."""
-        log = self._state.log
-        log.memory.append(MemoryPoint(phase, phase, devices, log.number()))
+    def watch_memory(self, source: Source) -> None:
+        """Follow every allocation on the devices of a source, until the recording ends."""
+        from devwidget.capture.memory.watch import MemoryWatch  # only where there are GPUs: `import devwidget` stays light
+
+        self._memory = MemoryWatch(self._state, source)
+        self._stack.enter_context(self._memory.watching())
+
+    def given(self, inputs: Any) -> None:
+        """These tensors are the batch and the target."""
+        if self._memory is not None:
+            self._memory.given(inputs)
+
+    def mark(self, phase: Phase, held: Callable[[], tuple[DeviceMemory, ...]]) -> None:
+        """Note how full each device is at the end of a phase.
+
+        Args:
+            held: what the model and its optimizer hold; only asked where there is no allocator to ask.
+        """
+        if self._memory is not None:
+            self._memory.mark()
+        else:
+            self._held.append((self._state.log.number(), phase, held()))
 
     def facts(self) -> Trace:
         """All that was recorded, without findings."""
@@ -84,7 +109,7 @@ class Recorder:
             moves=log.moves(),
             ops=log.ops(),
             modules=log.modules(),
-            memory=tuple(log.memory),
+            memory=self._memory.curves() if self._memory is not None else held_curves(self._held),
             replicas=self._state.parallel.replicas(),
             parallel=self._state.parallel.calls(),
             crossings=self._state.traffic.crossings(),
@@ -109,8 +134,11 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.close()
-        forget_sites()
+        with contextlib.ExitStack() as stack:
+            stack.callback(forget_sites)
+            stack.callback(self._stack.close)
+            if self._memory is not None:
+                self._memory.finish(error)
         self._seconds = time.perf_counter() - self._state.started
         if error is not None:
             self._error = f"{type(error).__name__}: {error}"

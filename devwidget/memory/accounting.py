@@ -16,6 +16,7 @@ Held = Mapping[DeviceId, Mapping[str, int]]
 """Bytes that a model and its optimizer hold, by device and category."""
 
 _CATEGORY = {"parameter": "parameters", "buffer": "buffers", "attribute": "attributes", "optimizer": "optimizer"}
+_MODEL_KINDS = (*_CATEGORY.values(), "gradients")
 _SOURCES = ("activations", "others", "free", "cache")
 """Where a model's bytes were counted before; only `activations`, unless they came past the allocator that was asked."""
 
@@ -41,8 +42,19 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
 
 def account(snapshot: Snapshot) -> Snapshot:
     """The same snapshot with the live bytes of each device told apart: the model's, the optimizer's, and the others."""
-    held = held_bytes(snapshot.modules, snapshot.optimizer)
-    return replace(snapshot, memory=tell_apart(snapshot.memory, held))
+    return replace(snapshot, memory=told_apart(snapshot.memory, held_by(snapshot)))
+
+
+def held_by(snapshot: Snapshot) -> Held:
+    """Bytes that the model and its optimizer hold: a walk over all tensors, so a live screen keeps the answer."""
+    return held_bytes(snapshot.modules, snapshot.optimizer)
+
+
+def told_apart(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
+    """Memory of each device, the model's bytes told from the others; devices that were told apart before stay as they are."""
+    memory = tuple(memory)
+    done = {each.device for each in memory if any(getattr(each, kind) for kind in _MODEL_KINDS)}
+    return tell_apart(memory, {device: parts for device, parts in held.items() if device not in done})
 
 
 def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] = ()) -> Held:

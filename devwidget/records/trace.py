@@ -8,11 +8,11 @@ from typing import Literal
 from devwidget.records._record import Record
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
-from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory_curve import MemoryCurve
 from devwidget.records.parallel import DataParallelCall, Replica
+from devwidget.records.phase import Phase as Phase
 from devwidget.records.site import Site
 
-Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
 Family = Literal[
     "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint",
     "untrained", "promotion", "tie",
@@ -268,29 +268,15 @@ class ModuleEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPoint:
-    """Bytes in use when a phase or an outermost module call ended.
-
-    Attributes:
-        label: `forward`, `backward`, or a module path.
-        devices: one entry for each device.
-    """
-
-    label: str
-    phase: Phase
-    devices: tuple[DeviceMemory, ...]
-    number: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Trace(Record):
     """One recording.
 
     Attributes:
         findings: what is wrong, worst first.
         faults: the failing calls that findings were drawn from.
-        moves, ops, modules, memory, replicas, crossings, waits: the facts, in order.
+        moves, ops, modules, replicas, crossings, waits: the facts, in order.
         parallel: the calls of DataParallel modules that `replicas` belong to.
+        memory: one curve for each device.
         error: `ErrorType: message` of the exception that ended the recording, "" if none did.
         checked: names of the rules that ran.
         not_checked: `rule: reason` for rules that could not decide or crashed.
@@ -303,7 +289,7 @@ class Trace(Record):
     moves: tuple[Move, ...] = ()
     ops: tuple[OpEvent, ...] = ()
     modules: tuple[ModuleEvent, ...] = ()
-    memory: tuple[MemoryPoint, ...] = ()
+    memory: tuple[MemoryCurve, ...] = ()
     replicas: tuple[Replica, ...] = ()
     crossings: tuple[Crossing, ...] = ()
     waits: tuple[Wait, ...] = ()

@@ -7,7 +7,9 @@ import re
 from importlib import resources
 
 TREE = ("dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
-PANEL = ("dom.js", "figure.js", "header.js", "findings.js", "tables.js", "parallel.js", "tabs.js", "panel_widget.js")
+PANEL = (
+    "dom.js", "figure.js", "header.js", "findings.js", "tables.js", "memory.js", "parallel.js", "tabs.js", "panel_widget.js",
+)  # fmt: skip
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class) )", re.MULTILINE)

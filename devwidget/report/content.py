@@ -10,6 +10,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.cards import finding_card, header_card, hop_cards, row_detail
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
+from devwidget.report.memory_words import memory_cards
 from devwidget.report.parallel_card import parallel_card
 from devwidget.report.trace_text import findings_words, summary_words
 from devwidget.views.memory import memory_bars, memory_series
@@ -63,6 +64,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "timeline": timeline_figure(lanes) if lanes.boxes else None,
         "parallel": [parallel_card(call) for call in calls],
         "memory": memory_steps_figure(series) if series else None,
+        "peaks": memory_cards(trace),
     }
 
 

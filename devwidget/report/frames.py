@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from devwidget.records._record import presents
 from devwidget.records.errors import nearest
 from devwidget.records.memory import CATEGORIES, DeviceMemory
+from devwidget.records.memory_curve import ROLES
 from devwidget.records.parallel import Piece
 from devwidget.records.plan import Plan
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.words import device_list, piece_words, site_words
-from devwidget.views.memory import told_apart
 from devwidget.views.placement import join, place
 
 if TYPE_CHECKING:
@@ -110,8 +110,11 @@ def _trace_modules(trace: Trace) -> Columns:
 
 
 def _memory(trace: Trace) -> Columns:
-    pairs = [(point, device) for point in trace.memory for device in point.devices]
-    return _columns([point for point, _ in pairs], "number", "label", "phase") | _device_columns(device for _, device in pairs)
+    pairs = [(curve, point) for curve in trace.memory for point in curve.points]
+    points = [point for _, point in pairs]
+    columns = _columns([curve.end for curve, _ in pairs], "device", "name", "virtual", "total")
+    columns |= _columns([curve for curve, _ in pairs], "source")
+    return columns | _columns(points, "number", "phase", "module", "allocated", *ROLES) | _sites([p.site for p in points])
 
 
 def _findings(trace: Trace) -> Columns:
@@ -178,7 +181,7 @@ def _text(value: Any) -> Any:
 _SNAPSHOT_PARTS: dict[str, Callable[[Any], Columns]] = {
     "tensors": _tensors,
     "modules": _modules,
-    "memory": lambda snapshot: _device_columns(told_apart(snapshot)),
+    "memory": lambda snapshot: _device_columns(snapshot.memory),
 }
 _PLAN_PARTS: dict[str, Callable[[Any], Columns]] = {"devices": _planned, "device_map": _map}
 _TRACE_PARTS: dict[str, Callable[[Any], Columns]] = {

@@ -15,7 +15,6 @@ from devwidget.report.content import eager_details, finding_cards, head_content,
 from devwidget.report.panel_text import panel_html
 from devwidget.report.plotly_file import plotly_path
 from devwidget.report.trace_text import trace_text
-from devwidget.views.memory import told_apart
 from devwidget.views.overlay import overlay
 from devwidget.views.placement import place
 from devwidget.views.tree_columns import mark_columns, tree_columns
@@ -77,7 +76,7 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
         "tree": "tree",
         "plotly": "plotly",
         "head": head_content(snapshot, table),
-        "memory": memory_content(told_apart(snapshot), trace),
+        "memory": memory_content(snapshot.memory, trace),
         "traced": traced_content(trace, table, marks),
     }
     return {"tree": tree | {"details": eager_details(snapshot, table, most=20_000)}, "panel": panel}

@@ -16,11 +16,13 @@ CATEGORY_HUES = {
     "gradients": "#e08a2e",
     "optimizer": "#d1495b",
     "activations": "#5a9e4b",
+    "inputs": "#c2a02c",
+    "other": "#8b7f77",
     "cache": "#a3a9b2",
     "others": "#6d747d",
     "free": "rgba(128,128,128,0.10)",
 }
-CATEGORY_PATTERNS = {"gradients": "/", "optimizer": "x", "activations": ".", "cache": "\\", "attributes": "-"}
+CATEGORY_PATTERNS = {"gradients": "/", "optimizer": "x", "activations": ".", "cache": "\\", "attributes": "-", "inputs": "|"}
 
 
 def device_hue(device: DeviceId) -> str:

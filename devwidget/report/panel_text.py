@@ -7,11 +7,12 @@ from html import escape
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.finding_text import finding_text
+from devwidget.report.memory_words import memory_lines
 from devwidget.report.snapshot_text import bar_words, headline, shown_rows, snapshot_text, unicode_bar
 from devwidget.report.trace_text import trace_text
 from devwidget.report.units import counted, format_bytes, format_count
 from devwidget.report.words import device_list, dtype_words
-from devwidget.views.memory import memory_bars, told_apart
+from devwidget.views.memory import memory_bars
 from devwidget.views.placement import Placement, place
 
 _MOST_ROWS = 50
@@ -33,11 +34,12 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
     table = place(snapshot)
     bars = [
         _row("td", str(bar.device), f"<code>{unicode_bar(bar)}</code>", bar_words(bar))
-        for bar in memory_bars(told_apart(snapshot), trace)
+        for bar in memory_bars(snapshot.memory, trace)
     ]
     parts = [f"<p><b>{escape(headline(snapshot, table))}</b></p>", f"<table>{''.join(bars)}</table>" if bars else ""]
     findings = [f"<pre>{escape(finding_text(finding))}</pre>" for finding in (trace.findings if trace else ())]
-    return "".join([*parts, *findings, _tree(table)])
+    memory = "\n".join(memory_lines(trace)) if trace else ""
+    return "".join([*parts, *findings, f"<pre>{escape(memory)}</pre>" if memory else "", _tree(table)])
 
 
 def _tree(table: Placement) -> str:

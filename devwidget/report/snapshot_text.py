@@ -11,7 +11,7 @@ from devwidget.records.trace import Trace
 from devwidget.report.columns import columns
 from devwidget.report.units import counted, format_bytes, format_count
 from devwidget.report.words import device_list, dtype_words
-from devwidget.views.memory import MemoryBar, memory_bars, told_apart
+from devwidget.views.memory import MemoryBar, memory_bars
 from devwidget.views.placement import Placement, device_order, place
 
 _MOST_ROWS = 60
@@ -22,7 +22,7 @@ _BAR_CELLS = 24
 def snapshot_text(snapshot: Snapshot, *, most: int = _MOST_ROWS, trace: Trace | None = None) -> str:
     """The report of one snapshot; the tree is cut below the depth that fits `most` rows."""
     table = place(snapshot)
-    lines = [headline(snapshot, table), *bar_lines(memory_bars(told_apart(snapshot), trace)), "", *_tree_lines(table, most)]
+    lines = [headline(snapshot, table), *bar_lines(memory_bars(snapshot.memory, trace)), "", *_tree_lines(table, most)]
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from devwidget.records._record import presents
 from devwidget.records.trace import Trace
 from devwidget.report.columns import columns
 from devwidget.report.finding_text import finding_text
+from devwidget.report.memory_words import memory_lines
 from devwidget.report.parallel_advice import advice
 from devwidget.report.parallel_words import parallel_summary, parallel_title, parallel_words
 from devwidget.report.units import counted, format_bytes, format_seconds
@@ -57,6 +58,9 @@ def _lines(trace: Trace) -> Iterator[str]:
     for call in parallel_calls(trace):
         yield ""
         yield from _parallel_lines(call)
+    if lines := list(memory_lines(trace)):
+        yield ""
+        yield from lines
     yield ""
     yield from check_lines(trace)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from devwidget.simulator import failures, internals
-from devwidget.simulator.ledger import Ledger, block_bytes
+from devwidget.simulator.ledger import Block, Ledger, block_bytes
 
 TEMPORARY = -1
 CPU = -2
@@ -48,17 +48,17 @@ class Books:
 class Allocation:
     """Lives on a storage object and ends its label when the storage dies."""
 
-    __slots__ = ("address", "index", "ledger", "size")
+    __slots__ = ("address", "block", "ledger")
 
-    def __init__(self, address: int, index: int, size: int) -> None:
-        self.address, self.index, self.size, self.ledger = address, index, size, Books.ledger
+    def __init__(self, address: int, block: Block | None) -> None:
+        self.address, self.block, self.ledger = address, block, Books.ledger
 
     def __del__(self) -> None:
         # Module globals may be gone while the interpreter shuts down, so only what the object holds is used.
         if self.ledger is Books.ledger:
             LABELS.pop(self.address, None)
-        if self.index >= 0:
-            self.ledger.freed.append((self.index, self.size))
+        if self.block is not None:
+            self.ledger.freed.append(self.block)
 
 
 def label_of(tensor: torch.Tensor) -> int:
@@ -112,6 +112,19 @@ def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return ()
 
 
+def blocks_of(tensor: torch.Tensor) -> tuple[Block, ...]:
+    """The allocations that a tensor lives in; none if it is on no GPU."""
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        if tensor.layout != torch.strided:
+            return tuple(block for part in _parts(tensor) for block in blocks_of(part))
+        try:
+            allocation = getattr(tensor.untyped_storage(), "_devwidget", None)
+        except NotImplementedError:  # functorch's wrappers, and others without storage
+            return ()
+    block = allocation.block if allocation is not None else None
+    return () if block is None else (block,)
+
+
 def label_storage(storage: torch.UntypedStorage, label: int) -> None:
     """Put a label on a storage object, in place of any other.
 
@@ -123,17 +136,17 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
         storage._devwidget = None  # type: ignore[attr-defined]
         LABELS.pop(address, None)  # already gone with the allocation, unless that is held elsewhere
         return
-    size = 0
+    block = None
     if label >= 0:
         ledger = Books.ledger
         size = block_bytes(storage.nbytes())
         if not ledger.fits(label, size):
             raise failures.out_of_memory(label, storage.nbytes(), ledger)
-        ledger.take(label, size)
+        block = ledger.take(label, size)
     old = getattr(storage, "_devwidget", None)
     if old is not None:
         old.address = 0  # whenever it dies, the entry is no longer its own
-    storage._devwidget = Allocation(address, label, size)  # type: ignore[attr-defined]
+    storage._devwidget = Allocation(address, block)  # type: ignore[attr-defined]
     LABELS[address] = label
 
 
@@ -147,7 +160,7 @@ def remeasure(storage: torch.UntypedStorage) -> None:
     """Count a storage anew."""
     label = LABELS.get(storage._cdata, CPU)
     held = getattr(storage, "_devwidget", None)
-    if label >= 0 and held is not None and held.size != block_bytes(storage.nbytes()):
+    if label >= 0 and held is not None and held.block.size != block_bytes(storage.nbytes()):
         label_storage(storage, label)
 
 

@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Protocol
 
 BLOCK_BYTES = 512
 """Every CUDA allocation is a multiple of this. Source: `kMinBlockSize` in PyTorch's caching allocator."""
+
+
+class Block:
+    """One allocation on a GPU, from its beginning to its end.
+
+    Attributes:
+        index: which GPU.
+        size: bytes that it takes there.
+        role: what it is for, as a recording finds out.
+        inside: it was made while a module ran; known only in a recording.
+    """
+
+    __slots__ = ("index", "inside", "role", "size")
+
+    def __init__(self, index: int, size: int) -> None:
+        self.index, self.size, self.role, self.inside = index, size, "other", False
+
+
+class Listener(Protocol):
+    """Is told of every allocation, as it is counted."""
+
+    def taken(self, block: Block, held: int) -> None:
+        """A block is in use from now on; its GPU holds `held` bytes with it."""
+
+    def freed(self, block: Block) -> None:
+        """A block is not in use any more."""
+
+    def refused(self, index: int, size: int, held: int) -> None:
+        """`size` bytes did not fit on GPU `index`, which holds `held`."""
 
 
 @dataclass(slots=True)
@@ -40,47 +71,65 @@ class Ledger:
 
     Storages die at any moment, in any thread, inside the garbage collector: `freed` only collects
     (append is atomic), and the accounts are brought up to date when somebody looks.
+
+    Attributes:
+        blocks: those in use.
+        listeners: who is told.
     """
 
     accounts: tuple[Account, ...]
-    freed: deque[tuple[int, int]] = field(default_factory=deque)
+    freed: deque[Block] = field(default_factory=deque)
+    blocks: set[Block] = field(default_factory=set)
+    listeners: tuple[Listener, ...] = ()
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     def settle(self) -> None:
         """Take note of the storages that died."""
-        while self.freed:
-            try:
-                index, size = self.freed.popleft()
-            except IndexError:  # another thread took the last one between the test and the pop
-                return
-            account = self.accounts[index]
-            account.held -= size
-            account.freed_total += size
-            account.frees += 1
-            account.active -= 1
+        with self.lock:
+            while self.freed:
+                block = self.freed.popleft()
+                account = self.accounts[block.index]
+                account.held -= block.size
+                account.freed_total += block.size
+                account.frees += 1
+                account.active -= 1
+                self.blocks.discard(block)
+                for listener in self.listeners:
+                    listener.freed(block)
 
     def fits(self, index: int, size: int) -> bool:
-        """Whether `size` more bytes fit on GPU `index`."""
+        """Whether `size` more bytes fit on GPU `index`; if not, the listeners are told."""
         account = self.accounts[index]
         if account.held + size <= account.capacity:
             return True
         self.settle()
-        return account.held + size <= account.capacity
+        if account.held + size <= account.capacity:
+            return True
+        for listener in self.listeners:
+            listener.refused(index, size, account.held)
+        return False
 
-    def take(self, index: int, size: int) -> None:
+    def take(self, index: int, size: int) -> Block:
         """Note that GPU `index` now holds `size` bytes more."""
-        if self.freed:
-            self.settle()
-        account = self.accounts[index]
-        account.allocations += 1
-        account.allocated_total += size
-        account.active += 1
-        account.peak_active = max(account.peak_active, account.active)
-        account.held = held = account.held + size
-        if held > account.peak:
-            account.peak = held
-        if held > account.reserved:
-            account.reserved = held
-            account.peak_reserved = max(account.peak_reserved, held)
+        with self.lock:
+            if self.freed:
+                self.settle()
+            account = self.accounts[index]
+            account.allocations += 1
+            account.allocated_total += size
+            account.active += 1
+            account.peak_active = max(account.peak_active, account.active)
+            account.held = held = account.held + size
+            if held > account.peak:
+                account.peak = held
+            if held > account.reserved:
+                account.reserved = held
+                account.peak_reserved = max(account.peak_reserved, held)
+            block = Block(index, size)
+            self.blocks.add(block)
+            for listener in self.listeners:
+                listener.taken(block, held)
+            return block
 
     def account(self, index: int) -> Account:
         """The account of GPU `index`, up to date."""

@@ -11,6 +11,7 @@ from devwidget.simulator.cluster import Cluster, parse_cluster
 
 if TYPE_CHECKING:
     from devwidget.simulator.session import Session
+    from devwidget.simulator.watched_ledger import VirtualMemory
 
 _active: Simulation | None = None
 
@@ -106,3 +107,11 @@ def simulate(gpus: int = 2, memory: int | str | Sequence[int | str] = "16GiB", c
 def active() -> Simulation | None:
     """The simulation that is running, if any."""
     return _active
+
+
+def memory() -> VirtualMemory:
+    """The memory of the simulation that is running, for a recording to watch."""
+    from devwidget.simulator.labels import Books
+    from devwidget.simulator.watched_ledger import VirtualMemory
+
+    return VirtualMemory(Books.ledger)

@@ -1,30 +1,65 @@
-"""A ledger that tells of every allocation as it is made."""
+"""Listening to the running simulation: for a plan to every allocation, for a recording as its source of memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+import torch
+
+from devwidget.capture.read_memory import read_memory
+from devwidget.records.memory import DeviceMemory
+from devwidget.simulator import labels
 from devwidget.simulator.labels import Books
-from devwidget.simulator.ledger import Ledger
+from devwidget.simulator.ledger import Block, Ledger, Listener
 
 
-@dataclass(slots=True)
-class WatchedLedger(Ledger):
-    """A ledger with an onlooker.
+@dataclass(frozen=True)
+class _Watcher:
+    """Tells of allocations only."""
 
-    Attributes:
-        watcher: called with the ordinal of the GPU and the bytes that it holds now.
-    """
+    tell: Callable[[int, int], None]
 
-    watcher: Callable[[int, int], None] = lambda index, held: None
+    def taken(self, block: Block, held: int) -> None:
+        self.tell(block.index, held)
 
-    def take(self, index: int, size: int) -> None:
-        """Note that GPU `index` now holds `size` bytes more, and tell."""
-        Ledger.take(self, index, size)
-        self.watcher(index, self.accounts[index].held)
+    def freed(self, block: Block) -> None: ...
+
+    def refused(self, index: int, size: int, held: int) -> None: ...
 
 
 def watch(watcher: Callable[[int, int], None]) -> None:
-    """Watch the running simulation, before anything is allocated in it; it ends with the simulation."""
-    Books.ledger = WatchedLedger(Books.ledger.accounts, watcher=watcher)
+    """Call `watcher` with the ordinal of a GPU and the bytes that it holds, after each allocation; ends with the simulation."""
+    Books.ledger.listeners += (_Watcher(watcher),)
+
+
+class VirtualMemory:
+    """The memory of the running simulation, as a recording watches it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self.count = ledger, len(ledger.accounts)
+
+    def devices(self) -> tuple[DeviceMemory, ...]:
+        """The GPUs as they are now."""
+        return read_memory(self.count)[: self.count]
+
+    def allocated(self, index: int) -> int:
+        """Bytes in use on a GPU, up to date."""
+        return self._ledger.account(index).held
+
+    def listen(self, listener: Listener) -> Collection[Block]:
+        """Tell `listener` from now on; returns the blocks that are in use already."""
+        with self._ledger.lock:
+            self._ledger.settle()
+            self._ledger.listeners += (listener,)
+            return tuple(self._ledger.blocks)
+
+    def leave(self, listener: Listener) -> None:
+        """Tell `listener` no more."""
+        with self._ledger.lock:
+            self._ledger.settle()
+            self._ledger.listeners = tuple(each for each in self._ledger.listeners if each is not listener)
+
+    def blocks_of(self, tensor: torch.Tensor) -> tuple[Block, ...]:
+        """The blocks that a tensor lives in; none if it is on no GPU."""
+        return labels.blocks_of(tensor)

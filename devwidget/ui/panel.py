@@ -140,7 +140,7 @@ class DeviceWidget:
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
         memory, snapshot = self._actions.memory(), self.snapshot
-        return memory if snapshot is None else told_apart(snapshot, memory, self._held)
+        return memory if snapshot is None else told_apart(memory, self._held)
 
     def _say(self, kind: str, text: str) -> None:
         self.view.status = {"kind": kind, "text": text}
@@ -157,7 +157,7 @@ class DeviceWidget:
 
     def _draw_memory(self) -> None:
         if self.snapshot is not None:
-            self.view.memory = memory_content(told_apart(self.snapshot, held=self._held), self.trace)
+            self.view.memory = memory_content(self.snapshot.memory, self.trace)
 
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = place(snapshot)

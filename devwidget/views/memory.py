@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from devwidget.memory.accounting import Held as Held
-from devwidget.memory.accounting import held_bytes, tell_apart
+from devwidget.memory.accounting import held_by as held_by
+from devwidget.memory.accounting import told_apart as told_apart
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
-from devwidget.records.snapshot import Snapshot
-from devwidget.records.trace import MemoryPoint, Trace
+from devwidget.records.memory_curve import ROLES, MemoryCurve, MemoryPoint
+from devwidget.records.trace import Trace
 from devwidget.views.placement import device_order
 
-MODEL_KINDS = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations")
 USED = tuple(category for category in CATEGORIES if category != "free")
 
 
@@ -45,38 +46,27 @@ class MemoryBar:
 
 @dataclass(frozen=True, slots=True)
 class MemorySeries:
-    """Bytes of one device along a trace, one list for each category."""
+    """One device along a trace.
 
-    device: DeviceId
-    labels: tuple[str, ...]
-    phases: tuple[str, ...]
-    parts: tuple[tuple[str, tuple[int, ...]], ...]
-    total: int
-
-
-def held_by(snapshot: Snapshot) -> Held:
-    """Bytes that the model and its optimizer hold: a walk over all tensors, so a live screen keeps the answer."""
-    return held_bytes(snapshot.modules, snapshot.optimizer)
-
-
-def told_apart(
-    snapshot: Snapshot, memory: Iterable[DeviceMemory] | None = None, held: Held | None = None
-) -> tuple[DeviceMemory, ...]:
-    """Memory of each device, the model's bytes told from the others; of the snapshot, or as it is `memory` now.
-
-    Devices whose bytes have been told apart before are left as they are.
+    Attributes:
+        curve: its facts.
+        peak: the highest point.
+        positions: of the points: their places in the trace, or, for ends of phases, which phase it was.
+        parts: `(role, bytes at each point)` in drawing order, empty roles left out.
+        phases: `(phase, position)`: where each run of points in the same phase begins.
     """
-    memory = snapshot.memory if memory is None else tuple(memory)
-    held = held_by(snapshot) if held is None else held
-    kinds = tuple(kind for kind in MODEL_KINDS if kind != "activations")
-    done = {each.device for each in memory if any(getattr(each, kind) for kind in kinds)}
-    return tell_apart(memory, {device: parts for device, parts in held.items() if device not in done})
+
+    curve: MemoryCurve
+    peak: MemoryPoint
+    positions: tuple[int, ...]
+    parts: tuple[tuple[str, tuple[int, ...]], ...]
+    phases: tuple[tuple[str, int], ...]
 
 
 def memory_bars(memory: Iterable[DeviceMemory], trace: Trace | None = None, *, with_cpu: bool = False) -> tuple[MemoryBar, ...]:
     """Bars of the accelerators; of the cpu too if asked for, or if there is nothing else."""
     devices = sorted(memory, key=lambda each: device_order(each.device))
-    peaks = peak_bytes(trace.memory) if trace else {}
+    peaks = peak_bytes(trace) if trace else {}
     accelerators = [each for each in devices if each.device.is_accelerator]
     chosen = devices if with_cpu or not accelerators else accelerators
     return tuple(_bar(each, peaks.get(each.device, 0) or each.peak) for each in chosen if each.device.kind != "meta")
@@ -88,33 +78,31 @@ def _bar(memory: DeviceMemory, peak: int) -> MemoryBar:
     return MemoryBar(memory.device, memory.name, memory.virtual, parts, total, bool(memory.total), peak)
 
 
-def peak_bytes(points: Iterable[MemoryPoint]) -> dict[DeviceId, int]:
-    """The highest allocation of each device over the points of a trace."""
-    peaks: dict[DeviceId, int] = {}
-    for point in points:
-        for each in point.devices:
-            peaks[each.device] = max(peaks.get(each.device, 0), each.peak, allocated(each))
-    return peaks
-
-
-def allocated(memory: DeviceMemory) -> int:
-    """Bytes of live tensors of this process."""
-    return sum(getattr(memory, kind) for kind in MODEL_KINDS)
+def peak_bytes(trace: Trace) -> dict[DeviceId, int]:
+    """The highest allocation of each device that has an allocator, over a trace."""
+    return {curve.device: curve.peak.allocated for curve in trace.memory if curve.peak and curve.source == "allocator"}
 
 
 def memory_series(trace: Trace) -> tuple[MemorySeries, ...]:
-    """For each device its bytes by category at every point of the trace; categories that stay empty are left out."""
-    devices = sorted({each.device for point in trace.memory for each in point.devices}, key=device_order)
-    return tuple(_series(device, trace.memory) for device in devices)
+    """The devices that held anything during the trace."""
+    used = [(curve, peak) for curve in trace.memory if (peak := curve.peak) is not None and (peak.allocated or curve.refused)]
+    return tuple(_series(curve, peak) for curve, peak in sorted(used, key=lambda pair: device_order(pair[0].device)))
 
 
-def _series(device: DeviceId, points: tuple[MemoryPoint, ...]) -> MemorySeries:
-    held = [next((each for each in point.devices if each.device == device), None) for point in points]
-    parts = tuple((kind, tuple(getattr(each, kind) if each else 0 for each in held)) for kind in USED if kind != "others")
+def _series(curve: MemoryCurve, peak: MemoryPoint) -> MemorySeries:
+    parts = ((role, tuple(getattr(point, role) for point in curve.points)) for role in ROLES)
+    positions = tuple(point.number if curve.source == "allocator" else place for place, point in enumerate(curve.points))
+    runs = groupby(zip(curve.points, positions, strict=True), key=lambda pair: pair[0].phase)
     return MemorySeries(
-        device=device,
-        labels=tuple(point.label for point in points),
-        phases=tuple(point.phase for point in points),
-        parts=tuple((kind, values) for kind, values in parts if any(values)),
-        total=max((each.total for each in held if each), default=0),
+        curve,
+        peak,
+        positions,
+        tuple((role, values) for role, values in parts if any(values)),
+        tuple((phase, next(run)[1]) for phase, run in runs),
     )
+
+
+def point_parts(point: MemoryPoint) -> tuple[tuple[str, int], ...]:
+    """What a point is made of, largest first."""
+    parts = [(role, size) for role in ROLES if (size := getattr(point, role))]
+    return tuple(sorted(parts, key=lambda part: -part[1]))

@@ -97,7 +97,7 @@ def parallel_calls(trace: Trace) -> tuple[ParallelCall, ...]:
 
 def _memory(trace: Trace) -> dict[DeviceId, DeviceMemory]:
     """Each device as it was last; the allocator's peak only grows along a trace."""
-    return {device.device: device for point in trace.memory for device in point.devices}
+    return {curve.device: curve.end for curve in trace.memory}
 
 
 def whole_outputs(replicas: Iterable[Replica], dim: int) -> tuple[Piece, ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from devwidget.memory.accounting import account, block_bytes, held_bytes, tell_apart
+from devwidget.memory.accounting import account, block_bytes, held_by, held_bytes, tell_apart, told_apart
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import Role, TensorFacts
+from tests.views.builders import MIB, split_model
 
 GPU = DeviceId("cuda", 0)
 
@@ -93,3 +96,11 @@ def test_the_cpu_shows_what_the_model_holds_there() -> None:
 def test_a_device_of_unknown_size_is_given_no_free_bytes() -> None:
     (memory,) = tell_apart([DeviceMemory(GPU, "GPU", False, 0)], {GPU: {"parameters": 512}})
     assert parts(memory) == {"parameters": 512}
+
+
+def test_the_models_bytes_are_told_from_the_others_once():
+    snapshot = split_model()
+    untold = tuple(replace(each, parameters=0, gradients=0, attributes=0, activations=6 * MIB) for each in snapshot.memory)
+    told = told_apart(untold, held_by(snapshot))
+    assert (told[1].parameters, told[1].activations) == (2_052_096, 6 * MIB - 2_052_096)
+    assert told_apart(told, held_by(snapshot)) == told

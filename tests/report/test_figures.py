@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from devwidget.records.memory_curve import Refusal
 from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
 from devwidget.report.figures.frame import byte_axis
-from devwidget.views.memory import memory_bars, memory_series, told_apart
+from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.timeline import timeline
 from tests.views.builders import GIB, GPU0, GPU1, MIB, data_parallel, one_step, split_model
@@ -59,21 +60,27 @@ def test_names_with_markup_are_escaped():
     assert "&lt;b&gt;" in text
 
 
-def test_equal_labels_stay_separate_bars():
-    trace = one_step()
-    repeated = replace(trace, memory=trace.memory[:1] * 3)
-    assert len(set(memory_steps_figure(memory_series(repeated))["data"][0]["x"])) == 3
+def test_the_peak_and_the_capacity_near_it_are_marked():
+    figure = FIGURES["steps"]()
+    peaks = [(trace["x"], trace["y"]) for trace in figure["data"] if trace["meta"] == "peak"]
+    assert peaks == [([20], [8 * MIB]), ([40], [6 * MIB])]
+    assert not [shape for shape in figure["layout"]["shapes"] if shape.get("y0") == 16 * MIB]
+    small = tuple(replace(curve, end=replace(curve.end, total=9 * MIB)) for curve in one_step().memory)
+    figure = memory_steps_figure(memory_series(replace(one_step(), memory=small)))
+    assert len([shape for shape in figure["layout"]["shapes"] if shape.get("y0") == 9 * MIB]) == 2
+    assert figure["layout"]["yaxis"]["range"][1] > 9 * MIB
+
+
+def test_what_did_not_fit_is_a_cross_above_the_capacity():
+    refused = Refusal(20, 4 * MIB, 15 * MIB, "forward", "decoder", None)
+    curve = replace(one_step().memory[0], refused=(refused,))
+    figure = memory_steps_figure(memory_series(replace(one_step(), memory=(curve,))))
+    (cross,) = [trace for trace in figure["data"] if trace["meta"] == "refused"]
+    assert cross["y"] == [19 * MIB]
+    assert "had no room for 4.00 MiB" in cross["customdata"][0][0]
 
 
 def test_many_lanes_draw_fewer_levels_and_say_so():
     lanes = timeline(one_step())
     wide = replace(lanes, lanes=(*lanes.lanes, *(replace(GPU0, index=n) for n in range(2, 8))), left_out=7)
     assert "8 calls deeper inside not drawn" in timeline_figure(wide)["layout"]["xaxis"]["title"]["text"]
-
-
-def test_the_models_bytes_are_told_from_the_others_once():
-    snapshot = split_model()
-    untold = tuple(replace(each, parameters=0, gradients=0, attributes=0, activations=6 * MIB) for each in snapshot.memory)
-    told = told_apart(replace(snapshot, memory=untold))
-    assert (told[1].parameters, told[1].activations) == (2_052_096, 6 * MIB - 2_052_096)
-    assert told_apart(replace(snapshot, memory=told)) == told

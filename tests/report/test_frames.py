@@ -20,7 +20,7 @@ def test_a_snapshot_gives_modules_with_sums():
 
 
 @pytest.mark.parametrize(
-    ("part", "rows"), [("moves", 3), ("ops", 0), ("modules", 6), ("memory", 8), ("findings", 2), ("replicas", 0)]
+    ("part", "rows"), [("moves", 3), ("ops", 0), ("modules", 6), ("memory", 10), ("findings", 2), ("replicas", 0)]
 )
 def test_a_trace_has_a_frame_for_each_part(part, rows):
     assert len(one_step().to_frame(part)) == rows

@@ -21,11 +21,9 @@ def texts(trace, about, **changes):
 
 
 def with_memory(trace, **changes):
-    (point,) = trace.memory
-    devices = tuple(
-        replace(each, **{name: values[each.device.index] for name, values in changes.items()}) for each in point.devices
-    )
-    return replace(trace, memory=(replace(point, devices=devices),))
+    ends = [curve.end for curve in trace.memory]
+    ends = [replace(end, **{name: values[end.device.index] for name, values in changes.items()}) for end in ends]
+    return replace(trace, memory=tuple(replace(curve, end=end) for curve, end in zip(trace.memory, ends, strict=True)))
 
 
 def test_a_batch_that_leaves_gpus_idle_names_them_and_the_sizes_that_fill_them():

@@ -7,11 +7,13 @@ from typing import Any
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint
 from devwidget.records.parallel import DataParallelCall, Piece, Replica
+from devwidget.records.phase import Phase
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
-from devwidget.records.trace import Fault, MemoryPoint, ModuleEvent, Move, Trace
+from devwidget.records.trace import Fault, ModuleEvent, Move, Trace
 
 CPU, GPU0, GPU1 = DeviceId("cpu"), DeviceId("cuda", 0), DeviceId("cuda", 1)
 MIB = 1024**2
@@ -150,18 +152,16 @@ def one_step() -> Trace:
     faults = (
         Fault(13, "operands", "addmm", "decoder.head", "forward", site(41), "RuntimeError: mixed", target=GPU1, healed=True),
     )
-    points = (
-        _point(0, "encoder", "forward", 2, 0),
-        _point(1, "decoder", "forward", 5, 0),
-        _point(2, "backward", "backward", 1, 2),
-        _point(3, "optimizer", "optimizer", 1, 4),
+    curves = (
+        _curve(GPU0, 16 * MIB, (0, 2, 5, 1, 1), (0, 0, 0, 2, 2), 3),
+        _curve(GPU1, 16 * MIB, (0, 0, 1, 0, 0), (0, 0, 0, 2, 4), 2),
     )
     return Trace(
         findings=(wrong_device(), unregistered()),
         faults=faults,
         moves=moves,
         modules=modules,
-        memory=points,
+        memory=curves,
         checked=("wrong-device", "unregistered-tensor"),
         not_checked=("ping-pong: no backward pass in this trace",),
         virtual_gpus=2,
@@ -169,12 +169,20 @@ def one_step() -> Trace:
     )
 
 
-def _point(number: int, label: str, phase: Any, activations: int, gradients: int) -> MemoryPoint:
-    free = (13 - activations) * MIB
-    first = DeviceMemory(GPU0, "virtual GPU", True, 16 * MIB, parameters=3 * MIB, activations=activations * MIB, free=free)
-    free = (14 - gradients) * MIB
-    second = DeviceMemory(GPU1, "virtual GPU", True, 16 * MIB, parameters=2 * MIB, gradients=gradients * MIB, free=free)
-    return MemoryPoint(label, phase, (first, second), number)
+def _curve(
+    device: DeviceId, total: int, activations: tuple[int, ...], gradients: tuple[int, ...], parameters: int
+) -> MemoryCurve:
+    phases: tuple[Phase, ...] = ("build", "forward", "forward", "backward", "optimizer")
+    modules = (None, "encoder", "decoder.head", "decoder.head", None)
+    points = tuple(
+        MemoryPoint(
+            10 * place, phase, module, site(40 + place), (parameters + kept + gradient) * MIB,
+            parameters=parameters * MIB, activations=kept * MIB, gradients=gradient * MIB,
+        )
+        for place, (phase, module, kept, gradient) in enumerate(zip(phases, modules, activations, gradients, strict=True))
+    )  # fmt: skip
+    holding = Holding("activations", max(activations) * MIB, "forward", "encoder", site(41))
+    return MemoryCurve(DeviceMemory(device, "virtual GPU", True, total), "allocator", points, holdings=(holding,))
 
 
 def data_parallel(replicas: int = 2, samples: int = 63, output_bytes: int = 40000) -> Trace:
@@ -210,6 +218,6 @@ def data_parallel(replicas: int = 2, samples: int = 63, output_bytes: int = 4000
                      uuid=f"c0ffee-{index}")
         for index, device in enumerate(devices)
     )  # fmt: skip
-    point = MemoryPoint("backward", "backward", memory, 60)
-    return Trace((), (), moves, replicas=records, parallel=(call,), memory=(point,), checked=("wrong-device",),
+    curves = tuple(MemoryCurve(end, "allocator", ()) for end in memory)
+    return Trace((), (), moves, replicas=records, parallel=(call,), memory=curves, checked=("wrong-device",),
                  virtual_gpus=replicas)  # fmt: skip

@@ -9,7 +9,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.trace import Trace
 from devwidget.views.flow import flow
 from devwidget.views.hops import group_hops
-from devwidget.views.memory import memory_bars, memory_series, peak_bytes
+from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
 from devwidget.views.overlay import overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import place
@@ -107,13 +107,19 @@ def test_the_parts_of_a_bar_add_up_to_its_device():
 def test_the_peak_of_the_last_trace_marks_the_bar():
     bars = memory_bars(split_model().memory, one_step())
     assert bars[0].peak == 8 * MIB
-    assert peak_bytes(one_step().memory)[GPU1] == 6 * MIB
+    assert peak_bytes(one_step())[GPU1] == 6 * MIB
 
 
-def test_a_series_has_one_value_for_each_point():
-    first, _ = memory_series(one_step())
-    assert first.labels == ("encoder", "decoder", "backward", "optimizer")
-    assert dict(first.parts)["activations"] == (2 * MIB, 5 * MIB, MIB, MIB)
+def test_a_series_has_one_value_for_each_point_and_runs_of_phases():
+    first, second = memory_series(one_step())
+    assert dict(first.parts)["activations"] == (0, 2 * MIB, 5 * MIB, MIB, MIB)
+    assert [role for role, _ in second.parts] == ["parameters", "gradients", "activations"]
+    assert first.phases == (("build", 0), ("forward", 10), ("backward", 30), ("optimizer", 40))
+    assert (first.peak.number, first.peak.module) == (20, "decoder.head")
+
+
+def test_a_point_tells_its_largest_part_first():
+    assert point_parts(memory_series(one_step())[0].peak) == (("activations", 5 * MIB), ("parameters", 3 * MIB))
 
 
 def test_lanes_hold_boxes_moves_and_faults():

@@ -1,87 +1,182 @@
-"""Memory along a trace: one small plot for each device."""
+"""Memory along a trace: one small plot for each device, bytes by role, its peak marked."""
 
 from __future__ import annotations
 
 from html import escape
+from typing import NamedTuple
 
-from devwidget.report.figures.frame import Figure, base_layout, byte_axis, figure, legend, paint, part_name
-from devwidget.report.palette import device_hue
+from devwidget.records.memory_curve import ROLES, MemoryPoint
+from devwidget.report.figures.frame import GRID, Figure, base_layout, byte_axis, figure
+from devwidget.report.memory_words import peak_words, refusal_words, role_words
+from devwidget.report.palette import CATEGORY_HUES, device_hue
 from devwidget.report.units import format_bytes
-from devwidget.views.memory import USED, MemorySeries
+from devwidget.report.words import module_words, site_words
+from devwidget.views.memory import MemorySeries, point_parts
+
+_GAP = 26
+_MOST_BANDS = 12
+_ALARM = "#d33"
+
+
+class _Spot(NamedTuple):
+    """Where the plot of one device stands: its axes, its part of the height, and the first and last event of all plots."""
+
+    axis: str
+    domain: tuple[float, float]
+    first: int
+    last: int
+
+    @property
+    def axes(self) -> Figure:
+        """The axes that a mark belongs to."""
+        return {"xaxis": f"x{self.axis}", "yaxis": f"y{self.axis}"}
 
 
 def memory_steps_figure(series: tuple[MemorySeries, ...]) -> Figure:
-    """One small plot for each device: bytes by category along the trace."""
-    height = 30 + 150 * len(series)
-    layout = base_layout(height, {"l": 8, "r": 12, "t": 8, "b": 34})
-    layout["showlegend"] = False
+    """One small plot for each device: what its bytes are for, along the trace."""
+    row = 150 if len(series) <= 3 else 90
+    spots = _spots(series, _GAP / (row + _GAP))
+    layout = base_layout(24 + (row + _GAP) * len(series), {"l": 8, "r": 12, "t": 20, "b": 30})
+    layout |= {"showlegend": False, "hovermode": "x", "shapes": [], "annotations": []}
     data: list[Figure] = []
-    shown: set[str] = set()
-    for place, each in enumerate(series):
-        data += [_area(each, kind, sizes, place, shown) for kind, sizes in each.parts]
-        layout |= _rows_of_axes(each, place, len(series))
-    words = "; ".join(f"{each.device} peaks at {format_bytes(max(_totals(each), default=0))}" for each in series)
-    return figure(data, layout, words) | {"legend": legend([kind for kind in USED if kind in shown])}
+    for each, spot in zip(series, spots, strict=True):
+        data += _marks(each, spot)
+        layout |= _axes(each, spot)
+        layout["shapes"] += [*_borders(each, spot), *_capacity(each, spot)]
+        layout["annotations"] += _phase_names(each, spot)
+    layout[f"xaxis{spots[-1].axis}"]["title"] = {"text": "order of events", "font": {"size": 11}}
+    shown = {role for each in series for role, _ in each.parts}
+    names = [[role_words(role), CATEGORY_HUES[role]] for role in ROLES if role in shown]
+    return figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*names, ["peak", _ALARM]]}
 
 
-def _area(series: MemorySeries, kind: str, sizes: tuple[int, ...], place: int, shown: set[str]) -> Figure:
-    first = kind not in shown
-    shown.add(kind)
-    axis = "" if place == 0 else str(place + 1)
-    return {
-        "type": "bar",
-        "name": part_name(kind),
-        "legendgroup": kind,
-        "showlegend": first,
-        "x": _distinct(series.labels),
-        "y": list(sizes),
-        "xaxis": f"x{axis}",
-        "yaxis": f"y{axis}",
-        "marker": paint(kind),
-        "customdata": [
-            [escape(label), phase, format_bytes(size)]
-            for label, phase, size in zip(series.labels, series.phases, sizes, strict=True)
-        ],
-        "hovertemplate": f"{series.device}, after %{{customdata[0]}} (%{{customdata[1]}})<br>"
-        f"{part_name(kind)} %{{customdata[2]}}<extra></extra>",
+def _spots(series: tuple[MemorySeries, ...], gap: float) -> list[_Spot]:
+    """From top to bottom, with a gap for the names of the phases between them."""
+    first, last = min(each.positions[0] for each in series), max(each.positions[-1] for each in series)
+    last += 1 + (last - first) // 50
+    share = 1 / len(series)
+    return [
+        _Spot(str(at + 1) if at else "", (max(1 - (at + 1 - gap) * share, 0), 1 - at * share), first, last)
+        for at in range(len(series))
+    ]
+
+
+def _marks(series: MemorySeries, spot: _Spot) -> list[Figure]:
+    steps = spot.axes | {"x": [*series.positions, spot.last], "line": {"shape": "hv"}}
+    areas = [_area(role, sizes, steps) for role, sizes in series.parts]
+    refused = [_refused(series, spot.axes)] if series.curve.refused else []
+    return [*areas, _outline(series, steps), _peak(series, spot.axes), *refused]
+
+
+def _area(role: str, sizes: tuple[int, ...], steps: Figure) -> Figure:
+    return steps | {
+        "type": "scatter",
+        "mode": "none",
+        "name": role_words(role),
+        "stackgroup": steps["yaxis"],
+        "y": [*sizes, sizes[-1]],
+        "fillcolor": CATEGORY_HUES[role],
+        "hoverinfo": "skip",
+        "meta": role,
     }
 
 
-def _distinct(labels: tuple[str, ...]) -> list[str]:
-    """Category axes merge equal labels, so number the repeated ones with invisible spaces."""
-    seen: dict[str, int] = {}
-    texts = []
-    for label in labels:
-        seen[label] = seen.get(label, -1) + 1
-        texts.append(escape(label) + "\u200b" * seen[label])
-    return texts
-
-
-def _rows_of_axes(series: MemorySeries, place: int, count: int) -> Figure:
-    axis = "" if place == 0 else str(place + 1)
-    top, bottom = 1 - place / count, 1 - (place + 0.72) / count
-    totals = _totals(series)
-    bytes_axis = byte_axis(max([*totals, 1]) * 1.12)
-    return {
-        f"xaxis{axis}": {
-            "anchor": f"y{axis}",
-            "showticklabels": place == count - 1,
-            "showgrid": False,
-            "tickfont": {"size": 11},
-            "type": "category",
-            "automargin": True,
-        },
-        f"yaxis{axis}": bytes_axis
-        | {
-            "domain": [max(bottom, 0), top],
-            "anchor": f"x{axis}",
-            "automargin": True,
-            "title": {"text": str(series.device), "font": {"size": 12, "color": device_hue(series.device)}},
-        },
-        "barmode": "stack",
-        "bargap": 0.25,
+def _outline(series: MemorySeries, steps: Figure) -> Figure:
+    points = [*series.curve.points, series.curve.points[-1]]
+    return steps | {
+        "type": "scatter",
+        "mode": "lines",
+        "name": str(series.curve.device),
+        "y": [point.allocated for point in points],
+        "line": {"shape": "hv", "width": 1, "color": "rgba(128,128,128,0.8)"},
+        "customdata": [[_hover(series, point), point.module] for point in points],
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
+        "meta": "allocated",
     }
 
 
-def _totals(series: MemorySeries) -> list[int]:
-    return [sum(sizes[at] for _, sizes in series.parts) for at in range(len(series.labels))]
+def _hover(series: MemorySeries, point: MemoryPoint) -> str:
+    where = ", ".join(filter(None, (point.phase, escape(module_words(point.module)), escape(site_words(point.site)))))
+    parts = "".join(f"<br>{role_words(role)} {format_bytes(size)}" for role, size in point_parts(point))
+    return f"<b>{series.curve.device}  {format_bytes(point.allocated)}</b><br>{where}{parts}"
+
+
+def _peak(series: MemorySeries, axes: Figure) -> Figure:
+    return axes | {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "peak",
+        "x": [series.positions[series.curve.points.index(series.peak)]],
+        "y": [series.peak.allocated],
+        "marker": {"symbol": "triangle-down", "size": 10, "color": _ALARM, "line": {"width": 1, "color": "#fff"}},
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+        "meta": "peak",
+    }
+
+
+def _refused(series: MemorySeries, axes: Figure) -> Figure:
+    refused = series.curve.refused[0]
+    return axes | {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "did not fit",
+        "x": [refused.number],
+        "y": [refused.allocated + refused.bytes],
+        "marker": {"symbol": "x", "size": 10, "color": _ALARM, "line": {"width": 1, "color": "#fff"}},
+        "cliponaxis": False,
+        "customdata": [[escape(refusal_words(series.curve, refused)), refused.module]],
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
+        "meta": "refused",
+    }
+
+
+def _axes(series: MemorySeries, spot: _Spot) -> Figure:
+    title = {"text": f"<b>{series.curve.device}</b>", "font": {"size": 12, "color": device_hue(series.curve.device)}}
+    order = {"showticklabels": False, "showgrid": False, "zeroline": False, "fixedrange": True}
+    size = {"domain": list(spot.domain), "anchor": f"x{spot.axis}", "automargin": True, "title": title}
+    return {
+        f"xaxis{spot.axis}": order | {"anchor": f"y{spot.axis}", "range": [spot.first, spot.last]},
+        f"yaxis{spot.axis}": byte_axis(_top(series)) | size,
+    }
+
+
+def _top(series: MemorySeries) -> float:
+    """The capacity where it is near, and room for the mark of the peak."""
+    wanted = [refused.allocated + refused.bytes for refused in series.curve.refused[:1]]
+    reach = max(series.peak.allocated, *wanted, 1) * 1.12
+    return max(reach, series.curve.total * 1.05) if _is_near(series) else reach
+
+
+def _is_near(series: MemorySeries) -> bool:
+    return bool(series.curve.total) and (bool(series.curve.refused) or series.peak.allocated > 0.5 * series.curve.total)
+
+
+def _capacity(series: MemorySeries, spot: _Spot) -> list[Figure]:
+    if not _is_near(series):
+        return []
+    line = {"type": "line", "xref": f"x{spot.axis} domain", "x0": 0, "x1": 1, "yref": f"y{spot.axis}"}
+    total = series.curve.total
+    return [line | {"y0": total, "y1": total, "line": {"width": 1.5, "dash": "dash", "color": _ALARM}}]
+
+
+def _borders(series: MemorySeries, spot: _Spot) -> list[Figure]:
+    """A thin line where a phase begins; none in a long loop, where they would be a grid."""
+    if len(series.phases) > _MOST_BANDS:
+        return []
+    line = {"type": "line", "xref": f"x{spot.axis}", "yref": f"y{spot.axis} domain", "y0": 0, "y1": 1, "layer": "below"}
+    line |= {"line": {"width": 1, "dash": "dot", "color": GRID}}
+    return [line | {"x0": start, "x1": start} for _, start in series.phases[1:]]
+
+
+def _phase_names(series: MemorySeries, spot: _Spot) -> list[Figure]:
+    if len(series.phases) > _MOST_BANDS:
+        return []
+    ends = [*(start for _, start in series.phases[1:]), spot.last]
+    name = {"xref": f"x{spot.axis}", "yref": f"y{spot.axis} domain", "y": 1, "showarrow": False, "font": {"size": 11}}
+    name |= {"xanchor": "left", "yanchor": "bottom"}
+    return [
+        name | {"x": start, "text": phase}
+        for (phase, start), end in zip(series.phases, ends, strict=True)
+        if end - start > 0.08 * (spot.last - spot.first)
+    ]

@@ -3,6 +3,7 @@ import { ask, h, keepKeys } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { Inputs, headline, menu, save } from "./header.js";
 import { findingsView } from "./findings.js";
+import { memorySection } from "./memory.js";
 import { callSection, pick, pickedStrip } from "./parallel.js";
 import { hopTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
@@ -80,7 +81,7 @@ async function render({ model, el, host, signal }) {
     cpu.textContent = withCpu ? "hide cpu" : "show cpu";
   }
   const timeline = figure("dw-timeline", (facts) => facts && reveal({ path: facts[1] }));
-  const steps = figure("dw-steps");
+  const steps = figure("dw-steps", (facts) => facts?.[1] != null && reveal({ path: facts[1] }));
   const calls = [];
   function drawTrace() {
     const traced = model.get("traced") ?? {};
@@ -93,8 +94,7 @@ async function render({ model, el, host, signal }) {
     tabs.page("Trace").replaceChildren(...(traced.summary ? [h("p", { class: "dw-soft" }, traced.summary), timeline.el, hopTable(traced.hops)] : [none()]));
     timeline.show(traced.timeline);
     drawParallel(traced, none);
-    const empty = h("p", { class: "dw-empty" }, "This trace has no memory figures.");
-    tabs.page("Memory").replaceChildren(...(!traced.summary ? [none()] : traced.memory ? [steps.el] : [empty]));
+    tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none()]));
     steps.show(traced.memory);
   }
   function drawParallel(traced, none) {

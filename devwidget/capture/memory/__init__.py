@@ -1,0 +1,1 @@
+"""What the memory of each GPU is used for, through a recording."""

@@ -1,0 +1,42 @@
+"""Whose gradients are being computed: nodes of autograd's graph are numbered in the order of the forward pass."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+
+import torch
+
+MOST_SPANS = 50_000
+_next_number = torch._C._autograd._get_sequence_nr
+_LEAF = 1 << 63
+"""Nodes that accumulate gradients have the highest number that there is."""
+
+
+class BackwardModules:
+    """Which module ran when a node was made. Each thread numbers its own nodes."""
+
+    def __init__(self) -> None:
+        self._spans: dict[int, tuple[list[int], list[str | None]]] = {}
+
+    def at(self, module: str | None) -> None:
+        """From here on `module` runs in this thread, None outside the model."""
+        starts, modules = self._spans.setdefault(threading.get_ident(), ([], []))
+        if len(starts) > MOST_SPANS:
+            del starts[: MOST_SPANS // 2], modules[: MOST_SPANS // 2]
+        starts.append(_next_number())
+        modules.append(module)
+
+    def module(self) -> str | None:
+        """The module whose node runs now; None if there is none, or if threads that count alike leave a doubt."""
+        node = torch._C._current_autograd_node()
+        number = node._sequence_nr() if node is not None else _LEAF
+        if number >= _LEAF:
+            return None
+        found = {_module_at(number, *spans) for spans in list(self._spans.values())}
+        return found.pop() if len(found) == 1 else None
+
+
+def _module_at(number: int, starts: list[int], modules: list[str | None]) -> str | None:
+    place = bisect.bisect_right(starts, number) - 1
+    return modules[place] if place >= 0 else None

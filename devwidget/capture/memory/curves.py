@@ -1,0 +1,199 @@
+"""Curves: allocations of a recording, folded to points once it is known what each of them was for."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+from devwidget.capture.call_site import RawSite, to_site
+from devwidget.capture.memory.backward_modules import BackwardModules
+from devwidget.capture.state import State
+from devwidget.records.memory_curve import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
+from devwidget.records.phase import Phase
+
+MOST_POINTS = 400
+"""Points kept of one device; a step of GPT-2 makes some thousand allocations, and a screen has some thousand columns."""
+MOST_EVENTS = 100_000
+"""Allocations kept until they are folded. Those of a longer step are folded before all is known of them."""
+_COPIES = {"scatter": "inputs", "replicate": "parameters"}
+"""What DataParallel's copies are for."""
+_PLACE = {role: place for place, role in enumerate(ROLES)}
+
+
+class Block(Protocol):
+    """One allocation. Roles are found out later: a gradient is one only when it has arrived at its parameter."""
+
+    index: int
+    size: int
+    role: str
+    inside: bool
+
+
+class Moment(NamedTuple):
+    """When and where something was allocated."""
+
+    number: int
+    phase: Phase
+    module: str | None
+    site: RawSite | None
+
+
+class _Point(NamedTuple):
+    moment: Moment
+    allocated: int
+    parts: tuple[int, ...]
+
+
+class _Event(NamedTuple):
+    """A block taken (`held` with it), a block freed (`held` is -1), or, without a block, a look at a device."""
+
+    block: Block | None
+    device: int
+    held: int
+    moment: Moment | None
+
+
+class Curves:
+    """Listens to allocations, in all threads.
+
+    Args:
+        state: of the recording.
+        backward: tells whose gradients are computed.
+    """
+
+    def __init__(self, state: State, backward: BackwardModules) -> None:
+        self._places, self._log, self._backward = state.places, state.log, backward
+        self._lock = threading.RLock()
+        self._events: list[_Event] = []
+        self._counted: dict[Block, tuple[int, Moment | None]] = {}
+        self._sums: dict[int, list[int]] = {}
+        self._points: dict[int, list[_Point]] = {}
+        self._peaks: dict[int, int] = {}
+        self._holdings: dict[int, dict[tuple[Any, ...], int]] = {}
+        self._refused: dict[int, list[tuple[Moment, int, int]]] = {}
+
+    # -- what the source tells
+
+    def begin(self, blocks: Iterable[Block]) -> None:
+        """These blocks were there before."""
+        self._events += [_Event(block, block.index, 0, None) for block in blocks]
+
+    def taken(self, block: Block, held: int) -> None:
+        """A block is in use from now on."""
+        here, moment = self._places.here, self._moment()
+        block.inside = bool(here.stack)
+        if moment.phase != "backward":  # where gradients are scattered
+            block.role = _COPIES.get(here.cause, block.role)
+        self._note(_Event(block, block.index, held, moment))
+
+    def freed(self, block: Block) -> None:
+        """A block is not in use any more."""
+        self._note(_Event(block, block.index, -1, None))
+
+    def refused(self, index: int, size: int, held: int) -> None:
+        """An allocation did not fit."""
+        self._refused.setdefault(index, []).append((self._moment(), size, held))
+
+    def mark(self, index: int, held: int) -> None:
+        """A look at a device, where nothing needs to be allocated: the end of a phase."""
+        self._note(_Event(None, index, held, self._moment()))
+
+    def _note(self, event: _Event) -> None:
+        with self._lock:
+            self._events.append(event)
+            if len(self._events) > MOST_EVENTS:
+                self.fold()
+
+    def _moment(self) -> Moment:
+        places, frame = self._places, sys._getframe(2)
+        phase, module, site = places.phase, places.module, places.site(frame)
+        if phase == "backward" and module is None:
+            module = self._backward.module()
+        return Moment(self._log.number(), phase, module, site)
+
+    # -- folding
+
+    def fold(self) -> None:
+        """Make points of the events so far, with what is known of their blocks by now."""
+        with self._lock:
+            events, self._events = self._events, []
+            for block, (place, moment) in self._counted.items():
+                now = _PLACE[block.role]
+                if now != place:
+                    self._sums[block.index][place] -= block.size
+                    self._sums[block.index][now] += block.size
+                    self._counted[block] = now, moment
+            highest: dict[int, _Event] = {}
+            for event in events:
+                if event.moment and event.held > max(self._peaks.get(event.device, -1), _held(highest.get(event.device))):
+                    highest[event.device] = event
+            for event in events:
+                self._count(event)
+                if event is highest.get(event.device):
+                    self._peaks[event.device], self._holdings[event.device] = event.held, self._held_by(event.device)
+            self._points = {index: thinned(points) for index, points in self._points.items()}
+
+    def _count(self, event: _Event) -> None:
+        block, parts = event.block, self._sums.setdefault(event.device, [0] * len(ROLES))
+        if block is not None and event.held >= 0:
+            place = _PLACE[block.role]
+            self._counted[block] = place, event.moment
+            parts[place] += block.size
+        elif block is not None and block in self._counted:
+            parts[self._counted.pop(block)[0]] -= block.size
+        if event.moment is not None:
+            self._points.setdefault(event.device, []).append(_Point(event.moment, event.held, tuple(parts)))
+
+    def _held_by(self, index: int) -> dict[tuple[Any, ...], int]:
+        """Bytes in use by role, phase, module and line."""
+        sums: dict[tuple[Any, ...], int] = {}
+        for block, (place, moment) in self._counted.items():
+            if block.index == index and moment is not None:
+                key = (ROLES[place], *moment[1:])
+                sums[key] = sums.get(key, 0) + block.size
+        return sums
+
+    # -- records
+
+    def points(self, index: int) -> tuple[MemoryPoint, ...]:
+        """The curve of one device."""
+        return tuple(_record(point) for point in self._points.get(index, ()))
+
+    def holdings(self, index: int) -> tuple[Holding, ...]:
+        """What lived at the peak of one device."""
+        largest = sorted(self._holdings.get(index, {}).items(), key=lambda item: -item[1])[:MOST_HOLDINGS]
+        return tuple(Holding(role, size, phase, path, to_site(site)) for (role, phase, path, site), size in largest)
+
+    def refusals(self, index: int) -> tuple[Refusal, ...]:
+        """What did not fit on one device."""
+        return tuple(
+            Refusal(moment.number, size, held, moment.phase, moment.module, to_site(moment.site))
+            for moment, size, held in self._refused.get(index, ())
+        )
+
+
+def thinned(points: list[_Point], most: int = MOST_POINTS) -> list[_Point]:
+    """At most so many points: of each four neighbours the highest and the lowest stay, so the peak always does."""
+    while len(points) > most:
+        kept: list[_Point] = []
+        for start in range(0, len(points), 4):
+            four = points[start : start + 4]
+            ends = (max(four, key=_allocated), min(four, key=_allocated))
+            kept += [point for point in four if point in ends]
+        points = kept
+    return points
+
+
+def _held(event: _Event | None) -> int:
+    return -1 if event is None else event.held
+
+
+def _allocated(point: _Point) -> int:
+    return point.allocated
+
+
+def _record(point: _Point) -> MemoryPoint:
+    moment, parts = point.moment, dict(zip(ROLES, point.parts, strict=True))
+    return MemoryPoint(moment.number, moment.phase, moment.module, to_site(moment.site), point.allocated, **parts)

@@ -1,0 +1,87 @@
+"""Roles: what allocations are for, told by who holds the tensors in them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture import naming
+from devwidget.capture.memory.curves import Block
+from devwidget.capture.memory.kept import kept_for_backward, tensors_of_frames
+from devwidget.capture.places import own_tensors
+from devwidget.capture.state import State
+from devwidget.capture.tensors import tensors_in
+
+_RANK = {
+    role: rank
+    for rank, role in enumerate(
+        ("other", "activations", "inputs", "gradients", "optimizer", "attributes", "buffers", "parameters")
+    )
+}
+"""A storage that has several roles counts for the last of them."""
+
+
+class Roles:
+    """Gives blocks their roles.
+
+    Args:
+        state: of the recording.
+        blocks_of: the blocks that a tensor lives in.
+    """
+
+    def __init__(self, state: State, blocks_of: Callable[[torch.Tensor], tuple[Block, ...]]) -> None:
+        self._state, self._blocks_of = state, blocks_of
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+    def claim(self, role: str, tensors: Iterable[torch.Tensor]) -> None:
+        """These tensors have this role."""
+        for tensor in tensors:
+            for block in self._blocks_of(tensor):
+                if _RANK[role] > _RANK[block.role]:
+                    block.role = role
+
+    def model(self, modules: Iterable[nn.Module]) -> None:
+        """Parameters, buffers and gradients of modules; a replica keeps its parameters as plain attributes."""
+        for module in modules:
+            own = own_tensors(module)
+            buffers = [own.pop(name) for name in module._buffers if name in own]
+            self.claim("buffers", buffers)
+            self.claim("parameters", own.values())
+            self.gradients(own.values())
+
+    def gradients(self, tensors: Iterable[torch.Tensor]) -> None:
+        """What has arrived at leaves."""
+        self.claim("gradients", [grad for t in tensors if t.is_leaf and (grad := t.grad) is not None])
+
+    def inputs(self, values: Any) -> None:
+        """What came from outside the modules, and was not computed from something that is trained."""
+        for tensor in tensors_in(values):
+            for block in self._blocks_of(tensor):
+                if tensor.grad_fn is None and not block.inside and block.role in ("other", "activations"):
+                    block.role = "inputs"
+
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """State of an optimizer, and the gradients that it is about to use."""
+        self._optimizers.add(optimizer)
+        self.gradients(parameter for group in optimizer.param_groups for parameter in group["params"])
+        self.claim("optimizer", tensors_in(list(optimizer.state.values()), depth=4))
+
+    def kept(self, results: Any) -> None:
+        """What autograd keeps for the backward pass of some results."""
+        self.claim("activations", kept_for_backward(tensors_in(results)))
+
+    def failed(self, trace: TracebackType | None) -> None:
+        """What is left of a computation that an exception ended."""
+        self.kept(list(tensors_of_frames(trace)))
+
+    def everything(self) -> None:
+        """All that can be found at any time: the model, its plain attributes, the optimizers."""
+        self.model(module for _, module in self._state.places.modules())
+        self.claim("attributes", (tensor for _, _, tensor in naming.unregistered_tensors(self._state)))
+        for optimizer in list(self._optimizers):
+            self.optimizer(optimizer)

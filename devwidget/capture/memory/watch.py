@@ -1,0 +1,159 @@
+"""Watching memory: hooks at which it is found out what allocations are for."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    _global_forward_hooks_with_kwargs,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from devwidget.capture.doors.patch import patched
+from devwidget.capture.memory.backward_modules import BackwardModules
+from devwidget.capture.memory.curves import Block, Curves
+from devwidget.capture.memory.roles import Roles
+from devwidget.capture.state import State
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory_curve import HELD, MemoryCurve
+
+
+class Source(Protocol):
+    """Devices whose allocations can be listened to.
+
+    Attributes:
+        count: how many.
+    """
+
+    count: int
+
+    def devices(self) -> tuple[DeviceMemory, ...]:
+        """The devices as they are now."""
+
+    def allocated(self, index: int) -> int:
+        """Bytes in use on a device."""
+
+    def listen(self, listener: Any) -> Collection[Block]:
+        """Tell `listener` of each block from now on; returns those in use already."""
+
+    def leave(self, listener: Any) -> None:
+        """Tell it no more."""
+
+    def blocks_of(self, tensor: torch.Tensor) -> tuple[Block, ...]:
+        """The blocks that a tensor lives in."""
+
+
+class MemoryWatch:
+    """The memory of the devices of one source, during one recording."""
+
+    def __init__(self, state: State, source: Source) -> None:
+        self._state, self._source = state, source
+        self._ends: tuple[DeviceMemory, ...] = ()
+        self._backward = BackwardModules()
+        self._curves = Curves(state, self._backward)
+        self._roles = Roles(state, source.blocks_of)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Listen until the block ends."""
+        backward, grad = torch.autograd.backward, torch.autograd.grad
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._source.leave, self._curves)
+            self._curves.begin(self._source.listen(self._curves))
+            self.mark()
+            after = register_module_forward_hook(self._left, with_kwargs=True, always_call=True)
+            stack.callback(register_module_forward_pre_hook(self._entered).remove)
+            stack.callback(_global_forward_hooks_with_kwargs.pop, after.id, None)  # torch 2.13 forgets this table
+            stack.callback(after.remove)
+            stack.callback(register_optimizer_step_pre_hook(self._stepping).remove)
+            stack.callback(register_optimizer_step_post_hook(self._stepping).remove)
+            stack.enter_context(patched(torch.autograd, "backward", self._around(backward)))
+            stack.enter_context(patched(torch.autograd, "grad", self._around(grad)))
+            yield
+
+    def given(self, inputs: Any) -> None:
+        """These tensors are the batch and the target."""
+        with self._looking():
+            self._roles.inputs(inputs)
+
+    def mark(self) -> None:
+        """Note a point of each device."""
+        for index in range(self._source.count):
+            self._curves.mark(index, self._source.allocated(index))
+
+    def finish(self, error: BaseException | None) -> None:
+        """The recording is about to end: find out what is left to find out."""
+        with self._looking():
+            if error is not None:
+                self._roles.failed(error.__traceback__)
+            self._roles.everything()
+        self.mark()
+        self._ends = self._source.devices()
+
+    def curves(self) -> tuple[MemoryCurve, ...]:
+        """One curve for each device."""
+        self._curves.fold()
+        return tuple(self._curve(index, end) for index, end in enumerate(self._ends or self._source.devices()))
+
+    def _curve(self, index: int, end: DeviceMemory) -> MemoryCurve:
+        points = self._curves.points(index)
+        last = {role: getattr(points[-1], role) for role in HELD} if points else {}
+        end = replace(end, **last, activations=end.activations - sum(last.values()))
+        return MemoryCurve(end, "allocator", points, self._curves.refusals(index), self._curves.holdings(index))
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Looking at tensors is no part of the user's program, and what goes wrong with it must not end that."""
+        try:
+            with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+                yield
+        except Exception as error:
+            self._state.log.trouble(error)
+
+    # -- hooks
+
+    def _entered(self, module: nn.Module, args: Any) -> None:
+        stack = self._state.places.here.stack
+        self._backward.at(stack[-1].path if stack else None)
+        if len(stack) == 1:  # outermost in its thread
+            with self._looking():
+                self._roles.model(module.modules())
+                self._roles.inputs(args)
+
+    def _left(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        here = self._state.places.here
+        self._backward.at(here.path)
+        if here.stack:
+            return
+        with self._looking():
+            if len(rest) == 1:  # it raised: torch calls hooks without the keyword arguments then
+                self._roles.failed(sys.exc_info()[2])
+                return
+            self._roles.inputs((args, rest[0]))
+            self._roles.kept(rest[1])
+
+    def _stepping(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        with self._looking():
+            self._roles.optimizer(optimizer)
+
+    def _around(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            with self._looking():
+                self._roles.kept([args[:1], kwargs])
+            try:
+                return original(*args, **kwargs)
+            finally:
+                with self._looking():
+                    self._roles.model(module for _, module in self._state.places.modules())
+
+        return backward

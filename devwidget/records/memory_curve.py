@@ -1,0 +1,122 @@
+"""MemoryCurve: what the bytes of one device were used for, through a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from devwidget.records.device import DeviceId
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.phase import Phase
+from devwidget.records.site import Site
+
+ROLES = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations", "inputs", "other")
+"""The parts of a point, in drawing order; they add up to what is allocated."""
+HELD = ROLES[:5]
+"""Those that a model and its optimizer hold."""
+MOST_HOLDINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPoint:
+    """The live tensors of one device at one moment, in bytes; every storage counts once.
+
+    Attributes:
+        number: place in the trace.
+        phase: part of the step.
+        module: path of the module that ran, or, in backward, whose gradients were computed; "" the root; None outside.
+        site: the user's line.
+        allocated: what the allocator says; the sum of the parts.
+        parameters, buffers: of the model, replicas included.
+        attributes: tensors that modules keep without registering them.
+        gradients: in `.grad` of parameters, from the moment when they are allocated.
+        optimizer: state of optimizers.
+        activations: what autograd keeps for backward, as long as it lives.
+        inputs: what the model and the loss were given.
+        other: temporaries, outputs that nobody keeps for backward, and all else.
+    """
+
+    number: int
+    phase: Phase
+    module: str | None
+    site: Site | None
+    allocated: int
+    parameters: int = 0
+    buffers: int = 0
+    attributes: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    inputs: int = 0
+    other: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one line in one module had allocated of the bytes that made the peak.
+
+    Attributes:
+        role: what they were for.
+        bytes: live at the peak.
+        phase, module, site: where they were allocated, as for a point.
+    """
+
+    role: str
+    bytes: int
+    phase: Phase
+    module: str | None
+    site: Site | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An allocation that did not fit.
+
+    Attributes:
+        number: place in the trace.
+        bytes: what was asked for.
+        allocated: what was in use then.
+        phase, module, site: where, as for a point.
+    """
+
+    number: int
+    bytes: int
+    allocated: int
+    phase: Phase
+    module: str | None
+    site: Site | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCurve:
+    """One device through a recording.
+
+    Attributes:
+        end: the device as it was at the end, its name and size among it.
+        source: `allocator` if each point is what the allocator says; `model` if only the tensors of the model and its
+            optimizer were counted, at the end of each phase, because the device has no allocator that can be asked.
+        points: in order; a long recording keeps highs and lows, and always the peak.
+        refused: allocations that did not fit.
+        holdings: what was allocated during the recording and lived at the peak, largest first; at most `MOST_HOLDINGS`.
+    """
+
+    end: DeviceMemory
+    source: Literal["allocator", "model"]
+    points: tuple[MemoryPoint, ...]
+    refused: tuple[Refusal, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+
+    @property
+    def device(self) -> DeviceId:
+        """Which device."""
+        return self.end.device
+
+    @property
+    def total(self) -> int:
+        """Bytes that it has; 0 when unknown."""
+        return self.end.total
+
+    @property
+    def peak(self) -> MemoryPoint | None:
+        """The first of the highest points; None without points."""
+        return max(self.points, key=lambda point: point.allocated, default=None)

@@ -1,0 +1,48 @@
+// The Memory tab: what did not fit, the curves, the peaks, and what lived then.
+import { chip, h } from "./dom.js";
+import { table } from "./tables.js";
+
+export function memorySection({ peaks, refused, holdings, notes }, figure, reveal) {
+  const note = (kind) => (text) => h("p", { class: kind }, text);
+  const tables = [peaks.length ? peakTable(peaks, reveal) : "", holdings.length ? holdingTable(holdings, reveal) : ""];
+  return [...refused.map(note("dw-ended")), figure, ...tables, ...notes.map(note("dw-soft"))];
+}
+
+// Where something was allocated: the module, which leads to its row, the phase, and the line.
+function whereCells(each, reveal) {
+  const module = each.path === null ? "" : h("button", { class: "dw-link", type: "button", onclick: () => reveal({ path: each.path }) }, each.module);
+  return [
+    h("td", null, module, h("span", { class: "dw-soft" }, ` ${each.phase}`)),
+    h("td", null, each.place, each.code ? h("code", { class: "dw-code-line", title: each.code }, each.code) : ""),
+  ];
+}
+
+function peakTable(peaks, reveal) {
+  const head = [["device"], ["peak", "dw-number"], ["capacity", "dw-number"], ["reached in"], ["line"], ["made of"]];
+  const rows = peaks.map((each) =>
+    h(
+      "tr",
+      { class: "dw-peak", "data-device": each.device },
+      h("td", null, chip(each.device)),
+      ...[each.peak, each.of].map((text) => h("td", { class: "dw-number" }, text)),
+      ...whereCells(each, reveal),
+      h("td", null, each.parts),
+    ),
+  );
+  return table("peak of each device", head, rows);
+}
+
+function holdingTable(holdings, reveal) {
+  const head = [["device"], ["live at the peak", "dw-number"], ["for"], ["allocated in"], ["line"]];
+  const rows = holdings.map((each) =>
+    h(
+      "tr",
+      { class: "dw-holding", "data-device": each.device },
+      h("td", null, chip(each.device)),
+      h("td", { class: "dw-number" }, each.bytes),
+      h("td", null, each.role),
+      ...whereCells(each, reveal),
+    ),
+  );
+  return table("live at the peak, by line", head, rows);
+}

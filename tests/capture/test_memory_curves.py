@@ -1,0 +1,233 @@
+"""Memory along a recording: every point adds up, and the peak is the allocator's."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.capture.memory.curves import MOST_POINTS, Moment, _Point, thinned
+from devwidget.records.memory_curve import ROLES, MemoryCurve
+from devwidget.simulator.ledger import Ledger
+
+MIB = 1024**2
+
+
+class Block(nn.Module):
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, 4, batch_first=True)
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.register_buffer("scale", torch.ones(width))
+
+    def forward(self, x):
+        x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+        return x + self.down(self.up(x).relu()) * self.scale
+
+
+class Chain(nn.Module):
+    """Blocks spread over GPUs, the hidden state carried along."""
+
+    def __init__(self, gpus: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block().to(f"cuda:{index}") for index in range(gpus))
+
+    def forward(self, x):
+        for index, block in enumerate(self.blocks):
+            x = block(x.to(f"cuda:{index}"))
+        return x
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.BatchNorm1d(512), nn.Linear(512, 10))
+
+
+def program(name: str, gpus: int) -> tuple[nn.Module, torch.Tensor]:
+    if name == "mlp":
+        return mlp().to("cuda:0"), torch.randn(64, 256, device="cuda:0")
+    if name == "transformer":
+        return Chain(gpus), torch.randn(4, 16, 64, device="cuda:0")
+    return nn.DataParallel(mlp().to("cuda:0"), list(range(gpus))), torch.randn(64, 256, device="cuda:0")
+
+
+def parts(point) -> dict[str, int]:
+    return {role: size for role in ROLES if (size := getattr(point, role))}
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What the allocator held after each allocation, by GPU, counted beside the code under test."""
+    held: dict[int, list[int]] = {}
+    take = Ledger.take
+
+    def counted(self, index, size):
+        block = take(self, index, size)
+        held.setdefault(index, []).append(self.accounts[index].held)
+        return block
+
+    monkeypatch.setattr(Ledger, "take", counted)
+    return held
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 3, 8])
+@pytest.mark.parametrize("name", ["mlp", "transformer", "data parallel"])
+def test_parts_add_up_at_every_point_and_peaks_are_the_allocators(name, gpus, seen):
+    with devwidget.simulate(gpus):
+        model, batch = program(name, gpus)
+        optimizer = torch.optim.Adam(model.parameters())
+        for index in range(gpus):
+            torch.cuda.reset_peak_memory_stats(index)
+        seen.clear()
+        with devwidget.record() as recording:
+            recording.attach(model, optimizer)
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(batch).square().mean().backward()
+                optimizer.step()
+        peaks = [torch.cuda.max_memory_allocated(index) for index in range(gpus)]
+        now = [torch.cuda.memory_allocated(index) for index in range(gpus)]
+        curves = recording.trace.memory
+    assert [curve.peak.allocated for curve in curves] == peaks
+    assert [curve.points[-1].allocated for curve in curves] == now
+    for index, curve in enumerate(curves):
+        assert all(sum(parts(point).values()) == point.allocated for point in curve.points)
+        assert all(min(parts(point).values(), default=0) >= 0 for point in curve.points)
+        drawn = [point.allocated for point in curve.points]
+        assert not seen.get(index) or max(seen[index]) in drawn
+        assert len(drawn) >= min(len(seen.get(index, ())), MOST_POINTS // 2)
+
+
+def test_categories_are_those_of_the_training_step():
+    with devwidget.simulate(1):
+        model, batch = mlp().to("cuda:0"), torch.randn(64, 256, device="cuda:0")
+        optimizer = torch.optim.Adam(model.parameters())
+        trace = devwidget.trace(model, batch, loss_fn=lambda out: out.sum(), optimizer=optimizer)
+    (curve,) = trace.memory
+    rounded = [-(-p.numel() * 4 // 512) * 512 for p in model.parameters()]
+    last = {point.phase: point for point in curve.points}
+    assert {point.parameters for point in curve.points} == {sum(rounded)}
+    assert {point.buffers for point in curve.points} == {2 * 2048 + 512}
+    assert {point.inputs for point in curve.points} == {64 * 256 * 4}
+    assert last["forward"].gradients == last["forward"].optimizer == 0
+    # kept for backward: the ReLU's result, both Linears' results before and after BatchNorm, and its two statistics
+    assert last["forward"].activations == 3 * 64 * 512 * 4 + 2 * 2048
+    assert (last["backward"].gradients, last["backward"].activations) == (sum(rounded), 0)
+    assert last["optimizer"].optimizer == 2 * sum(rounded)
+
+
+def test_the_peak_names_the_module_and_the_line_that_made_it():
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.thin, self.wide = nn.Linear(16, 16), nn.Linear(16, 4096)
+
+        def forward(self, x):
+            x = self.thin(x)
+            return self.wide(x)
+
+    with devwidget.simulate(1):
+        model = Wide().to("cuda:0")
+        with torch.no_grad():
+            (curve,) = devwidget.trace(model, torch.randn(256, 16, device="cuda:0")).memory
+    assert (curve.peak.phase, curve.peak.module) == ("forward", "wide")
+    assert curve.peak.site.text.strip() == "return self.wide(x)"
+
+
+def test_what_lives_at_the_peak_is_told_by_module_and_line():
+    with devwidget.simulate(1):
+        model = nn.Sequential(nn.Linear(16, 4096), nn.Linear(4096, 16)).to("cuda:0")
+        (curve,) = devwidget.trace(model, torch.randn(256, 16, device="cuda:0"), loss_fn=lambda out: out.sum()).memory
+    largest = curve.holdings[0]
+    assert (largest.role, largest.bytes, largest.phase, largest.module) == ("activations", 4 * MIB, "forward", "0")
+    made = sum(holding.bytes for holding in curve.holdings)
+    assert made == curve.peak.allocated - curve.peak.parameters - curve.peak.inputs
+
+
+def test_in_backward_the_peak_names_the_module_whose_gradients_were_computed():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1024), nn.Linear(1024, 8))
+    with devwidget.simulate(1):
+        model.to("cuda:0")
+        trace = devwidget.trace(model, torch.randn(4096, 8, device="cuda:0"), loss_fn=lambda out: out.sum())
+        (curve,) = trace.memory
+    # 16 MiB are kept by the last layer, whose backward makes as much again.
+    assert (curve.peak.phase, curve.peak.module) == ("backward", "2")
+    assert curve.peak.activations >= 16 * MIB
+
+
+def test_replicas_hold_copies_of_the_parameters_and_their_share_of_the_batch():
+    with devwidget.simulate(2):
+        model = nn.DataParallel(nn.Linear(256, 512), [0, 1]).to("cuda:0")
+        batch = torch.randn(64, 256, device="cuda:0")
+        first, second = devwidget.trace(model, batch, loss_fn=lambda out: out.sum()).memory
+    weights = 256 * 512 * 4 + 512 * 4
+    assert max(point.parameters for point in second.points) == first.peak.parameters == weights
+    assert max(point.inputs for point in second.points) == 32 * 256 * 4
+    assert max(point.inputs for point in first.points) == 64 * 256 * 4
+
+
+def test_out_of_memory_ends_with_a_true_picture():
+    with devwidget.simulate(1, memory="12MiB"):
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(8))).to("cuda:0")
+        trace = devwidget.trace(model, torch.randn(2048, 256, device="cuda:0"))
+        (curve,) = trace.memory
+        assert curve.peak.allocated == torch.cuda.max_memory_allocated(0)
+    assert trace.error.startswith("OutOfMemoryError")
+    (refused,) = curve.refused
+    assert (refused.bytes, refused.phase, refused.module) == (2 * MIB, "forward", "1.1")
+    assert refused.allocated + refused.bytes > curve.total == 12 * MIB
+    # Kept: what both GELUs and the second Linear were given. What the second GELU was about to keep is not yet.
+    assert (curve.peak.activations, curve.peak.other) == (4 * MIB, 2 * MIB)
+    assert "cuda:0 had no room for 2.00 MiB" in str(trace)
+
+
+def test_a_recording_sees_what_was_there_before_and_what_goes():
+    with devwidget.simulate(1):
+        before = torch.ones(MIB, dtype=torch.uint8, device="cuda")
+        with devwidget.record() as recording:
+            new = torch.ones(2 * MIB, dtype=torch.uint8, device="cuda")
+            del before
+            gc.collect()
+        (curve,) = recording.trace.memory
+    assert [point.allocated for point in curve.points] == [MIB, 3 * MIB, 2 * MIB]
+    assert curve.peak.site.text.startswith("new = torch.ones(")
+    assert new is not None
+
+
+def test_saved_tensor_hooks_are_not_run_and_versions_still_checked():
+    packed, unpacked = [], []
+    with devwidget.simulate(1), devwidget.record():
+        x = torch.randn(64, device="cuda", requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t, lambda t: unpacked.append(1) or t):
+            nn.Identity().to("cuda")(x.exp()).sum()
+        assert packed
+        assert not unpacked
+        y = x.exp()
+        y.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_a_long_recording_keeps_few_points_and_its_peak():
+    points = [_Point(Moment(n, "forward", None, None), n * 7919 % 100_003, ()) for n in range(50_000)]
+    few = thinned(points)
+    assert len(few) <= MOST_POINTS
+    assert max(point.allocated for point in few) == max(point.allocated for point in points)
+    assert min(point.allocated for point in few) == 0
+
+
+def test_without_a_gpu_only_the_tensors_of_the_model_are_counted():
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+    trace = devwidget.trace(model, torch.randn(2, 8), loss_fn=lambda out: out.sum(), optimizer=optimizer)
+    (curve,) = trace.memory
+    assert isinstance(curve, MemoryCurve)
+    assert (str(curve.device), curve.source) == ("cpu", "model")
+    assert [parts(point) for point in curve.points][-1] == {"parameters": 288, "gradients": 288, "optimizer": 288}
+    assert [point.phase for point in curve.points] == ["forward", "loss", "backward", "optimizer"]
+    with devwidget.record() as recording:
+        model(torch.randn(2, 8))
+    assert recording.trace.memory == ()
