@@ -1,5 +1,9 @@
 """An exported page: one file, offline, interactive."""
 
+import pathlib
+from xml.etree import ElementTree
+
+import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.trace import Trace
@@ -37,3 +41,34 @@ def test_a_trace_alone_has_a_page_too(opened):
 def test_an_empty_trace_has_a_page_too(opened):
     page = opened(Trace().to_html())
     expect(page.get_by_role("tab", name="Findings")).to_be_visible()
+
+
+def saved(page, entry):
+    """The file behind an entry of the menu."""
+    page.get_by_label("Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name=entry).click()
+    return download.value.suggested_filename, pathlib.Path(download.value.path())
+
+
+@pytest.mark.parametrize(("tab", "name"), [("Modules", "memory"), ("Trace", "timeline"), ("Memory", "steps")])
+def test_the_figure_of_a_tab_is_saved_as_a_picture(opened, tab, name):
+    page = opened(panel_page(split_model(), one_step()))
+    page.get_by_role("tab", name=tab).click()
+    page.locator(f".dw-{name} .main-svg").first.wait_for()
+    file, path = saved(page, "Save figure as PNG")
+    assert file == f"Translator-{name}.png"
+    header = path.read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(header[16:20]) == 2 * page.locator(f".dw-{name}").bounding_box()["width"]
+
+
+def test_a_saved_drawing_opens_with_its_legend(opened, browser):
+    page = opened(panel_page(split_model(), one_step()))
+    page.locator(".dw-memory .point path").first.wait_for(state="attached")
+    file, path = saved(page, "Save figure as SVG")
+    assert file == "Translator-memory.svg"
+    drawing = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    words = " ".join(part.strip() for part in drawing.itertext())
+    assert "cuda:0" in words
+    assert "parameters" in words

@@ -2,10 +2,14 @@
 
 import re
 
+import pandas
 import pytest
 from playwright.sync_api import expect
 
+import devwidget
+from tests.browser.chromium import Watched
 from tests.browser.lab import DARK, LIGHT
+from tests.views.builders import one_step, split_model
 
 CELLS = [
     "from tests.browser.handmade_panel import open_panel\npanel, fake = open_panel()\npanel",
@@ -42,6 +46,28 @@ def test_trace_batch_shows_findings_and_marks_the_row(session):
     expect(page.locator("[role=row][data-path='decoder.head']")).to_have_attribute("data-severity", "error")
     assert session.python("fake.threads") == "['MainThread']"
     assert "heal=True" in session.python("fake.requests")
+
+
+def test_every_file_of_the_menu_can_be_opened_again(session, browser, tmp_path):
+    def saved(entry):
+        session.page.get_by_label("Export").click()
+        with session.page.expect_download() as download:
+            session.page.get_by_role("button", name=entry).click()
+        path = tmp_path / download.value.suggested_filename
+        download.value.save_as(path)
+        return path
+
+    assert devwidget.load(saved("Save snapshot as JSON")) == split_model()
+    assert devwidget.load(saved("Save trace as JSON")) == one_step()
+    assert "decoder.head.weight" in pandas.read_csv(saved("Save tensors as CSV")).to_string()
+    assert saved("Save figure as PNG").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in saved("Save figure as SVG").read_text(encoding="utf-8")
+    page = Watched(browser, offline=True)
+    page.page.goto(saved("Save as HTML").as_uri())
+    expect(page.page.locator(".dw-memory .point path").first).to_be_attached()
+    expect(page.page.locator("[data-path='decoder.head']")).to_have_attribute("data-severity", "error")
+    assert page.errors == []
+    page.close()
 
 
 def test_a_click_while_a_cell_runs_waits_for_the_main_thread(session):

@@ -25,11 +25,12 @@ async function unpack(view) {
 export class Figure {
   constructor(plotly, className, clicked) {
     this.plotly = plotly; // () => Promise of Plotly
+    this.name = className.replace("dw-", "");
     this.clicked = clicked; // called with the custom data of a clicked mark, or with the meta of a clicked area
     this.plot = h("div", { class: "dw-plot" });
     this.legend = h("div", { class: "dw-legend" });
     this.canvas = h("div", { class: "dw-canvas", role: "img" }, this.plot);
-    this.el = h("div", { class: `dw-figure ${className ?? ""}` }, this.legend, this.canvas);
+    this.el = h("div", { class: `dw-figure ${className}` }, this.legend, this.canvas);
     this.sizes = new ResizeObserver(() => this.fit());
     this.sizes.observe(this.el);
     this.themes = new MutationObserver(() => setTimeout(() => this.draw(), 400)); // the theme's style sheet comes after its name
@@ -59,17 +60,44 @@ export class Figure {
       const Plotly = await this.plotly();
       if (this.closed || !this.el.clientWidth) return;
       this.width = this.el.clientWidth;
-      const { data, layout } = structuredClone(this.spec);
-      const style = getComputedStyle(this.el);
-      layout.width = this.width;
-      layout.font = { ...layout.font, family: style.fontFamily, color: style.color };
-      layout.hoverlabel = { ...layout.hoverlabel, bgcolor: style.getPropertyValue("--dw-pop") || "#fff", font: { size: 12, color: style.color } };
+      const { data, layout } = this.styled();
       await Plotly.react(this.plot, data, layout, CONFIG);
       if (this.clicked && !this.listens) this.plot.on("plotly_click", ({ points }) => this.clicked(points[0]?.customdata ?? points[0]?.data?.meta));
       this.listens = true;
     } catch (error) {
       this.plot.textContent = `the figure cannot be drawn: ${error.message}`;
     }
+  }
+
+  // The figure in the fonts and colours of the page.
+  styled() {
+    const { data, layout } = structuredClone(this.spec);
+    const { fontFamily, color } = getComputedStyle(this.el);
+    layout.width = this.width;
+    layout.font = { ...layout.font, family: fontFamily, color };
+    layout.hoverlabel = { ...layout.hoverlabel, bgcolor: this.background(), font: { size: 12, color } };
+    return { data, layout };
+  }
+
+  background() {
+    const probe = this.el.appendChild(h("i", { style: "background: var(--dw-pop)" })); // plotly knows no CSS functions
+    const colour = getComputedStyle(probe).backgroundColor;
+    probe.remove();
+    return colour;
+  }
+
+  // A data address of the figure as it is seen, `png` or `svg`, with the legend in it.
+  async picture(format) {
+    const { data, layout } = this.styled();
+    layout.paper_bgcolor = this.background();
+    if (this.spec.legend?.length) {
+      layout.showlegend = true;
+      layout.legend = { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", traceorder: "normal" };
+      layout.margin = { ...layout.margin, t: layout.margin.t + 34 };
+      layout.height += 34;
+    }
+    const { width, height } = layout;
+    return (await this.plotly()).toImage({ data, layout, config: CONFIG }, { format, width, height, scale: format === "png" ? 2 : 1 });
   }
 
   close() {

@@ -63,7 +63,11 @@ export class Inputs {
   }
 }
 
-const FORMS = [
+const PICTURES = [
+  ["png", "Save figure as PNG"],
+  ["svg", "Save figure as SVG"],
+];
+const FILES = [
   ["text", "Copy text report"],
   ["html", "Save as HTML"],
   ["json", "Save snapshot as JSON"],
@@ -71,9 +75,11 @@ const FORMS = [
   ["csv", "Save tensors as CSV"],
 ];
 
-export function menu(pick) {
+// `write(form)` asks Python for a file; without it there are only the pictures, which the page makes itself.
+export function menu(draw, write) {
   const box = h("details", { class: "dw-menu" });
-  const entries = FORMS.map(([form, text]) =>
+  const pick = (form) => (form === "png" || form === "svg" ? draw(form) : write(form));
+  const entries = [...(write ? FILES : []), ...PICTURES].map(([form, text]) =>
     h("button", { type: "button", class: "dw-entry", onclick: () => { box.open = false; pick(form); } }, text),
   );
   box.append(h("summary", { "aria-label": "Export", title: "Export" }, "⋯"), h("div", { class: "dw-entries" }, entries));
@@ -95,7 +101,11 @@ export function save(answer, copied) {
     return;
   }
   const url = URL.createObjectURL(new Blob([answer.text], { type: answer.mime }));
-  h("a", { href: url, download: answer.name }).click();
+  saveAs(url, answer.name);
   setTimeout(() => URL.revokeObjectURL(url), 1000);
   copied(`saved ${answer.name}`);
+}
+
+export function saveAs(address, name) {
+  h("a", { href: address, download: name }).click();
 }

@@ -1,7 +1,7 @@
 // The panel: header, memory bars, tabs; it composes the tree widget and asks Python through the control widget.
 import { ask, h, keepKeys } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
-import { Inputs, headline, menu, save } from "./header.js";
+import { Inputs, headline, menu, save, saveAs } from "./header.js";
 import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
 import { callSection, pick, pickedStrip } from "./parallel.js";
@@ -27,7 +27,7 @@ async function render({ model, el, host, signal }) {
   const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, NO_GPU);
   const cpu = h("button", { class: "dw-plain dw-cpu", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, "show cpu");
   const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
-  const exportMenu = control ? menu((form) => ask(control, { ask: "export", form }, exported)) : "";
+  const exportMenu = menu(savePictures, control && ((form) => ask(control, { ask: "export", form }, exported)));
   const root = h(
     "div",
     { class: "dw dw-panel" },
@@ -58,6 +58,19 @@ async function render({ model, el, host, signal }) {
   function exported(answer) {
     if (answer.error) say("error", answer.error);
     else save(answer, (text) => say("done", text));
+  }
+  // The figures of the open tab; the memory bars where it has none.
+  async function savePictures(format) {
+    const drawn = figures.filter((each) => each !== memory && each.spec && each.el.clientWidth);
+    try {
+      for (const each of drawn.length ? drawn : [memory]) {
+        const name = `${(model.get("head")?.title || "trace").replace(/\W+/g, "-")}-${each.name}.${format}`;
+        saveAs(await each.picture(format), name);
+        say("done", `saved ${name}`);
+      }
+    } catch (error) {
+      say("error", `the figure cannot be saved: ${error.message}`);
+    }
   }
   function filterBy(text) {
     tabs.open("Modules");

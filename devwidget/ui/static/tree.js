@@ -113,8 +113,13 @@ export class TreeView {
   // Jump to a row wherever it hides.
   reveal(row) {
     if (row < 0 || row >= this.rows.count) return;
-    for (let at = this.rows.parent[row]; at >= 0; at = this.rows.parent[at]) this.open[at] = 1;
-    this.update(row);
+    let hidden = Boolean(this.found);
+    for (let at = this.rows.parent[row]; at >= 0; at = this.rows.parent[at]) {
+      hidden ||= !this.open[at];
+      this.open[at] = 1;
+    }
+    if (hidden) this.update(row);
+    else this.active = this.shown.indexOf(row);
     if (this.shown[this.active] !== row) return;
     this.grid.scrollTop = Math.max(0, this.active * ROW - this.grid.clientHeight / 2);
     this.paint();
