@@ -50,6 +50,7 @@ class Call:
     runs: list[Run] = field(default_factory=list)
     gathered_on: torch.device | None = None
     backward: bool = False
+    with_grad: bool = False
 
     def run(self, number: int) -> Run:
         """A replica's entry; a forward without arguments has one though nothing was scattered."""
@@ -67,8 +68,9 @@ class Call:
         """The call as a record."""
         steps = {f"{name}_seconds": seconds for name, seconds in self.steps.items()}
         devices = tuple(map(device_id, self.devices))
+        flags = {"backward": self.backward, "with_grad": self.with_grad}
         return DataParallelCall(self.number, self.path, self.class_name, devices, device_id(self.output_device), self.dim,
-                                to_site(self.site), self.started, self.seconds, backward=self.backward, **steps)  # fmt: skip
+                                to_site(self.site), self.started, self.seconds, **flags, **steps)  # type: ignore[arg-type]
 
     def replicas(self) -> list[Replica]:
         """The replicas that were made, as records; none where the module was called directly."""

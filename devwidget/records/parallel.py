@@ -40,8 +40,8 @@ class Replica:
         input_bytes: bytes of its part of the inputs.
         parameter_bytes: bytes of parameters and buffers copied to it (0 for the first).
         output_bytes: bytes of its outputs, gathered afterwards.
-        peak_bytes: `max_memory_allocated` of its device when the outputs had been gathered: the highest since it was last
-            reset. 0 when unknown.
+        peak_bytes: `max_memory_allocated` of its device at the end of the call: the highest since it was last reset. 0 when
+            unknown.
         seconds: wall time of its forward.
         gathered_on: where the outputs were collected; None if they never were.
         call: number of the DataParallelCall.
@@ -87,6 +87,7 @@ class DataParallelCall:
         started, seconds: seconds after the start of the recording, and of the whole call.
         scatter_seconds, replicate_seconds, forward_seconds, gather_seconds: time of each step in the host.
         backward: gradients came back through it.
+        with_grad: its outputs have a graph for backward.
     """
 
     number: int
@@ -103,3 +104,4 @@ class DataParallelCall:
     forward_seconds: float = 0.0
     gather_seconds: float = 0.0
     backward: bool = False
+    with_grad: bool = False

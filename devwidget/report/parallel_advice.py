@@ -64,10 +64,10 @@ def _multiples(samples: int, count: int) -> str:
 
 
 def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
-    if not call.call.backward or call.gathered_bytes < WORTH_A_WORD:
+    if not call.trains or call.gathered_bytes < WORTH_A_WORD:
         return
     numbers = [piece for piece in call.replicas[0].outputs if not piece.shape]
-    whole, point, count = format_bytes(call.gathered_bytes), call.gathered_on, counted(len(call.replicas), "number")
+    whole, point, count = format_bytes(call.gathered_bytes), call.gather_point, counted(len(call.replicas), "number")
     if numbers:
         named = f"`{numbers[0].name}` is there already: return it alone, and {count} are gathered instead of {whole}."
         yield Advice("loss", f"Besides the loss, {whole} of outputs are gathered on {point}. {named}")
@@ -93,8 +93,8 @@ loss = nn.DataParallel(WithLoss(model, loss_fn))(x, target).mean()"""
 
 
 def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
-    point, gathered = call.gathered_on, call.gathered_bytes
-    if point != call.source or not call.call.backward or gathered < WORTH_A_WORD:
+    point, gathered = call.gather_point, call.gathered_bytes
+    if point != call.source or not call.trains or gathered < WORTH_A_WORD:
         return
     others = [device for device in call.call.device_ids if device != point and call.peak(device)]
     best = min(others, key=call.peak, default=None)
@@ -129,7 +129,7 @@ def _room(call: ParallelCall, device: DeviceId) -> int:
 
 def _distributed(call: ParallelCall) -> Iterator[Advice]:
     copied = call.copied_bytes - sum(replica.buffer_bytes for replica in call.replicas)
-    if not call.call.backward or copied < WORTH_A_WORD:
+    if not call.trains or copied < WORTH_A_WORD:
         return
     text = (
         f"`DistributedDataParallel` runs one process for each GPU, which keeps its copy of the model: it saves the"

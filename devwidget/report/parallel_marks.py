@@ -25,7 +25,7 @@ def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
     marks: dict[str, Mark] = {
         "batch": _mark("batch", f"{counted(call.samples, 'sample')} along axis {call.call.dim}", call.wrapper, line),
         "model": _mark(call.call.class_name, f"lives on {call.source}, copied to the others at each call", inner, line),
-        "outputs": _mark("outputs", f"{format_bytes(call.gathered_bytes)} gathered on {call.gathered_on}", call.wrapper, line),
+        "outputs": _mark("outputs", f"{format_bytes(call.gathered_bytes)} gathered on {call.gather_point}", call.wrapper, line),
         "gradients": _mark("gradients", f"{format_bytes(call.reduced_bytes)} copied to {call.source}", inner, line),
     }
     for replica in call.replicas:
@@ -38,7 +38,7 @@ def _of_replica(call: ParallelCall, replica: Replica, inner: str, line: Mark) ->
     parameters, buffers = format_bytes(replica.parameter_bytes - replica.buffer_bytes), format_bytes(replica.buffer_bytes)
     spans = f"{format_seconds(replica.seconds)} in {replica.thread}" if replica.thread else "never ran"
     card = card_words(call, device)
-    outer, home, source = call.wrapper, call.gathered_on, call.source
+    outer, home, source = call.wrapper, call.gather_point, call.source
     marks = {
         "replica": _mark(f"replica {number} on {device}{f' ({card})' if card else ''}", spans, inner, line),
         "scatter": _mark(f"batch to {device}", _parts(replica.inputs), outer, line),

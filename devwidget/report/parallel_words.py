@@ -30,7 +30,7 @@ def parallel_summary(call: ParallelCall) -> str:
 
 def parallel_words(call: ParallelCall) -> list[str]:
     """What the flow costs, one sentence each."""
-    looks = (_order, _copies, _gather, _peaks, _gradients, _names) if call.replicas else ()
+    looks = (_order, _copies, _gather, _ended, _peaks, _gradients, _names) if call.replicas else ()
     return [words for look in looks for words in look(call)]
 
 
@@ -51,15 +51,21 @@ def _copies(call: ParallelCall) -> Iterator[str]:
 
 
 def _gather(call: ParallelCall) -> Iterator[str]:
-    point = call.gathered_on
+    point = call.gather_point
     if point is None:
         return
     largest = whole_outputs(call.replicas, call.call.dim)[0]
     what = f"`{largest.name}` {tensor_words(largest.dtype, largest.shape)}"
     yield (
-        f"The outputs are gathered on {point}, {what} the largest: it holds all {format_bytes(call.gathered_bytes)},"
-        f" {format_bytes(call.crossed_bytes)} of them copied from other GPUs."
+        f"The outputs are {'gathered' if call.gathered_on else 'to be gathered'} on {point}, {what} the largest: it"
+        f" {'holds' if call.gathered_on else 'has to hold'} all {format_bytes(call.gathered_bytes)},"
+        f" {format_bytes(call.crossed_bytes)} of them {'copied ' if call.gathered_on else ''}from other GPUs."
     )
+
+
+def _ended(call: ParallelCall) -> Iterator[str]:
+    if call.error:
+        yield f"The step ended with {call.error.partition(' Including non-PyTorch memory')[0]}"
 
 
 def _peaks(call: ParallelCall) -> Iterator[str]:

@@ -66,7 +66,7 @@ def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = No
 
 
 def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
-    """All tensors joined along `dim` on one device. Source: `gather` in `comm.cpp`."""
+    """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
     index = machine.current_index() if destination is None else destination
     for place, tensor in enumerate(tensors):
         if labels.label_of(tensor) < 0:
@@ -74,7 +74,10 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
                 f"Expected all input tensors to be CUDA tensors, but tensor at index {place} has device "
                 f"'{labels.device_of(tensor)}'"
             )
-    return torch.cat([_there(tensor, index) for tensor in tensors], dim)
+    shape = list(tensors[0].shape)
+    shape[dim] = sum(tensor.size(dim) for tensor in tensors)
+    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.checked(index)]
+    return gather_out(tensors, torch.empty(shape, dtype=tensors[0].dtype, device=device), dim)
 
 
 def gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:

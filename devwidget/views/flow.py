@@ -66,7 +66,7 @@ def flow(call: ParallelCall) -> Flow:
     drawn = list(_strands(call, rows, batch, outputs))
     scale = min((room * _FILL / size for size, room in _rooms(drawn)), default=1.0)
     ribbons = tuple(_ribbon(strand, scale) for strand in drawn)
-    joined = outputs[:-1] if call.gathered_on is not None else []
+    joined = outputs[:-1] if call.gather_point is not None else []
     cuts = (*((_CUT_OF_BATCH, bottom) for _, bottom in batch[:-1]), *((_CUT_OF_OUTPUTS, bottom) for _, bottom in joined))
     return Flow(tuple(_boxes(call, rows, foot)), ribbons, cuts, scale)
 
@@ -76,8 +76,8 @@ def _boxes(call: ParallelCall, rows: list[Span], foot: float) -> Iterator[Box]:
     yield Box("model", call.source, LEFT, (0.5 + _GAP, 1))
     for replica, row in zip(call.replicas, rows, strict=True):
         yield Box("replica", replica.device, MIDDLE, row, replica.number)
-    if call.gathered_on is not None:
-        yield Box("outputs", call.gathered_on, RIGHT, (0, foot))
+    if call.gather_point is not None:
+        yield Box("outputs", call.gather_point, RIGHT, (0, foot))
     if call.call.backward:
         yield Box("gradients", call.source, RIGHT, (0.5 + _GAP, 1))
 
@@ -106,8 +106,8 @@ def _strands(call: ParallelCall, rows: list[Span], batch: list[Span], outputs: l
         yield _strand("scatter", each, came, each.device, each.input_bytes, inward, cell, upper)
         if each.parameter_bytes:
             yield _strand("replicate", each, call.source, each.device, each.parameter_bytes, inward, stack[each.number], lower)
-        if call.gathered_on is not None:
-            yield _strand("gather", each, each.device, call.gathered_on, each.output_bytes, outward, upper, out)
+        if call.gather_point is not None:
+            yield _strand("gather", each, each.device, call.gather_point, each.output_bytes, outward, upper, out)
         if each.gradient_bytes:
             yield _strand("reduce", each, each.device, call.source, each.gradient_bytes, outward, lower, stack[each.number])
 

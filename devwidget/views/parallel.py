@@ -20,12 +20,14 @@ class ParallelCall:
         call: the call itself.
         replicas: in the order of `device_ids`; none where one GPU runs the module directly.
         times: how often the module was called.
+        error: what ended the recording, "" if nothing did.
         memory: what is known of each device at the end of the trace; the peaks are those of all its points.
     """
 
     call: DataParallelCall
     replicas: tuple[Replica, ...]
     times: int
+    error: str
     memory: dict[DeviceId, DeviceMemory]
 
     @property
@@ -44,6 +46,12 @@ class ParallelCall:
         return self.replicas[0].gathered_on if self.replicas else None
 
     @property
+    def gather_point(self) -> DeviceId | None:
+        """Where the outputs were collected, or were to be collected when that failed; None without outputs."""
+        made = any(replica.outputs for replica in self.replicas)
+        return self.gathered_on or (self.call.output_device if made else None)
+
+    @property
     def batch_on(self) -> tuple[DeviceId, ...]:
         """Where the batch came from."""
         return tuple(dict.fromkeys(piece.source for replica in self.replicas for piece in replica.inputs))
@@ -55,13 +63,13 @@ class ParallelCall:
 
     @property
     def gathered_bytes(self) -> int:
-        """Bytes of all outputs at the gather point."""
+        """Bytes of all outputs, which the gather point has to hold."""
         return sum(replica.output_bytes for replica in self.replicas)
 
     @property
     def crossed_bytes(self) -> int:
         """Bytes of outputs that came to the gather point from other devices."""
-        return sum(replica.output_bytes for replica in self.replicas if replica.device != self.gathered_on)
+        return sum(replica.output_bytes for replica in self.replicas if replica.device != self.gather_point)
 
     @property
     def copied_bytes(self) -> int:
@@ -72,6 +80,11 @@ class ParallelCall:
     def reduced_bytes(self) -> int:
         """Bytes of gradients that came back in backward."""
         return sum(replica.gradient_bytes for replica in self.replicas)
+
+    @property
+    def trains(self) -> bool:
+        """A loss was computed from the outputs, or memory ran out before it was."""
+        return self.call.backward or (self.call.with_grad and self.error.startswith("OutOfMemoryError"))
 
     @property
     def idle(self) -> tuple[DeviceId, ...]:
@@ -89,10 +102,8 @@ def parallel_calls(trace: Trace) -> tuple[ParallelCall, ...]:
     last = {call.wrapper: call for call in trace.parallel}
     times = Counter(call.wrapper for call in trace.parallel)
     memory = _memory(trace)
-    return tuple(
-        ParallelCall(call, tuple(each for each in trace.replicas if each.call == call.number), times[wrapper], memory)
-        for wrapper, call in last.items()
-    )
+    replicas = {wrapper: tuple(each for each in trace.replicas if each.call == call.number) for wrapper, call in last.items()}
+    return tuple(ParallelCall(last[name], replicas[name], times[name], trace.error, memory) for name in last)
 
 
 def _memory(trace: Trace) -> dict[DeviceId, DeviceMemory]:

@@ -266,6 +266,17 @@ def test_a_failed_replica_says_so():
     assert [(r.failed, r.gathered_on, r.samples) for r in recording.trace.replicas] == [(False, None, 2), (True, None, 2)]
 
 
+def test_outputs_that_the_gather_point_has_no_room_for_are_told():
+    with devwidget.simulate(2, "1MiB"):
+        wrapper = nn.DataParallel(nn.Linear(4, 1000).cuda())
+        trace = devwidget.trace(wrapper, torch.randn(200, 4), loss_fn=loss_of)
+    assert trace.error.startswith("OutOfMemoryError")
+    assert [(replica.output_bytes, replica.gathered_on) for replica in trace.replicas] == [(400_000, None)] * 2
+    assert not any(move.cause == "gather" for move in trace.moves)
+    assert "The outputs are to be gathered on cuda:0, `output` f32[200, 1000] the largest" in str(trace)
+    assert "help: Compute the loss inside `forward` and return it" not in str(trace)  # under 1 MiB nobody minds
+
+
 def test_a_subclass_that_scatters_in_its_own_way_is_watched_and_not_disturbed():
     class Own(nn.DataParallel):
         def scatter(self, inputs, kwargs, device_ids):

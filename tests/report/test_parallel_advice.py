@@ -66,6 +66,16 @@ def test_a_loss_that_is_there_already_is_to_be_returned_alone():
     assert "`output['loss']` is there already: return it alone, and 2 numbers are gathered instead of 2.40 MiB." in text
 
 
+def test_memory_that_ran_out_before_the_loss_is_told_and_counts_as_training():
+    text = "CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has 26.13 MiB free. Including non-PyTorch memory, this"
+    broken = replace(data_parallel(2, samples=64), error=f"OutOfMemoryError: {text}")
+    changes = {"backward": False, "with_grad": True}
+    assert [each.about for each in advice(call_of(broken, **changes))][:1] == ["loss"]
+    words = parallel_words(call_of(broken, **changes))
+    assert f"The step ended with OutOfMemoryError: {text.partition(' Including')[0]}" in words
+    assert advice(call_of(replace(broken, error="ValueError: no"), **changes)) == ()
+
+
 def test_another_gather_point_is_named_only_where_it_has_room():
     roomy = with_memory(data_parallel(2, samples=64), peak=(20 * MIB, 6 * MIB))
     (text,) = texts(roomy, "output_device")

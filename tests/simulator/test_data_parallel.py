@@ -60,6 +60,16 @@ def test_inputs_on_the_cpu_are_scattered_and_outputs_go_where_asked(gpus):
     assert torch.nn.parallel.data_parallel(model().cuda(), torch.ones(4, 4)).device == torch.device("cuda:0")
 
 
+def test_gathering_takes_the_room_of_the_result_and_no_more(gpus):
+    parts = [torch.ones(1000, 512, device=f"cuda:{index}") for index in range(2)]
+    before = torch.cuda.memory_allocated(0)
+    torch.cuda.reset_peak_memory_stats(0)
+    joined = torch.nn.parallel.comm.gather(parts, destination=0)
+    assert (joined.device.index, joined.shape) == (0, (2000, 512))
+    assert torch.cuda.max_memory_allocated(0) - before == joined.nbytes
+    assert torch.equal(joined.cpu(), torch.ones(2000, 512))
+
+
 def test_a_model_on_the_wrong_gpu_is_refused(gpus):
     text = r"parameters and buffers on device cuda:0 \(device_ids\[0\]\) but found one of them on device: cpu"
     with pytest.raises(RuntimeError, match=text):

@@ -21,6 +21,7 @@ from devwidget.capture.parallel.worker import Worker
 from devwidget.capture.parallel_calls import CALL, Call
 from devwidget.capture.places import own_tensors
 from devwidget.capture.state import State
+from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Cause
 
 Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
@@ -91,6 +92,8 @@ class _Watch:
     def end(self) -> None:
         """The call has returned, or raised."""
         self.call.seconds = time.perf_counter() - self._started
+        for run, device in zip(self.call.runs, self.call.devices, strict=False):
+            run.peak_bytes = _peak_of(device)
 
     @contextlib.contextmanager
     def _step(self, name: str, cause: Cause = "explicit") -> Iterator[None]:
@@ -147,22 +150,27 @@ class _Watch:
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
         """Collect the outputs; count what crosses to the gather point."""
+        parts = self._given_back(outputs)
         with self._step("gather", "gather"):
             joined = self._kind.gather(self._wrapper, outputs, output_device)
-        whole = dict(by_name(joined, "output"))
-        point = self.call.gathered_on = next((tensor.device for tensor in whole.values()), None)
-        cut, crossings = Cut(self._wrapper.dim), list[Crossing]()
-        for number, output in enumerate(outputs):
-            run, parts = self.call.run(number), dict(by_name(output, "output"))
-            run.outputs = tuple(cut.piece(name, part, part.device) for name, part in parts.items())
-            run.peak_bytes = _peak_of(self.call.devices[number])
-            crossings += [(part.device, point, [part]) for part in parts.values() if point is not None]
-        self._log("gather", "gather", crossings)
-        self._mark(whole.values())
+        whole = list(tensors_in(joined))
+        point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
+        self._log("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])
+        self._mark(whole)
         if len(outputs) > 1 and all(isinstance(output, torch.Tensor) and not output.dim() for output in outputs):
             replica_faults.scalar_outputs(self._state, self._prefix, self._wrapper.module, len(outputs))
             return joined.mean() if self._state.heal else joined
         return joined
+
+    def _given_back(self, outputs: Any) -> list[torch.Tensor]:
+        """Count what each replica gives back, before it is known whether the gather point has room for it."""
+        cut, parts = Cut(self._wrapper.dim), list[torch.Tensor]()
+        for number, output in enumerate(outputs):
+            named = dict(by_name(output, "output"))
+            self.call.run(number).outputs = tuple(cut.piece(name, part, part.device) for name, part in named.items())
+            parts += named.values()
+        self.call.with_grad = any(part.requires_grad for part in parts)
+        return parts
 
     def _mark(self, tensors: Any) -> None:
         """Let the autograd nodes of a step know their call."""

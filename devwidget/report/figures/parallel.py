@@ -41,11 +41,17 @@ def _box_words(call: ParallelCall, box: Box) -> str:
     heads = {
         "batch": ("batch", counted(call.samples, "sample"), sum(each.input_bytes for each in call.replicas)),
         "model": (call.call.class_name, "copied at each call", max(each.parameter_bytes for each in call.replicas)),
-        "outputs": ("gathered", "then the loss" if call.call.backward else "", call.gathered_bytes),
+        "outputs": (*_gathered(call), call.gathered_bytes),
         "gradients": ("gradients", "added up", max(each.gradient_bytes for each in call.replicas)),
     }
     name, what, size = heads[box.what]
     return "<br>".join(part for part in (f"<b>{name}</b>", str(box.device), format_bytes(size), what) if part)
+
+
+def _gathered(call: ParallelCall) -> tuple[str, str]:
+    if call.gathered_on is None:
+        return "outputs", "gather failed"
+    return "gathered", "then the loss" if call.call.backward else ""
 
 
 def _replica_words(replica: Replica, call: ParallelCall) -> str:

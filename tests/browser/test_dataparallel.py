@@ -1,0 +1,77 @@
+"""The second notebook in a real JupyterLab: the gather point that overflows, and the cure, as the page draws them."""
+
+import json
+import pathlib
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.lab import ARTIFACTS, DARK, LIGHT
+
+NOTEBOOK = pathlib.Path(__file__).parents[2] / "notebooks" / "02-dataparallel.ipynb"
+
+
+@pytest.fixture(scope="module")
+def session(lab, browser):
+    opened = lab.open(browser, lab.copy(NOTEBOOK))
+    opened.run_all()
+    yield opened
+    opened.close()
+
+
+def panel(session, text):
+    """The Parallel tab of the panel below the cell that contains a text."""
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    number = next(i for i, cell in enumerate(cells) if text in "".join(cell["source"]))
+    found = session.page.locator(".jp-Cell").nth(number).locator(".dw-panel")
+    found.scroll_into_view_if_needed()
+    found.get_by_role("tab", name="Parallel").click()
+    expect(found.locator(".dw-flow .annotation-text").first).to_be_visible(timeout=20_000)
+    return found
+
+
+def note(shown, text):
+    return shown.locator(".dw-flow .annotation-text").filter(has_text=text)
+
+
+def test_the_gather_point_holds_all_scores_and_the_step_ran_out_of_memory(session):
+    shown = panel(session, "panel = devwidget.show(parallel")
+    expect(note(shown, "gathered")).to_contain_text("64.0 MiB")
+    for gpu in range(4):
+        expect(note(shown, re.compile(rf"cuda:{gpu}\s+8 samples"))).to_contain_text("out 16.0 MiB")
+    expect(shown.locator(".dw-words")).to_contain_text("The step ended with OutOfMemoryError")
+    expect(shown.locator(".dw-advice[data-about='loss']")).to_contain_text("4 numbers are gathered on cuda:0 instead of 64.0")
+
+
+def test_with_the_loss_inside_four_numbers_are_gathered(session):
+    shown = panel(session, "fixed_panel = devwidget.show")
+    expect(note(shown, "gathered")).to_contain_text("16 B")
+    expect(note(shown, "gradients")).to_contain_text("4.19 MiB")
+    assert shown.locator(".dw-advice[data-about='loss']").count() == 0
+
+
+def test_the_table_says_what_the_allocator_says(session):
+    shown = panel(session, "fixed_panel = devwidget.show")
+    said = shown.locator(".dw-replica td:nth-child(8)").all_text_contents()
+    format_bytes = "__import__('devwidget.report.units').report.units.format_bytes"
+    peaks = f"[{format_bytes}(fixed_panel.trace.memory[-1].devices[i].peak) for i in range(4)]"
+    assert session.python(peaks) == str(said)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+@pytest.mark.parametrize("width", [700, 1600])
+def test_pictures_are_kept(session, theme, width):
+    session.use_theme(theme)
+    session.resize(width, 1300)
+    session.hide_sidebar()
+    for text, name in (("panel = devwidget.show(parallel", "full"), ("fixed_panel = devwidget.show", "cured")):
+        path = ARTIFACTS / f"dataparallel-{name}-{theme.split()[1].lower()}-{width}.png"
+        shown = panel(session, text)
+        session.page.wait_for_timeout(500)
+        shown.screenshot(path=path)
+        assert path.stat().st_size > 10_000
+
+
+def test_nothing_went_wrong_in_the_browser(session):
+    session.assert_quiet()
