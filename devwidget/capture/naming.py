@@ -222,14 +222,20 @@ def frame_is_module(frame: FrameType | None) -> bool:
 
 def unregistered_tensors(state: State) -> Iterator[tuple[nn.Module, Held, torch.Tensor]]:
     """Tensors that the model's modules hold without registering them."""
+    for path, module, name, tensor, note in plain_tensors(state):
+        assigned = _assigned_in_class(type(module), name)
+        yield module, Held(path, name, "attribute", type(module).__name__, assigned, note=note), tensor
+
+
+def plain_tensors(state: State) -> Iterator[tuple[str, nn.Module, str, torch.Tensor, str]]:
+    """The same as path and module, how the module calls it, the tensor, and a note."""
     named = list(state.places.modules())
     registered = {id(part) for _, m in named for part in (m, *own_tensors(m).values())}
     search = Search(lambda value: id(value) in registered)
     for path, module in named:
         for how, name, tensor, note in _owned(module, search):
             if how == "attribute":
-                assigned = _assigned_in_class(type(module), name)
-                yield module, Held(path, name, how, type(module).__name__, assigned, note=note), tensor
+                yield path, module, name, tensor, note
 
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:

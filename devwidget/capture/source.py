@@ -24,6 +24,8 @@ _CELL = re.compile(r"^<ipython-input-|ipykernel_\d+")
 class _Parsed:
     lines: tuple[str, ...]
     tree: ast.Module
+    statements: tuple[ast.stmt, ...]
+    """Outer ones first."""
 
 
 _parsed: dict[str, tuple[int, _Parsed | None]] = {}
@@ -36,11 +38,16 @@ def _file(filename: str) -> _Parsed | None:
     if known is not None and known[0] == hash(tuple(lines)):
         return known[1]
     try:
-        parsed = _Parsed(tuple(lines), ast.parse("".join(lines))) if lines else None
+        parsed = _parse(lines) if lines else None
     except SyntaxError:
         parsed = None
     _parsed[filename] = (hash(tuple(lines)), parsed)
     return parsed
+
+
+def _parse(lines: list[str]) -> _Parsed:
+    tree = ast.parse("".join(lines))
+    return _Parsed(tuple(lines), tree, tuple(node for node in ast.walk(tree) if isinstance(node, ast.stmt)))
 
 
 def _own_lines(node: ast.stmt) -> range:
@@ -52,7 +59,7 @@ def _own_lines(node: ast.stmt) -> range:
 
 
 def _statement(parsed: _Parsed, line: int) -> ast.stmt | None:
-    around = [n for n in ast.walk(parsed.tree) if isinstance(n, ast.stmt) and line in _own_lines(n)]  # outer ones first
+    around = [node for node in parsed.statements if line in _own_lines(node)]
     return around[-1] if around else None
 
 

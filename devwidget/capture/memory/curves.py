@@ -12,6 +12,7 @@ from devwidget.capture.memory.backward_modules import BackwardModules
 from devwidget.capture.state import State
 from devwidget.records.memory_curve import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
 from devwidget.records.phase import Phase
+from devwidget.records.site import Site
 
 MOST_POINTS = 400
 """Points kept of one device; a step of GPT-2 makes some thousand allocations, and a screen has some thousand columns."""
@@ -73,6 +74,7 @@ class Curves:
         self._peaks: dict[int, int] = {}
         self._holdings: dict[int, dict[tuple[Any, ...], int]] = {}
         self._refused: dict[int, list[tuple[Moment, int, int]]] = {}
+        self._sites: dict[RawSite | None, Site | None] = {}
 
     # -- what the source tells
 
@@ -159,7 +161,7 @@ class Curves:
 
     def points(self, index: int) -> tuple[MemoryPoint, ...]:
         """The curve of one device."""
-        return tuple(_record(point) for point in self._points.get(index, ()))
+        return tuple(self._record(point) for point in self._points.get(index, ()))
 
     def holdings(self, index: int) -> tuple[Holding, ...]:
         """What lived at the peak of one device."""
@@ -169,9 +171,19 @@ class Curves:
     def refusals(self, index: int) -> tuple[Refusal, ...]:
         """What did not fit on one device."""
         return tuple(
-            Refusal(moment.number, size, held, moment.phase, moment.module, to_site(moment.site))
+            Refusal(moment.number, size, held, moment.phase, moment.module, self._site(moment.site))
             for moment, size, held in self._refused.get(index, ())
         )
+
+    def _record(self, point: _Point) -> MemoryPoint:
+        moment, parts = point.moment, dict(zip(ROLES, point.parts, strict=True))
+        return MemoryPoint(moment.number, moment.phase, moment.module, self._site(moment.site), point.allocated, **parts)
+
+    def _site(self, raw: RawSite | None) -> Site | None:
+        """The readable form, looked up once for all points of a line."""
+        if raw not in self._sites:
+            self._sites[raw] = to_site(raw)
+        return self._sites[raw]
 
 
 def thinned(points: list[_Point], most: int = MOST_POINTS) -> list[_Point]:
@@ -192,8 +204,3 @@ def _held(event: _Event | None) -> int:
 
 def _allocated(point: _Point) -> int:
     return point.allocated
-
-
-def _record(point: _Point) -> MemoryPoint:
-    moment, parts = point.moment, dict(zip(ROLES, point.parts, strict=True))
-    return MemoryPoint(moment.number, moment.phase, moment.module, to_site(moment.site), point.allocated, **parts)

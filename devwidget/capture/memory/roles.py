@@ -82,6 +82,6 @@ class Roles:
     def everything(self) -> None:
         """All that can be found at any time: the model, its plain attributes, the optimizers."""
         self.model(module for _, module in self._state.places.modules())
-        self.claim("attributes", (tensor for _, _, tensor in naming.unregistered_tensors(self._state)))
+        self.claim("attributes", (tensor for _, _, _, tensor, _ in naming.plain_tensors(self._state)))
         for optimizer in list(self._optimizers):
             self.optimizer(optimizer)
