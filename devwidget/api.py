@@ -103,6 +103,10 @@ class Recording:
         self._recorder.__enter__()
         if self._gpus:
             self._recorder.watch_memory(simulator.memory())
+        elif torch.cuda.device_count():  # asks NVML, makes no context
+            from devwidget.capture.memory.cuda_memory import CudaMemory
+
+            self._recorder.watch_memory(CudaMemory())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -147,6 +147,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def _modes(self) -> Iterator[None]:
-        with Ops(self._state), Calls(self._state):
+        memory = self._memory.in_thread() if self._memory is not None else contextlib.nullcontext()
+        with Ops(self._state), Calls(self._state), memory:
             yield
 

@@ -15,8 +15,9 @@ from devwidget.views.memory import MemorySeries, memory_series, point_parts
 Card = dict[str, Any]
 _MOST_HOLDINGS = 4
 NO_ALLOCATOR = (
-    "No GPU took part in this trace, so there is no allocator to ask: what the cpu holds meanwhile is not counted, and tensors"
-    " on meta hold no bytes. On virtual GPUs every allocation is seen: run %devwidget simulate 2 and build the model again."
+    "This trace has no curve: allocations are followed on CUDA and on virtual GPUs. What the cpu holds meanwhile is not"
+    " counted, and tensors on meta hold no bytes. To see the step on virtual GPUs, run %devwidget simulate 2 and build the"
+    " model again."
 )
 MODEL_ONLY = (
     "On the cpu only the tensors of the model and its optimizer are counted, at the end of each phase. What autograd keeps and"

@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import torch
 
+from devwidget.capture.memory.block import Block
 from devwidget.simulator import failures, internals
-from devwidget.simulator.ledger import Block, Ledger, block_bytes
+from devwidget.simulator.ledger import Ledger, block_bytes
 
 TEMPORARY = -1
 CPU = -2

@@ -7,24 +7,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from devwidget.capture.memory.block import Block
+
 BLOCK_BYTES = 512
 """Every CUDA allocation is a multiple of this. Source: `kMinBlockSize` in PyTorch's caching allocator."""
-
-
-class Block:
-    """One allocation on a GPU, from its beginning to its end.
-
-    Attributes:
-        index: which GPU.
-        size: bytes that it takes there.
-        role: what it is for, as a recording finds out.
-        inside: it was made while a module ran; known only in a recording.
-    """
-
-    __slots__ = ("index", "inside", "role", "size")
-
-    def __init__(self, index: int, size: int) -> None:
-        self.index, self.size, self.role, self.inside = index, size, "other", False
 
 
 class Listener(Protocol):
@@ -117,8 +103,9 @@ class Ledger:
             account = self.accounts[index]
             account.allocations += 1
             account.allocated_total += size
-            account.active += 1
-            account.peak_active = max(account.peak_active, account.active)
+            account.active = active = account.active + 1
+            if active > account.peak_active:
+                account.peak_active = active
             account.held = held = account.held + size
             if held > account.peak:
                 account.peak = held

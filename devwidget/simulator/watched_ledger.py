@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
 
+from devwidget.capture.memory.block import Block
 from devwidget.capture.read_memory import read_memory
 from devwidget.records.memory import DeviceMemory
 from devwidget.simulator import labels
 from devwidget.simulator.labels import Books
-from devwidget.simulator.ledger import Block, Ledger, Listener
+from devwidget.simulator.ledger import Ledger, Listener
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ def watch(watcher: Callable[[int, int], None]) -> None:
 class VirtualMemory:
     """The memory of the running simulation, as a recording watches it."""
 
+    exact = True
+
     def __init__(self, ledger: Ledger) -> None:
         self._ledger, self.count = ledger, len(ledger.accounts)
 
@@ -59,6 +63,10 @@ class VirtualMemory:
         with self._ledger.lock:
             self._ledger.settle()
             self._ledger.listeners = tuple(each for each in self._ledger.listeners if each is not listener)
+
+    def mode(self) -> contextlib.AbstractContextManager[object]:
+        """Nothing: the ledger tells of every thread."""
+        return contextlib.nullcontext()
 
     def blocks_of(self, tensor: torch.Tensor) -> tuple[Block, ...]:
         """The blocks that a tensor lives in; none if it is on no GPU."""

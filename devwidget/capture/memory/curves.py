@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from devwidget.capture.call_site import RawSite, to_site
 from devwidget.capture.memory.backward_modules import BackwardModules
+from devwidget.capture.memory.block import Block
 from devwidget.capture.state import State
 from devwidget.records.memory_curve import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
 from devwidget.records.phase import Phase
@@ -21,15 +22,6 @@ MOST_EVENTS = 100_000
 _COPIES = {"scatter": "inputs", "replicate": "parameters"}
 """What DataParallel's copies are for."""
 _PLACE = {role: place for place, role in enumerate(ROLES)}
-
-
-class Block(Protocol):
-    """One allocation. Roles are found out later: a gradient is one only when it has arrived at its parameter."""
-
-    index: int
-    size: int
-    role: str
-    inside: bool
 
 
 class Moment(NamedTuple):
@@ -62,9 +54,14 @@ class Curves:
     Args:
         state: of the recording.
         backward: tells whose gradients are computed.
+        exact: the blocks are all that is allocated; if not, the difference to the allocator's figure counts as other.
+    Attributes:
+        calling: the user's line that runs backward, which has threads of its own on CUDA.
     """
 
-    def __init__(self, state: State, backward: BackwardModules) -> None:
+    def __init__(self, state: State, backward: BackwardModules, *, exact: bool) -> None:
+        self._exact = exact
+        self.calling: RawSite | None = None
         self._places, self._log, self._backward = state.places, state.log, backward
         self._lock = threading.RLock()
         self._events: list[_Event] = []
@@ -79,8 +76,9 @@ class Curves:
     # -- what the source tells
 
     def begin(self, blocks: Iterable[Block]) -> None:
-        """These blocks were there before."""
-        self._events += [_Event(block, block.index, 0, None) for block in blocks]
+        """These blocks were there before the recording."""
+        with self._lock:
+            self._events[:0] = [_Event(block, block.index, 0, None) for block in blocks]
 
     def taken(self, block: Block, held: int) -> None:
         """A block is in use from now on."""
@@ -112,7 +110,7 @@ class Curves:
         places, frame = self._places, sys._getframe(2)
         phase, module, site = places.phase, places.module, places.site(frame)
         if phase == "backward" and module is None:
-            module = self._backward.module()
+            module, site = self._backward.module(), site or self.calling
         return Moment(self._log.number(), phase, module, site)
 
     # -- folding
@@ -146,7 +144,8 @@ class Curves:
         elif block is not None and block in self._counted:
             parts[self._counted.pop(block)[0]] -= block.size
         if event.moment is not None:
-            self._points.setdefault(event.device, []).append(_Point(event.moment, event.held, tuple(parts)))
+            whole = tuple(parts) if self._exact else _made_up(parts, event.held)
+            self._points.setdefault(event.device, []).append(_Point(event.moment, event.held, whole))
 
     def _held_by(self, index: int) -> dict[tuple[Any, ...], int]:
         """Bytes in use by role, phase, module and line."""
@@ -184,6 +183,15 @@ class Curves:
         if raw not in self._sites:
             self._sites[raw] = to_site(raw)
         return self._sites[raw]
+
+
+def _made_up(parts: list[int], held: int) -> tuple[int, ...]:
+    """The parts with what nobody knows of as other; if less is in use than known blocks take, the least certain shrink."""
+    whole, missing = list(parts), held - sum(parts)
+    for place in reversed(range(len(whole))):
+        change = max(missing, -whole[place])
+        whole[place], missing = whole[place] + change, missing - change
+    return tuple(whole)
 
 
 def thinned(points: list[_Point], most: int = MOST_POINTS) -> list[_Point]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import naming
-from devwidget.capture.memory.curves import Block
+from devwidget.capture.memory.block import Block
 from devwidget.capture.memory.kept import kept_for_backward, tensors_of_frames
 from devwidget.capture.places import own_tensors
 from devwidget.capture.state import State

@@ -20,7 +20,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from devwidget.capture.doors.patch import patched
 from devwidget.capture.memory.backward_modules import BackwardModules
-from devwidget.capture.memory.curves import Block, Curves
+from devwidget.capture.memory.block import Block
+from devwidget.capture.memory.curves import Curves
 from devwidget.capture.memory.roles import Roles
 from devwidget.capture.state import State
 from devwidget.records.memory import DeviceMemory
@@ -32,9 +33,11 @@ class Source(Protocol):
 
     Attributes:
         count: how many.
+        exact: every block is told of; if not, those of unknown tensors are missing.
     """
 
     count: int
+    exact: bool
 
     def devices(self) -> tuple[DeviceMemory, ...]:
         """The devices as they are now."""
@@ -48,6 +51,9 @@ class Source(Protocol):
     def leave(self, listener: Any) -> None:
         """Tell it no more."""
 
+    def mode(self) -> contextlib.AbstractContextManager[object]:
+        """What has to be active in each thread."""
+
     def blocks_of(self, tensor: torch.Tensor) -> tuple[Block, ...]:
         """The blocks that a tensor lives in."""
 
@@ -59,7 +65,7 @@ class MemoryWatch:
         self._state, self._source = state, source
         self._ends: tuple[DeviceMemory, ...] = ()
         self._backward = BackwardModules()
-        self._curves = Curves(state, self._backward)
+        self._curves = Curves(state, self._backward, exact=source.exact)
         self._roles = Roles(state, source.blocks_of)
 
     @contextlib.contextmanager
@@ -78,7 +84,12 @@ class MemoryWatch:
             stack.callback(register_optimizer_step_post_hook(self._stepping).remove)
             stack.enter_context(patched(torch.autograd, "backward", self._around(backward)))
             stack.enter_context(patched(torch.autograd, "grad", self._around(grad)))
+            stack.enter_context(self._source.mode())
             yield
+
+    def in_thread(self) -> contextlib.AbstractContextManager[object]:
+        """What has to be active in another thread of the program."""
+        return self._source.mode()
 
     def given(self, inputs: Any) -> None:
         """These tensors are the batch and the target."""
@@ -150,6 +161,7 @@ class MemoryWatch:
         def backward(*args: Any, **kwargs: Any) -> Any:
             with self._looking():
                 self._roles.kept([args[:1], kwargs])
+                self._curves.calling = self._state.places.site(sys._getframe(1))
             try:
                 return original(*args, **kwargs)
             finally:

@@ -1,0 +1,131 @@
+"""The memory of real CUDA devices: figures of the allocator, and the storages of operators' results followed weakly."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import deque
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from devwidget.capture.memory.block import Block
+from devwidget.capture.read_memory import read_memory
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.memory import DeviceMemory
+
+CUDA_BLOCK = 512
+"""Every allocation is a multiple of this. Source: `kMinBlockSize` in PyTorch's caching allocator."""
+
+
+class _Storage(weakref.ref[Any]):
+    """A storage that is followed; when it dies, its block waits to be counted."""
+
+    __slots__ = ("block",)
+    block: Block
+
+
+class CudaMemory:
+    """Real CUDA devices, as a recording watches them; nothing is asked before CUDA is initialised.
+
+    The allocator's peak is only read. It tells of a peak inside an operator if that is the highest since the program
+    last reset it; the highest of the figures between operators is known always.
+    """
+
+    exact = False
+
+    def __init__(self) -> None:
+        self.count = torch.cuda.device_count()
+        self._lock = threading.RLock()
+        self._storages: dict[int, _Storage] = {}
+        self._dead: deque[tuple[int, _Storage]] = deque()
+        self._peaks: dict[int, int] = {}
+        self._listener: Any = None
+
+    def devices(self) -> tuple[DeviceMemory, ...]:
+        """The cards as they are now."""
+        return read_memory()[: self.count]
+
+    def allocated(self, index: int) -> int:
+        """Bytes in use on a card; a peak since the last look counts, if the allocator tells of one."""
+        self._settle()
+        figures = torch.cuda.memory_stats_as_nested_dict(index)
+        if not figures:  # CUDA is not initialised
+            return 0
+        peak, current = (int(figures["allocated_bytes"]["all"][name]) for name in ("peak", "current"))
+        known, self._peaks[index] = self._peaks.get(index, peak), peak
+        return peak if peak > known else current
+
+    def listen(self, listener: Any) -> Collection[Block]:
+        """Tell `listener` from now on. What is in use already is found when somebody asks for its block."""
+        self._listener = listener
+        return ()
+
+    def leave(self, listener: Any) -> None:
+        """Tell it no more."""
+        self._listener = None
+
+    def mode(self) -> contextlib.AbstractContextManager[object]:
+        """Sees the results of operators in this thread."""
+        return _Results(self)
+
+    def blocks_of(self, tensor: torch.Tensor) -> tuple[Block, ...]:
+        """The block that a tensor lives in; none if it is on no card."""
+        with self._lock:
+            known = self._known(tensor)
+            if known is None:
+                return ()
+            block, is_new = known
+            if is_new and self._listener is not None:
+                self._listener.begin((block,))
+            return (block,)
+
+    def saw(self, result: Any) -> None:
+        """An operator has returned."""
+        with self._lock, torch._C.DisableTorchFunction():
+            for tensor in tensors_in(result, depth=1):
+                known = self._known(tensor)
+                if known is not None and known[1] and self._listener is not None:
+                    self._listener.taken(known[0], self.allocated(known[0].index))
+
+    def _known(self, tensor: torch.Tensor) -> tuple[Block, bool] | None:
+        """The block of a tensor, and whether it is new."""
+        if not tensor.is_cuda or tensor.layout is not torch.strided:
+            return None
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        entry = self._storages.get(address)
+        if entry is not None and entry() is storage:
+            return entry.block, False
+        entry = self._storages[address] = _Storage(storage, lambda dead: self._dead.append((address, dead)))
+        entry.block = Block(tensor.get_device(), -(-storage.nbytes() // CUDA_BLOCK) * CUDA_BLOCK)
+        return entry.block, True
+
+    def _settle(self) -> None:
+        """Take note of the storages that died; they die at any moment, in any thread, inside the garbage collector."""
+        with self._lock:
+            while self._dead:
+                address, entry = self._dead.popleft()
+                if self._storages.get(address) is entry:
+                    del self._storages[address]
+                if self._listener is not None:
+                    self._listener.freed(entry.block)
+
+
+class _Results(TorchDispatchMode):
+    def __init__(self, memory: CudaMemory) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._memory = memory
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as for the mode that logs operators
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Run the operator, then look where its results are."""
+        out = func(*args, **(kwargs or {}))
+        self._memory.saw(out)
+        return out
