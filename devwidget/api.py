@@ -14,6 +14,7 @@ from torch import nn
 
 import devwidget.report  # noqa: F401  registers how records are shown
 from devwidget import post_mortem, simulator
+from devwidget.capture import between as between
 from devwidget.capture import meant
 from devwidget.capture.interrupts import all_or_nothing, interruptible, uninterrupted
 from devwidget.capture.meant import allow

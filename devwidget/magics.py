@@ -13,6 +13,7 @@ USAGE = """\
 %devwidget simulate N [memory]         N virtual GPUs, such as: %devwidget simulate 2 16GiB
 %devwidget simulate off                stop them
 %devwidget simulate status             how many there are
+%devwidget births on | off             remember where tensors are made, in every cell
 %devwidget why                         why the last device or dtype exception was raised
 %%devtrace [model]                     run a cell, then say what moved and what went wrong"""
 
@@ -33,6 +34,7 @@ def unload_ipython_extension(shell: Any) -> None:
     shell.magics_manager.magics["cell"].pop("devtrace", None)
     if _offer in shell.events.callbacks["post_run_cell"]:
         shell.events.unregister("post_run_cell", _offer)
+    _births_off(shell)
     refresh = sys.modules.get("devwidget.ui.refresh")  # only if a panel was ever opened: unloading must not load the screen
     if refresh is not None:
         refresh.stop(shell)
@@ -63,6 +65,8 @@ class LineMagic:
             return _short_errors(self._why)
         if word == "simulate":
             return _short_errors(lambda: self._simulate(rest))
+        if word == "births" and rest.strip() in ("on", "off", "status", ""):
+            return self._births(rest.strip())
         return _short_errors(lambda: self._show(word, rest.strip()))
 
     def _show(self, name: str, batch: str) -> Any:
@@ -75,6 +79,17 @@ class LineMagic:
         from devwidget import api
 
         print(api.explain())
+
+    def _births(self, word: str) -> None:
+        from devwidget.api import between
+
+        if word == "on":
+            _births_on(self.shell)
+            print(f"each call that makes a tensor takes {between.cost_ns() / 1000:.1f} us longer, measured here and now")
+            print("compiled functions run eagerly until `%devwidget births off`")
+        if word == "off":
+            _births_off(self.shell)
+        print(f"births: {'off' if between.births() is None else 'on'}")
 
     def _simulate(self, line: str) -> None:
         from devwidget import api
@@ -110,6 +125,37 @@ class CellMagic:
                 return _run(self.shell, cell)
         finally:
             print(recording.trace)
+
+
+def _births_on(shell: Any) -> None:
+    """Watch this cell from here, and those that follow."""
+    from devwidget.api import between
+
+    if _resume not in shell.events.callbacks["pre_run_cell"]:
+        shell.events.register("pre_run_cell", _resume)
+        shell.events.register("post_run_cell", _pause)
+    between.begin()
+
+
+def _births_off(shell: Any) -> None:
+    if _resume in shell.events.callbacks["pre_run_cell"]:
+        from devwidget.api import between
+
+        shell.events.unregister("pre_run_cell", _resume)
+        shell.events.unregister("post_run_cell", _pause)
+        between.end()
+
+
+def _resume(info: Any) -> None:
+    from devwidget.api import between
+
+    between.begin()
+
+
+def _pause(result: Any) -> None:
+    from devwidget.api import between
+
+    between.pause()
 
 
 def _run(shell: Any, cell: str) -> Any:

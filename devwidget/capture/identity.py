@@ -24,7 +24,7 @@ class Birth:
 
     Attributes:
         tensor: the tensor, weakly.
-        number: place in the trace; -1 for tensors older than the recording.
+        number: place in the trace; below zero for tensors older than the recording.
         call: the torch function that made it.
         site: the user's line; None where it is older, or derived on the same device and in the same dtype.
         direct: the user's line calls that function itself.
@@ -105,9 +105,13 @@ class Births:
     """Birth of every tensor seen, and of no dead one: an id is used again, so each answer is checked against the tensor.
 
     A tensor that was made out of sight (`nn.Parameter(data)`, a view) has the birth of its storage.
+
+    Args:
+        older: asked for tensors that are not known here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, older: Births | None = None) -> None:
+        self._older = older
         self._tensors: dict[int, Birth] = {}
         self._others: dict[int, tuple[weakref.ref[Any], Birth]] = {}
         self._sweep_at = FIRST_SWEEP
@@ -121,9 +125,11 @@ class Births:
         birth = self._tensors.get(id(tensor))
         if birth is not None and birth.tensor() is tensor:
             return birth
-        if not self._others:
-            return None
-        return self._other(tensor) or (self._other(tensor.untyped_storage()) if _has_storage(tensor) else None)
+        if self._others:
+            known = self._other(tensor) or (self._other(tensor.untyped_storage()) if _has_storage(tensor) else None)
+            if known is not None:
+                return known
+        return None if self._older is None else self._older.get(tensor)
 
     def put(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember a tensor's birth, in place of an earlier one."""

@@ -37,11 +37,11 @@ class ModuleEntry:
 class Log:
     """Events, thread-safe; records are built only when somebody asks."""
 
-    def __init__(self, started: float) -> None:
+    def __init__(self, started: float, first_number: int = 0) -> None:
         self._started = started
         self.faults: list[Fault] = []
         self.troubles: list[str] = []
-        self._numbers = itertools.count()
+        self._numbers = itertools.count(first_number)
         self._lock = threading.Lock()
         self._faults_met: set[tuple[Any, ...]] = set()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}

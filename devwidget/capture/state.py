@@ -22,18 +22,23 @@ class State:
         births: which line made or moved a tensor.
         attempts: which line last asked for a move of a tensor, whether or not it kept the result.
         watching: makes fresh modes for another thread; set by the tracer.
+
+    Args:
+        older: births of tensors that were made before.
+        first_number: of the first event.
     """
 
-    def __init__(self, *, heal: bool) -> None:
+    def __init__(self, *, heal: bool, older: Births | None = None, first_number: int = 0) -> None:
         self.heal = heal
+        self._older, self._first_number = older, first_number
         self.started = time.perf_counter()
         self.watching: Callable[[], AbstractContextManager[object]]
         self.forget()
 
     def forget(self) -> None:
         """Begin with nothing; or, when the recording is over, let go of all that its records do not need."""
-        self.log = Log(self.started)
-        self.births = Births()
+        self.log = Log(self.started, self._first_number)
+        self.births = Births(self._older)
         self.attempts = Births()
         self.places = Places()
         self.ties = Ties()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from devwidget.capture import between
 from devwidget.capture.call_site import forget_sites
 from devwidget.capture.calls import Calls
 from devwidget.capture.dispatch import Ops
@@ -46,7 +47,7 @@ class Recorder:
     """
 
     def __init__(self, *, heal: bool = False, allow: tuple[Meant, ...] = ()) -> None:
-        self._state = State(heal=heal)
+        self._state = State(heal=heal, older=between.births())
         self._state.traffic.allowed = allow
         self._state.watching = self._modes
         self._stack = contextlib.ExitStack()

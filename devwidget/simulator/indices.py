@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.overrides import TorchFunctionMode
+
+from devwidget.capture.mode_stack import take_out
 
 _WITH_KEY = ("__getitem__", "__setitem__")
 
@@ -20,12 +22,8 @@ class WrittenIndices(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def leave(self) -> None:
-        """End, also below a mode that stays, such as that of `torch.set_default_device`."""
-        above = []
-        while (top := _pop_mode()) is not self:  # type: ignore[no-untyped-call]
-            above.append(top)
-        for mode in reversed(above):
-            _push_mode(mode)  # type: ignore[no-untyped-call]
+        """End, wherever it is on the stack."""
+        take_out(self)
 
 
 def _written(key: Any) -> Any:

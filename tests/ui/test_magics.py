@@ -5,6 +5,7 @@ import io
 import sys
 
 import pytest
+import torch
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -138,3 +139,50 @@ def test_why_without_an_exception_is_a_short_error(shell, monkeypatch):
         monkeypatch.delattr(sys, name, raising=False)
     with pytest.raises(UsageError, match="no exception"):
         shell.run_line_magic("devwidget", "why")
+
+
+MADE = """\
+import torch
+def mask_of(size):
+    mask = torch.ones(size, size)
+    return mask.tril()
+kept = [mask_of(2)]
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+    def forward(self, x):
+        return self.linear(x) * kept[0]
+net = Net().cuda()
+x = torch.ones(2, 2, device="cuda")"""
+
+
+def test_with_births_on_a_tensor_of_an_earlier_cell_has_the_line_in_a_function_that_has_returned(shell):
+    printed(lambda: shell.run_line_magic("devwidget", "simulate 1 1GiB"))
+    text = printed(lambda: shell.run_line_magic("devwidget", "births on"))
+    assert text.startswith("each call that makes a tensor takes ")
+    assert text.endswith("\nbirths: on\n")
+    shell.run_cell(MADE, store_history=True)
+    trace = api.trace(shell.user_ns["net"], shell.user_ns["x"])
+    assert trace.findings[0].birth.text == "mask = torch.ones(size, size)"
+    printed(lambda: shell.run_cell("net(x)", store_history=True))
+    assert "mask = torch.ones(size, size)" in printed(lambda: shell.run_cell("%devwidget why"))
+    assert printed(lambda: shell.run_line_magic("devwidget", "births off")) == "births: off\n"
+
+
+def test_births_leave_nothing_behind_between_cells_and_when_they_end(shell):
+    before = torch.overrides.has_torch_function
+    printed(lambda: shell.run_cell("%devwidget births on"))
+    modes = "torch.overrides._get_current_function_mode_stack()"
+    assert torch.overrides._get_current_function_mode_stack() == []
+    shell.run_cell(f"import torch\ninside = len({modes})\n1 / 0")
+    assert shell.user_ns["inside"] == 1
+    assert torch.overrides._get_current_function_mode_stack() == []
+    magics.unload_ipython_extension(shell)
+    assert torch.overrides.has_torch_function is before
+    shell.run_cell(f"inside = len({modes})")
+    assert shell.user_ns["inside"] == 0
+
+
+def test_births_are_off_until_asked_for(shell):
+    assert printed(lambda: shell.run_line_magic("devwidget", "births")) == "births: off\n"

@@ -17,7 +17,7 @@ _PLAIN = (torch.Tensor, nn.Parameter)
 
 
 @contextlib.contextmanager
-def fast_paths(state: State) -> Iterator[None]:
+def fast_paths(state: State | None = None) -> Iterator[None]:
     """Have `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` choose the kernels that they choose unwatched.
 
     Both call `torch.overrides.has_torch_function`, by that name, to choose; numbers differ in the last bits.

@@ -78,7 +78,7 @@ def _registering(original: Any, state: State, calls: Calls, recording: list[bool
         def checked(grad: torch.Tensor) -> Any:
             if not recording:
                 return hook(grad)
-            with _active(calls):
+            with _active(state, calls):
                 out = hook(grad)
             return _checked(state, hook, (grad,), forward, out, grad.device)  # the tensor may have moved
 
@@ -88,10 +88,10 @@ def _registering(original: Any, state: State, calls: Calls, recording: list[bool
     return register_hook
 
 
-def _active(calls: Calls) -> contextlib.AbstractContextManager[object]:
-    """A function mode, unless one of ours is at work already."""
+def _active(state: State, calls: Calls) -> contextlib.AbstractContextManager[object]:
+    """A function mode, unless one of this recording is at work already."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    active = any(type(mode).__module__.startswith("devwidget.capture") for mode in modes)
+    active = any(getattr(mode, "_state", None) is state for mode in modes)
     return contextlib.nullcontext() if active else calls()
 
 
@@ -109,7 +109,7 @@ def _note(out: Any, forward: _Forward) -> None:
 def _watched(original: Any, state: State, calls: Calls) -> Any:
     @functools.wraps(original)
     def backward(ctx: Any, *grads: Any) -> Any:
-        with _active(calls):
+        with _active(state, calls):
             out = original(ctx, *grads)
         forward = ctx.metadata.get(KEY)
         several = isinstance(out, tuple)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import source
+from devwidget.capture import between, source
 from devwidget.capture.call_site import is_library, locals_of
 from devwidget.capture.identity import Birth
 from devwidget.capture.postmortem.past_frames import past_frames
@@ -64,7 +64,7 @@ class Scene:
 def scene_of(error: BaseException) -> Scene:
     """Read an exception's traceback."""
     frames = past_frames(error.__traceback__)
-    state = State(heal=False)
+    state = State(heal=False, older=between.births())
     running = [(module, frame) for frame in frames if (module := _called(frame)) is not None]
     name, root = _root(frames, [module for module, _ in running])
     if root is not None:
@@ -81,7 +81,7 @@ def _order(scene: Scene) -> None:
     """Which tensor is younger, by the lines that assign them: the data has moved on to where the youngest is."""
     frame = scene.user
     for name, value in locals_of(frame).items() if frame is not None else ():
-        if frame is not None and isinstance(value, torch.Tensor):
+        if frame is not None and isinstance(value, torch.Tensor) and scene.state.births.get(value) is None:
             site = source.assignment(frame.f_code.co_filename, name, frame.f_lineno)
             own = site is not None and site.function == frame.f_code.co_name
             scene.state.births.put(value, Birth(value, site.line if site is not None and own else 0))

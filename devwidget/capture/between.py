@@ -1,0 +1,91 @@
+"""Births between recordings: a mode for every cell, for tensors that are made long before the batch that is traced."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture.calls import Calls
+from devwidget.capture.doors.fast_paths import fast_paths
+from devwidget.capture.faults.failed_call import NOT_OURS
+from devwidget.capture.identity import Births
+from devwidget.capture.mode_stack import take_out
+from devwidget.capture.state import State
+
+_LONG_AGO = -(1 << 60)
+"""The first number of a birth between recordings: below those of every recording."""
+_ROUNDS, _CALLS = 7, 300
+
+
+class _BirthsOnly(Calls):
+    """Sees each call as a recording does, and keeps nothing but births."""
+
+    def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
+        return NOT_OURS
+
+    def _hopped(self, *args: Any) -> None:
+        """Crossings are for recordings."""
+
+    def _waited(self, *args: Any) -> None:
+        """So are waits."""
+
+
+_mode: _BirthsOnly | None = None
+_state: State | None = None
+_patches = contextlib.ExitStack()
+
+
+def births() -> Births | None:
+    """What has been seen between recordings; None if nobody asked for it."""
+    return None if _state is None else _state.births
+
+
+def begin() -> None:
+    """Watch this thread, until `pause`; a second call changes nothing."""
+    global _mode, _state
+    if _state is None:
+        _state = State(heal=False, first_number=_LONG_AGO)
+        _patches.enter_context(fast_paths())
+        # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
+        _patches.enter_context(torch.compiler.set_stance("force_eager"))
+    if _mode is None:
+        _mode = _BirthsOnly(_state)
+        _mode.__enter__()  # type: ignore[no-untyped-call]
+
+
+def pause() -> None:
+    """Stop watching, and keep what is known."""
+    global _mode
+    if _mode is not None:
+        take_out(_mode)
+        _mode = None
+
+
+def end() -> None:
+    """Stop watching, and forget."""
+    global _state
+    pause()
+    _patches.close()
+    _state = None
+
+
+def cost_ns() -> float:
+    """Nanoseconds that watching adds to one call of a factory, here and now; negative where the clock is too coarse."""
+    mode = _BirthsOnly(State(heal=False))
+    return min(_factories(mode) for _ in range(_ROUNDS)) - min(_factories(None) for _ in range(_ROUNDS))
+
+
+def _factories(mode: _BirthsOnly | None) -> float:
+    started = time.perf_counter_ns()
+    if mode is None:
+        for _ in range(_CALLS):
+            torch.zeros(1)
+    else:
+        with mode:
+            for _ in range(_CALLS):
+                torch.zeros(1)
+    return (time.perf_counter_ns() - started) / _CALLS

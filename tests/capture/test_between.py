@@ -1,0 +1,72 @@
+"""Births between recordings."""
+
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.capture import between
+
+
+def test_a_mode_of_the_user_below_or_above_stays():
+    class Own(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    with Own() as below:
+        between.begin()
+        with Own() as above:
+            between.end()
+            assert torch.overrides._get_current_function_mode_stack() == [below, above]
+
+
+def test_a_compiled_function_is_not_compiled_for_the_mode():
+    torch._dynamo.reset()
+    doubled = torch.compile(lambda x: x * 2, backend="eager", fullgraph=True)
+    between.begin()
+    try:
+        assert doubled(torch.ones(1)).item() == 2
+        between.pause()
+        assert doubled(torch.ones(1)).item() == 2
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
+    finally:
+        between.end()
+    doubled(torch.ones(1))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_attention_computes_what_it_computes_unwatched():
+    torch.manual_seed(0)
+    layer, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(2, 3, 8)
+    with torch.no_grad():
+        plain = layer(x)
+        between.begin()
+        try:
+            watched = layer(x)
+        finally:
+            between.end()
+    assert torch.equal(plain, watched)
+
+
+def test_tensors_are_not_kept_alive():
+    between.begin()
+    try:
+        known = between.births()
+        for _ in range(10):
+            torch.zeros(3).add(1)
+        assert len(known) == 0
+    finally:
+        between.end()
+    assert between.births() is None
+
+
+def test_a_failing_call_of_the_user_fails_as_ever_and_recordings_go_on_as_ever():
+    with devwidget.simulate(1):
+        between.begin()
+        try:
+            x = torch.ones(2)
+            with devwidget.record(heal=True) as recording:
+                (torch.ones(2, device="cuda") + x).sum()
+        finally:
+            between.end()
+    (finding,) = recording.trace.findings
+    assert finding.birth.text == "x = torch.ones(2)"
