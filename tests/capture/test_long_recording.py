@@ -9,6 +9,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture import identity, parallel_calls
+from devwidget.capture.memory import backward_modules, curves
 
 
 class Loop:
@@ -46,16 +47,19 @@ def recorded(loop, steps):
     return {name: len(getattr(trace, name)) for name in trace.__slots__ if isinstance(getattr(trace, name), tuple)}, held
 
 
+LIMITS = ((parallel_calls, "MOST_CALLS"), (identity, "FIRST_SWEEP"), (curves, "MOST_EVENTS"), (backward_modules, "MOST_SPANS"))
+
+
 @pytest.mark.parametrize(("device", "detour", "steps"), [("cpu", "cpu", 100), ("cuda:0", "cuda:1", 70)])
 def test_a_recording_of_three_times_as_many_steps_is_no_larger(device, detour, steps, monkeypatch):
-    monkeypatch.setattr(parallel_calls, "MOST_CALLS", 50)  # instead of running a thousand steps, the calls it keeps
-    monkeypatch.setattr(identity, "FIRST_SWEEP", 64)
+    for module, limit in LIMITS:  # instead of running thousands of steps
+        monkeypatch.setattr(module, limit, 50)
     with devwidget.simulate(2):
         loop = Loop(device, detour)
         recorded(loop, steps)  # fills what is kept once for all
         (few, little), (many, much) = recorded(loop, steps), recorded(loop, 3 * steps)
     assert many == few
-    assert much - little < 100 * 2 * steps, "about half a record for each step"
+    assert much - little < 200 * 2 * steps, "less than one record for each step"
 
 
 def test_the_first_and_the_last_of_many_crossings_are_kept():
