@@ -90,6 +90,52 @@ def test_a_step_that_decides_by_values_says_on_which_line():
         devwidget.plan(Decides(), torch.randn(2, 4), gpus=1, memory="1GiB")
 
 
+class Routed(nn.Module):
+    """Two experts, each for the tokens that the router chooses for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(8, 2)
+        self.experts = nn.ModuleList([nn.Linear(8, 1024), nn.Linear(8, 1024)])
+
+    def forward(self, x):
+        chosen = self.router(x).argmax(-1)
+        return torch.cat([expert(x[chosen == number]) for number, expert in enumerate(self.experts)])
+
+
+def test_a_choice_among_unknown_numbers_is_guessed_and_told():
+    plan = devwidget.plan(Routed(), torch.randn(64, 8), gpus=1, memory="1GiB")
+    assert plan.devices[0].activations == pytest.approx(2 * 64 * 1024 * 4, rel=0.05)
+    assert [(guess.phase, guess.module, guess.site.file) for guess in plan.guesses] == [("forward", "", __file__)]
+    assert str(plan).splitlines()[-1] == (
+        f"guessed in the model itself in forward (test_plan.py:{plan.guesses[0].site.line}): "
+        "choices among unknown numbers are spread evenly"
+    )
+    assert json_io.loads(json_io.dumps(plan)) == plan
+    assert not devwidget.plan(mlp(), torch.randn(2, 1024), gpus=1, memory="1GiB").guesses
+
+
+class Ctc(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 20)
+
+    def forward(self, x, targets, lengths, target_lengths):
+        return nn.functional.ctc_loss(self.head(x).log_softmax(-1), targets, lengths, target_lengths)
+
+
+def test_lengths_of_a_ctc_loss_are_known():
+    batch = {"x": torch.randn(50, 4, 8), "targets": torch.randint(1, 20, (4, 30)), "lengths": torch.full((4,), 50),
+             "target_lengths": torch.randint(10, 30, (4,))}  # fmt: skip
+    plan = devwidget.plan(Ctc(), batch, gpus=1, memory="1GiB", loss_fn=total)
+    assert peaks(plan) == measured(Ctc(), batch, total, None)
+
+
+def test_a_part_of_a_large_tensor_is_moved_alone():
+    data = torch.randn(1 << 16, 8)
+    assert devwidget.plan(nn.Linear(8, 8), data[:4], gpus=1, memory="1GiB").devices[0].peak == 4 * 512
+
+
 def test_device_map_and_proposal_spread_the_weights():
     pytest.importorskip("accelerate")
     batch = torch.randn(8, 1024)

@@ -15,15 +15,13 @@ from tests.measured import measured, total
 from tests.simulator.test_zoo import NOT_PARALLEL
 
 FEW = ["gpt2", "bert", "llama", "vit", "mixtral", "t5"]
-NEED_VALUES = {
-    "switch_transformers",  # its router chooses the tokens of each expert
-    "vits",  # the length of its output is a prediction
-}
+NEED_VALUES = {"vits"}  # the length of its output is a prediction
 """Models that decide by what their weights make of the batch: a plan says so."""
 WIDER = {
     "encodec": 0.03,  # its LSTM is one kernel with a workspace of its own on the CPU, and many kernels on meta
+    "switch_transformers": 0.05,  # its 16 tokens are not spread evenly over the experts, as the plan says that it guesses
 }
-"""Models that run other kernels without values, with the most that the prediction may be off."""
+"""Models for which the prediction may be off by more, with the most."""
 STEPS = ((None, None), (total, torch.optim.AdamW))
 
 

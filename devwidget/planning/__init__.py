@@ -39,10 +39,11 @@ def make_plan(
     inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
     watcher = Watcher(capacities)
     with keeping(nn.Module()), simulator.simulate(gpus, UNLIMITED, compute=False):  # keeps the random state
-        watch(watcher.saw)
+        watch(watcher.saw, watcher.guessed)
         twin = PlacedTwin(model, placement, capacities, watcher)
         weights = bytes_by_gpu([*twin.inner.parameters(), *twin.inner.buffers()])
         phases = rehearse(model, twin, inputs, loss_fn, optimizer, watcher)
         twin.placed = twin.inner = nn.Module()  # its storages end before the simulation does
     name = placement if isinstance(placement, str) else "device map"
-    return Plan(type(model).__name__, name, tuple(phases), watcher.devices(weights), twin.device_map)
+    guesses = tuple(moment.record() for moment in watcher.guesses)
+    return Plan(type(model).__name__, name, tuple(phases), watcher.devices(weights), twin.device_map, guesses)

@@ -19,7 +19,7 @@ from devwidget.records.plan import DevicePlan, PlanMoment
 from devwidget.records.trace import Phase
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Moment:
     phase: Phase
     module: str | None
@@ -50,6 +50,7 @@ class Watcher:
         phase: what runs.
         placing: path of the module whose tensors are being placed, before the step.
         gradients, optimizer: bytes of each GPU, up to now.
+        guesses: where the step went on by a guessed choice.
     """
 
     capacities: Sequence[int]
@@ -58,6 +59,7 @@ class Watcher:
     placing: str | None = None
     gradients: dict[int, int] = field(default_factory=dict)
     optimizer: dict[int, int] = field(default_factory=dict)
+    guesses: dict[_Moment, None] = field(default_factory=dict)
     _arrived: set[int] = field(default_factory=set)
     _peaks: list[_Peak] = field(default_factory=list)
 
@@ -69,11 +71,18 @@ class Watcher:
         peak = self._peaks[index]
         if held < peak.held:  # of equal peaks the last counts: by then the optimizer has its state
             return
-        moment = _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()))
+        moment = self._now()
         if held > self.capacities[index] and peak.tips_over is None:
             peak.tips_over = moment
         peak.held, peak.moment = held, moment
         peak.gradients, peak.optimizer = self.gradients.get(index, 0), self.optimizer.get(index, 0)
+
+    def guessed(self) -> None:
+        """The step goes on by a choice that was guessed."""
+        self.guesses[self._now()] = None
+
+    def _now(self) -> _Moment:
+        return _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()))
 
     def enter(self, phase: Phase) -> None:
         """A part of the step begins; a forward begins without gradients."""

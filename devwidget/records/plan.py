@@ -65,6 +65,8 @@ class Plan(Record):
         phases: the parts of the step that were predicted.
         devices: one entry per GPU, in order.
         device_map: module path and device, for placements with a map; `auto` proposes it.
+        guesses: where the step went on by a choice among numbers that a plan does not know, such as the expert of each
+            token; such choices are taken to be spread evenly.
     """
 
     model: str
@@ -72,6 +74,7 @@ class Plan(Record):
     phases: tuple[Phase, ...]
     devices: tuple[DevicePlan, ...]
     device_map: tuple[tuple[str, str], ...] = ()
+    guesses: tuple[PlanMoment, ...] = ()
 
     @property
     def fits(self) -> bool:

@@ -8,7 +8,7 @@ from html import escape
 from devwidget.records._record import presents
 from devwidget.records.plan import DevicePlan, Plan
 from devwidget.report.palette import CATEGORY_HUES
-from devwidget.report.plan_text import moment_words, tips_words, verdict
+from devwidget.report.plan_text import guess_words, moment_words, tips_words, verdict
 from devwidget.report.units import format_bytes
 
 _PARTS = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations"}
@@ -43,7 +43,8 @@ def plan_html(plan: Plan) -> str:
     keys = "".join(f'<span class="key" style="background: {_hue(part)}"></span>{part}' for part in _PARTS)
     problems = [f'<p class="over">{escape(tips_words(plan, device))}</p>' for device in plan.devices if device.tips_over]
     bars = "".join(_bar(device, reach) for device in plan.devices)
-    parts = (f"<p><b>{escape(verdict(plan))}</b></p>", bars, f"<p>{keys}</p>", *problems, _figures(plan), _map(plan))
+    guesses = [f"<p>{escape(guess_words(plan))}</p>"] if plan.guesses else []
+    parts = (f"<p><b>{escape(verdict(plan))}</b></p>", bars, f"<p>{keys}</p>", *problems, _figures(plan), *guesses, _map(plan))
     return f'<style>{_STYLE}</style><div class="devwidget-plan">{"".join(parts)}</div>'
 
 

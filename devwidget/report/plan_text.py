@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from devwidget.records._record import presents
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.report.columns import columns
-from devwidget.report.units import format_bytes
+from devwidget.report.units import counted, format_bytes
 from devwidget.report.words import site_words
 
 _HEADER = ("", "peak", "capacity", "weights", "gradients", "optimizer", "activations", "")
@@ -25,6 +25,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     for device in plan.devices:
         if device.tips_over is not None:
             yield tips_words(plan, device)
+    if plan.guesses:
+        yield guess_words(plan)
     if plan.device_map:
         yield "device map"
         yield from columns([(path or "the whole model", device) for path, device in plan.device_map], indent="  ")
@@ -44,6 +46,12 @@ def tips_words(plan: Plan, device: DevicePlan) -> str:
     """What does not fit, and what is the first to exceed it."""
     over = format_bytes(device.peak - device.capacity)
     return f"{device.device} needs {over} more: {moment_words(plan, device.tips_over)} is the first to exceed it"
+
+
+def guess_words(plan: Plan) -> str:
+    """Where the plan is a guess."""
+    more = f", and {counted(len(plan.guesses) - 1, 'other place')}" if len(plan.guesses) > 1 else ""
+    return f"guessed in {moment_words(plan, plan.guesses[0])}{more}: choices among unknown numbers are spread evenly"
 
 
 def moment_words(plan: Plan, moment: PlanMoment | None) -> str:

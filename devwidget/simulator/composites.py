@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from devwidget.simulator import labels, valueless_kernels
+from devwidget.simulator import labels, valueless_kernels, values
 from devwidget.simulator.labels import TEMPORARY, device_of
 from devwidget.simulator.patching import Patches
 
@@ -98,6 +98,8 @@ def beside_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
         if has_torch_function((log_probs, *given)):
             return handle_torch_function(ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
         device = device_of(log_probs)
+        if not labels.Books.compute:  # lengths are read behind the modes' back
+            given = (targets, *(values.listed(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
         moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
         return original(log_probs, *moved, *args, **kw)
 

@@ -40,10 +40,17 @@ inside = _Inside()
 
 
 class Books:
-    """The ledger of the running simulation."""
+    """What is kept of the running simulation.
+
+    Attributes:
+        ledger: of bytes.
+        compute: False if tensors have no values.
+        on_guess: called when a program reads what was guessed; None where nothing is.
+    """
 
     ledger = Ledger(())
     compute = True
+    on_guess: Callable[[], None] | None = None
 
 
 class Allocation:

@@ -52,7 +52,7 @@ class Session:
     """One running simulation: what it replaced, and the mode of the thread that started it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        Books.ledger, Books.compute = Ledger(()), cluster.compute
+        Books.ledger, Books.compute, Books.on_guess = Ledger(()), cluster.compute, None
         LABELS.clear()
         machine.build(cluster.memory_bytes)
         self._patches = Patches()
@@ -84,5 +84,5 @@ class Session:
     def _put_back(self) -> None:
         self._patches.undo()
         LABELS.clear()
-        Books.ledger, Books.compute = Ledger(()), True
+        Books.ledger, Books.compute, Books.on_guess = Ledger(()), True, None
         machine.build(())

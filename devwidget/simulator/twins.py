@@ -18,7 +18,7 @@ Where = Callable[[torch.Tensor], torch.device]
 
 
 class Twins:
-    """Makes tensors without values; what shares a storage shares it again.
+    """Makes tensors without values; what shares a storage shares it again, unless it has to be moved, as `.to` does.
 
     Args:
         where: the device on which the twin of a tensor is to be.
@@ -33,14 +33,18 @@ class Twins:
         device = self._where(tensor)
         if tensor.layout != torch.strided:
             return tensor.detach().to(device, copy=True)
-        storage = tensor.untyped_storage()
-        key = storage._cdata, tensor.dtype  # an address would be 0 for all that is on meta
-        if key not in self._bases:
-            self._bases[key] = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=device)
-        twin = self._bases[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        twin = self._in_place(tensor) if tensor.device == device else torch.empty_like(tensor, device=device)
         if not (tensor.requires_grad or isinstance(tensor, nn.Parameter) or tensor.is_meta) and is_small(tensor):
             keep(twin, tensor)
         return twin
+
+
+    def _in_place(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        key = storage._cdata, tensor.dtype  # an address would be 0 for all that is on meta
+        if key not in self._bases:
+            self._bases[key] = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
+        return self._bases[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
 def twin_of_model(model: nn.Module, where_registered: Where, where_plain: Where) -> nn.Module:

@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from devwidget.simulator import values
+from devwidget.simulator.choices import CHOOSERS, spread
 from devwidget.simulator.labels import CPU_DEVICE, META_DEVICE, Books
 from devwidget.simulator.valueless_kernels import INSTEAD
 from devwidget.simulator.words import words
@@ -30,6 +31,8 @@ class Nature:
         reads: the shape of its result, or the result itself, follows from values.
         draws: at random, or does we know not what, being of another library.
         names: of its arguments.
+        defaults: of those that may be left out.
+        mask_at: the argument that tells which gradients are wanted.
     """
 
     def __init__(self, func: OpOverload) -> None:
@@ -40,6 +43,8 @@ class Nature:
         self.reads = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
         self.draws = torch.Tag.nondeterministic_seeded in func.tags or func.namespace != "aten"
         self.names = [argument.name for argument in arguments]
+        self.defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
+        self.mask_at = self.names.index("output_mask") if "output_mask" in self.names else None
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
         """The arguments that it changes."""
@@ -66,18 +71,30 @@ def call(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     real = None if nature.draws else values.all_known((args, kwargs))
     if real is None:
         values.forget(list(nature.of(args, kwargs)))
-        if nature.name == "masked_select" and (mask := values.all_known(args[1])) is not None:
+        if nature.name == "masked_select" and (mask := values.all_read(args[1])) is not None:
             return _selected(values.bare(args[0]), mask)
         result = _on_meta(func, _positions(nature, args), kwargs)
-        answer = _if_finite(nature.name, args)
-        if answer is not None and values.is_small(result):
-            values.keep(result, answer)
+        _suppose(nature, args, kwargs, result)
         return result
+    guessed = values.are_guessed()
     if nature.reads:
+        values.all_read((args, kwargs))
         return tree_map_only(torch.Tensor, values.bare, func(*real[0], **real[1]))
     result = _on_meta(func, args, kwargs)
-    _compute(func, real, result, list(nature.of(args, kwargs)))
+    _compute(func, real, result, list(nature.of(args, kwargs)), guessed)
     return result
+
+
+def _suppose(nature: Nature, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    """What is taken for granted of unknown numbers: they are finite, and choices among them are spread evenly."""
+    answer = _if_finite(nature.name, args)
+    if answer is not None and values.is_small(result):
+        values.keep(result, answer)
+    if nature.name in CHOOSERS and Books.on_guess is not None:
+        dim = dict(zip(nature.names, args, strict=False)).get("dim", kwargs.get("dim", nature.defaults.get("dim")))
+        found = spread(nature.name, dim, args[0], result)
+        if found is not None and values.is_small(found[0]):
+            values.keep(*found, guessed=True)
 
 
 def _if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
@@ -94,6 +111,9 @@ def _if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
 def _on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bare_args, bare_kwargs = tree_map_only(torch.Tensor, values.bare, (args, kwargs))
     result = INSTEAD.get(func, func)(*bare_args, **bare_kwargs)
+    if (place := nature_of(func).mask_at) is not None and isinstance(result, (list, tuple)):
+        # Gradients that nobody asked for: some meta kernels make them all the same.
+        result = tuple(part if wanted else None for part, wanted in zip(result, args[place], strict=True))
     # An in-place operation must return the tensor that it was given.
     return args[0] if bare_args and result is bare_args[0] else result
 
@@ -105,7 +125,7 @@ def _positions(nature: Nature, args: tuple[Any, ...]) -> tuple[Any, ...]:
     found: list[Any] = []
     for index in args[1]:
         is_mask = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
-        real = values.all_known(index) if is_mask else None
+        real = values.all_read(index) if is_mask else None
         found += [index] if real is None else map(values.bare, real.nonzero().unbind(1))
     return (args[0], found, *args[2:])
 
@@ -116,7 +136,7 @@ def _selected(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return torch.empty(count, dtype=tensor.dtype, device=META_DEVICE)
 
 
-def _compute(func: OpOverload, real: Any, result: Any, written: list[Any]) -> None:
+def _compute(func: OpOverload, real: Any, result: Any, written: list[Any], guessed: bool) -> None:
     """Learn what the result holds, unless it is large; what is written in place is written beside as well."""
     results = _tensors(result)
     if not all(map(values.is_small, results)):
@@ -125,7 +145,9 @@ def _compute(func: OpOverload, real: Any, result: Any, written: list[Any]) -> No
     found = _tensors(func(*real[0], **real[1]))
     if not written:
         for tensor, value in zip(results, found, strict=True):
-            values.keep(tensor, value)
+            values.keep(tensor, value, guessed)
+    elif guessed:
+        values.guess(written)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

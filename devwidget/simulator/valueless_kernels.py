@@ -46,11 +46,17 @@ def layer_norm_backward(gradient: torch.Tensor, given: torch.Tensor, *rest: Any)
     return None if first is None else torch.empty_like(given, memory_format=torch.contiguous_format), *others
 
 
+def ctc_loss_backward(gradient: torch.Tensor, log_probs: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """As large as the probabilities. Source: `ctc_loss_backward_gpu_template` in `LossCTC.cu`."""
+    return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
+
+
 INSTEAD: dict[Any, Any] = {
     torch.ops.aten._grouped_mm.default: grouped_mm,
     torch.ops.aten.convolution.default: convolution,
     torch.ops.aten.native_batch_norm.default: batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: batch_norm_backward,
+    torch.ops.aten._ctc_loss_backward.default: ctc_loss_backward,
     torch.ops.aten.native_layer_norm_backward.default: layer_norm_backward,
 }
 """Operator -> what runs on meta."""

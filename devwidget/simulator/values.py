@@ -5,13 +5,14 @@ Programs decide by them where to go next: by lengths, masks, positions, steps. W
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from devwidget.simulator import internals
+from devwidget.simulator import failures, internals
 from devwidget.simulator.labels import META_DEVICE, Books
 
 MOST_BYTES = 2 << 20
@@ -21,6 +22,15 @@ _is_meta: Callable[[torch.Tensor], bool] = internals.base.is_meta.__get__
 
 class Unknown(Exception):
     """A tensor whose values are not known."""
+
+
+class _Asked(threading.local):
+    """Whether anything of what was last asked for in this thread is a guess, or follows from one."""
+
+    has_guess = False
+
+
+_asked = _Asked()
 
 
 def is_small(tensor: torch.Tensor) -> bool:
@@ -40,6 +50,7 @@ def known(tensor: torch.Tensor) -> torch.Tensor:
         kept: Any = getattr(tensor.untyped_storage(), "_devwidget_values", None if _is_meta(tensor) else tensor)
         if kept is None:
             raise Unknown
+        _asked.has_guess |= hasattr(kept, "_devwidget_guess")
         return tensor.detach() if isinstance(kept, torch.Tensor) else _view(kept, tensor)
 
 
@@ -51,13 +62,27 @@ def _view(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
 
 def all_known(tree: Any) -> Any:
     """The same with real tensors, or None if the values of one are not known."""
+    _asked.has_guess = False
     try:
         return tree_map_only(torch.Tensor, known, tree)
     except Unknown:
         return None
 
 
-def keep(tensor: torch.Tensor, real: torch.Tensor | bool) -> None:
+def are_guessed() -> bool:
+    """Whether the values that were last asked for follow from a guess."""
+    return _asked.has_guess
+
+
+def all_read(tree: Any) -> Any:
+    """As `all_known`, for a program that goes on by these values: it is told of if they are guessed."""
+    real = all_known(tree)
+    if real is not None and _asked.has_guess and Books.on_guess is not None:
+        Books.on_guess()
+    return real
+
+
+def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False) -> None:
     """Remember what a new tensor holds."""
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
         storage = tensor.untyped_storage()
@@ -65,6 +90,16 @@ def keep(tensor: torch.Tensor, real: torch.Tensor | bool) -> None:
         view = _view(kept, tensor)
         view.copy_(real) if isinstance(real, torch.Tensor) else view.fill_(real)
         storage._devwidget_values = kept  # type: ignore[attr-defined]
+        if guessed:
+            kept._devwidget_guess = True  # type: ignore[attr-defined]
+
+
+def guess(tree: Any) -> None:
+    """Something guessed was written to these tensors."""
+    for tensor in tree_leaves(tree):
+        if isinstance(tensor, torch.Tensor) and _is_meta(tensor):
+            with torch._C.DisableTorchFunction():
+                tensor.untyped_storage()._devwidget_values._devwidget_guess = True  # type: ignore[attr-defined]
 
 
 def forget(tree: Any) -> None:
@@ -85,7 +120,7 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
         )
     real = all_known(tensor)
     if real is not None:
-        keep(twin, real)
+        keep(twin, real, are_guessed())
     return twin
 
 
@@ -96,7 +131,7 @@ def without(tensor: torch.Tensor) -> torch.Tensor:
 
 def read(tensor: torch.Tensor) -> torch.Tensor:
     """The real tensor wherever values are known, for what reads memory behind the modes' back; else the same."""
-    real = None if Books.compute or not _is_meta(tensor) else all_known(tensor)
+    real = None if Books.compute or not _is_meta(tensor) else all_read(tensor)
     return tensor if real is None else real
 
 
@@ -105,6 +140,19 @@ def read_numbers(data: Any) -> Any:
     if Books.compute or isinstance(data, torch.Tensor):
         return data
     return tree_map_only(torch.Tensor, lambda tensor: tensor.item() if tensor.dim() == 0 else read(tensor), data)
+
+
+def listed(given: Any, what: str) -> Any:
+    """The numbers of a tensor as a list; anything else is itself.
+
+    Raises:
+        SimulationError: if they are not known.
+    """
+    if not isinstance(given, torch.Tensor):
+        return given
+    if is_unknown(given):
+        raise failures.needs_values(what)
+    return read(given).tolist()
 
 
 def is_unknown(tensor: torch.Tensor) -> bool:

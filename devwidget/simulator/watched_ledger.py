@@ -30,9 +30,15 @@ class _Watcher:
     def refused(self, index: int, size: int, held: int) -> None: ...
 
 
-def watch(watcher: Callable[[int, int], None]) -> None:
-    """Call `watcher` with the ordinal of a GPU and the bytes that it holds, after each allocation; ends with the simulation."""
+def watch(watcher: Callable[[int, int], None], on_guess: Callable[[], None]) -> None:
+    """Watch the running simulation, as long as it runs.
+
+    Args:
+        watcher: called after each allocation with the ordinal of a GPU and the bytes that it holds.
+        on_guess: called when the program reads a choice that was guessed; without it nothing is guessed.
+    """
     Books.ledger.listeners += (_Watcher(watcher),)
+    Books.on_guess = on_guess
 
 
 class VirtualMemory:
