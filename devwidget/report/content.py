@@ -12,6 +12,7 @@ from devwidget.report.cards import finding_card, header_card, hop_cards, row_det
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.memory_words import memory_cards
 from devwidget.report.parallel_card import parallel_card
+from devwidget.report.spread_card import spread_cards
 from devwidget.report.trace_text import findings_words, summary_words
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
@@ -26,8 +27,8 @@ Content = dict[str, Any]
 
 
 def head_content(snapshot: Snapshot, table: Placement) -> Content:
-    """The header."""
-    return header_card(snapshot, table) | {"virtual": snapshot.virtual_gpus}
+    """The header, and what spreads the model."""
+    return header_card(snapshot, table) | {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot)}
 
 
 def eager_details(snapshot: Snapshot, table: Placement, *, most: int = MOST_EAGER) -> Content:

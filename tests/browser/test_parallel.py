@@ -93,6 +93,15 @@ def test_the_table_has_a_row_for_each_gpu_idle_ones_too(drawn):
     expect(page.locator(".dw-advice[data-about='batch']")).to_contain_text("A batch of 4 reaches all.")
 
 
+def test_a_wrapper_tells_its_prefix_before_and_after_a_trace(drawn):
+    page = drawn(data_parallel(2))
+    spread = page.locator(".dw-spread[data-kind='DataParallel']")
+    expect(spread).to_contain_text("The names of its parameters and buffers (3) begin with decoder.module.")
+    expect(spread.locator("pre")).to_have_text("torch.save(model.decoder.module.state_dict(), path)")
+    spread.get_by_role("button", name="decoder", exact=True).click()
+    expect(page.locator("[data-path='decoder']")).to_have_attribute("aria-selected", "true")
+
+
 def test_advice_has_code_to_copy(drawn):
     page = drawn(data_parallel(2))
     advice = page.locator(".dw-advice[data-about='loss']")

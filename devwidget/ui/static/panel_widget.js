@@ -4,7 +4,7 @@ import { Figure, loadPlotly } from "./figure.js";
 import { Inputs, headline, menu, save, saveAs } from "./header.js";
 import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
-import { callSection, pick, pickedStrip } from "./parallel.js";
+import { callSection, pick, pickedStrip, spreadSection } from "./parallel.js";
 import { hopTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
 
@@ -81,9 +81,11 @@ async function render({ model, el, host, signal }) {
     tree.set("reveal", { ...(typeof target === "number" ? { row: target } : target), at: Date.now() });
   }
 
+  const spread = h("div");
   function drawHead() {
     const head = model.get("head");
     if (head?.title) title.replaceChildren(...headline(head, filterBy).filter(Boolean));
+    spread.replaceChildren(...(head?.spread ?? []).map((card) => spreadSection(card, reveal)));
   }
   function drawMemory(content = model.get("memory") ?? {}) {
     if (content.error) return say("error", content.error);
@@ -123,8 +125,8 @@ async function render({ model, el, host, signal }) {
       drawing.show(call.figure);
       return callSection(call, drawing, strip);
     });
-    const single = h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace: the model worked on one copy.");
-    tabs.page("Parallel").replaceChildren(...(parts.length ? parts : [traced.summary ? single : none()]));
+    const single = h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace.");
+    tabs.page("Parallel").replaceChildren(...(parts.length ? parts : [traced.summary ? single : none()]), spread);
   }
   function drawGone() {
     if (model.get("gone")) stale("The model was deleted. This is how it was when it was last seen.");

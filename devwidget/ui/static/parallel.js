@@ -29,6 +29,24 @@ function advised({ about, text, code }) {
   );
 }
 
+// Wrappers, shards, hooks and device maps: what this process holds of each part.
+export function spreadSection(card, reveal) {
+  const number = "dw-number";
+  const head = [["part"], ["parts", number], ["in memory here"], ["whole", number], ["how"]];
+  const rows = card.rows.map(([name, parts, here, whole, note]) =>
+    h("tr", { class: "dw-share" }, h("td", null, name), h("td", { class: number }, parts), h("td", null, here), h("td", { class: number }, whole), h("td", { class: "dw-soft" }, note)),
+  );
+  return h(
+    "section",
+    { class: "dw-parallel dw-spread", "data-kind": card.kind },
+    h("h4", null, card.kind, " ", h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: card.path }) }, card.path || "the model itself")),
+    h("ul", { class: "dw-words" }, card.words.map((text) => h("li", null, prose(text)))),
+    card.code ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, card.code)), copyButton(card.code, "Copy the code", "copy")) : "",
+    rows.length ? table(`parts of ${card.title}`, head, rows) : "",
+    card.more ? h("p", { class: "dw-soft" }, `… and ${card.more} more`) : "",
+  );
+}
+
 // Below the drawing: the figures of the part that was clicked, the line that called it, and the way to its row.
 export function pickedStrip() {
   return h("p", { class: "dw-picked dw-soft", role: "status" }, "Ribbons are copies, their thickness bytes to one scale. Click a part for its line and row.");
@@ -54,7 +72,7 @@ function replicaTable(call) {
       "tr",
       { class: "dw-replica", "data-device": each.device },
       h("td", null, chip(each.device)),
-      h("td", { class: "dw-soft", title: each.uuid }, each.card),
+      h("td", { class: "dw-soft dw-nowrap", title: each.uuid }, each.card),
       ...[each.samples, each.input, each.parameters, each.output, each.gradients, each.peak, each.time].map((text) => h("td", { class: number }, text)),
     ),
   );

@@ -1,0 +1,151 @@
+"""What spreads a model over devices or processes, read from a snapshot: wrappers, shards, offloading hooks, device maps."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from devwidget.records.device import DeviceId
+from devwidget.records.snapshot import ModuleFacts, Snapshot
+from devwidget.records.tensor import TensorFacts
+
+WRAPPERS = ("DataParallel", "DistributedDataParallel")
+SHARDS = ("FSDP2", "FSDP")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one part holds.
+
+    Attributes:
+        name: path of a module, or where modules run.
+        parts: number of modules, or of tensors.
+        here: bytes in this process, by device.
+        whole: bytes of all shards, and of what is on disk.
+        note: how it is cut, or where it is kept.
+    """
+
+    name: str
+    parts: int
+    here: tuple[tuple[DeviceId, int], ...]
+    whole: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One way in which the model is spread.
+
+    Attributes:
+        kind: a wrapper, `FSDP2`, `FSDP`, `tensor parallel`, `accelerate` or `device map`.
+        path: the first module that it applies to.
+        note: its settings.
+        keys: parameters and buffers below a wrapper, whose names begin with its path and `module.`.
+        shares: one for each part.
+    """
+
+    kind: str
+    path: str
+    note: str
+    keys: int
+    shares: tuple[Share, ...]
+
+
+def spreads(snapshot: Snapshot) -> tuple[Spread, ...]:
+    """Every way in which the model is spread, the outermost first."""
+    looks = (_wrappers, _shards, _tensor_parallel, _offloaded, _device_maps)
+    return tuple(found for look in looks for found in look(snapshot.modules))
+
+
+def whole_bytes(tensor: TensorFacts) -> int:
+    """Bytes of a tensor with all its shards, wherever they are."""
+    found = re.search(r"\d+", tensor.dtype)
+    bits = int(found[0]) if found else 8
+    return 0 if tensor.shape is None else math.prod(tensor.shape) * bits // 8
+
+
+def is_sharded(tensor: TensorFacts) -> bool:
+    """The tensor is a DTensor: a shard or a copy on several ranks."""
+    return "shard " in tensor.note or tensor.note.startswith("replicated on")
+
+
+def _is_registered(tensor: TensorFacts) -> bool:
+    return tensor.role in ("parameter", "buffer")
+
+
+def _below(modules: Iterable[ModuleFacts], path: str) -> list[ModuleFacts]:
+    return [module for module in modules if not path or module.path == path or module.path.startswith(f"{path}.")]
+
+
+def _share(name: str, modules: Iterable[ModuleFacts], note: str = "", parts: int = -1) -> Share:
+    modules = list(modules)
+    tensors = [tensor for module in modules for tensor in module.tensors if _is_registered(tensor) and not tensor.tied_to]
+    here: dict[DeviceId, int] = {}
+    for tensor in tensors:
+        if tensor.bytes:
+            here[tensor.device] = here.get(tensor.device, 0) + tensor.bytes
+    return Share(name, len(modules) if parts < 0 else parts, tuple(sorted(here.items())), sum(map(whole_bytes, tensors)), note)
+
+
+def _wrappers(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+    for module in modules:
+        if module.wrapper in WRAPPERS:
+            inside = _below(modules, module.path)
+            keys = sum(_is_registered(tensor) for each in inside for tensor in each.tensors)
+            yield Spread(module.wrapper, module.path, module.note, keys, (_share(module.path, inside),))
+
+
+def _shards(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+    for kind in SHARDS:
+        units = _units(modules, kind)
+        if units:
+            shares = tuple(_share(own[0].path, own, _cut_of(own)) for own in units)
+            yield Spread(kind, units[0][0].path, units[0][0].note, 0, shares)
+
+
+def _units(modules: tuple[ModuleFacts, ...], kind: str) -> list[list[ModuleFacts]]:
+    """The modules with such a wrapper, each followed by what is below it and below no inner one."""
+    found: dict[int, list[ModuleFacts]] = {}
+    nearest: list[int] = []
+    for place, module in enumerate(modules):
+        unit = place if module.wrapper == kind else nearest[module.parent] if module.parent >= 0 else -1
+        nearest.append(unit)
+        if unit >= 0:
+            found.setdefault(unit, []).append(module)
+    return list(found.values())
+
+
+def _cut_of(modules: Iterable[ModuleFacts]) -> str:
+    notes = (tensor.note for module in modules for tensor in module.tensors if is_sharded(tensor))
+    return next((note.partition(", here")[0] for note in notes), "")
+
+
+def _tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+    if any(module.wrapper in SHARDS for module in modules):
+        return
+    cut = [module for module in modules if any(map(is_sharded, module.tensors))]
+    if cut:
+        yield Spread("tensor parallel", cut[0].path, "", 0, tuple(_share(each.path, [each], _cut_of([each])) for each in cut))
+
+
+def _offloaded(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+    hooked = [module for module in modules if module.wrapper == "accelerate" and any(map(_is_registered, module.tensors))]
+    notes = dict.fromkeys(_hook_words(module) for module in hooked)
+    if hooked:
+        shares = tuple(_share(note, [module for module in hooked if _hook_words(module) == note]) for note in notes)
+        yield Spread("accelerate", hooked[0].path, "", 0, shares)
+
+
+def _hook_words(module: ModuleFacts) -> str:
+    """Where a hook runs its module, and where the weights are meanwhile."""
+    kept = dict.fromkeys(tensor.note.partition(";")[0] for tensor in module.tensors if tensor.note.startswith("offloaded"))
+    return ", ".join(part for part in (module.note.partition(",")[0], *kept) if part)
+
+
+def _device_maps(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+    for module in modules:
+        if "device map: " in module.note:
+            note = module.note.partition("device map: ")[2].partition(";")[0]
+            yield Spread("device map", module.path, note, 0, (_share(module.path, _below(modules, module.path)),))
