@@ -99,8 +99,8 @@ def _wrappers(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
 
 def _shards(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     for kind in SHARDS:
-        units = _units(modules, kind)
-        if units:
+        if any(module.wrapper == kind for module in modules):
+            units = _units(modules, kind)
             shares = tuple(_share(own[0].path, own, _cut_of(own)) for own in units)
             yield Spread(kind, units[0][0].path, units[0][0].note, 0, shares)
 
@@ -125,7 +125,7 @@ def _cut_of(modules: Iterable[ModuleFacts]) -> str:
 def _tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     if any(module.wrapper in SHARDS for module in modules):
         return
-    cut = [module for module in modules if any(map(is_sharded, module.tensors))]
+    cut = [module for module in modules if any(tensor.note and is_sharded(tensor) for tensor in module.tensors)]
     if cut:
         yield Spread("tensor parallel", cut[0].path, "", 0, tuple(_share(each.path, [each], _cut_of([each])) for each in cut))
 
