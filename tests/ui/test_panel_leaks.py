@@ -1,0 +1,64 @@
+"""Panels leave nothing behind, and keep no model alive."""
+
+import gc
+import weakref
+
+import comm
+import pytest
+import torch
+from ipywidgets.widgets.widget import _instances
+from torch import nn
+
+import devwidget
+
+
+def counted():
+    """Widgets, comms, and objects that Python tracks."""
+    gc.collect()
+    return len(_instances), len(getattr(comm.get_comm_manager(), "comms", ())), len(gc.get_objects())
+
+
+def open_and_close_ten(model):
+    panels = [devwidget.show(model) for _ in range(10)]
+    for panel in panels:
+        panel.refresh()
+        panel.refresh()
+        panel.close()
+
+
+@pytest.mark.slow
+def test_ten_panels_opened_and_closed_a_hundred_times_leave_nothing():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    for _ in range(3):
+        open_and_close_ten(model)
+    widgets, comms, objects = counted()
+    for _ in range(100):
+        open_and_close_ten(model)
+    later = counted()
+    assert later[:2] == (widgets, comms)
+    assert later[2] < objects + 100  # a thousand panels: not one object for each
+
+
+LIFE = {
+    "shown": lambda panel: None,
+    "watched": lambda panel: [panel.refresh() for _ in range(3)],
+    "traced": lambda panel: panel.run_trace(),
+    "sampled": lambda panel: panel.sample_memory(),
+    "printed": lambda panel: panel._repr_mimebundle_(),
+    "saved": lambda panel: panel.control._handle_custom_msg({"id": 1, "ask": "export", "form": "html"}, []),
+    "failed": lambda panel: pytest.raises(devwidget.BatchError, panel.run_trace, devwidget.ui.actions.TraceRequest("1 / 0")),
+    "closed": lambda panel: panel.close(),
+}
+
+
+@pytest.mark.parametrize("live", LIFE.values(), ids=LIFE)
+def test_the_model_is_freed_by_del_at_any_time(live):
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    panel = devwidget.show(model, torch.ones(1, 2), loss_fn=lambda out: out.sum())
+    live(panel)
+    gone = [weakref.ref(model), weakref.ref(model.weight)]
+    del model, optimizer
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+    panel.close()
