@@ -31,7 +31,7 @@ test: set-up-test check
 	$(IN_VENV) -m pytest $(PYTEST_ARGS)
 
 shots: set-up-test
-	$(IN_VENV) -m pytest tests/browser -k "screenshots or pictures"
+	$(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"
 
 check: set-up-test
 	$(IN_VENV) -m ruff check .

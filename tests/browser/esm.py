@@ -11,14 +11,16 @@ from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.assets import PANEL, TREE, joined, static_text
 from devwidget.report.html import _as_value, _bytes, page_facts
+from devwidget.report.plotly_file import plotly_path
 from tests.browser.chromium import Watched
 from tests.views.builders import GPU0, tensor
 
 _START = """
 const host = pageHost({
   panel: { state: facts.panel, definition: panel }, tree: { state: facts.tree, definition: tree }, control: { state: {} },
-  live: { state: {} },
+  live: { state: {} }, plotly: { state: {} },
 });
+if (window.Plotly) globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(window.Plotly);
 window.models = host.models;
 window.show = async (place) => (await host.getWidget("panel")).render({ el: document.getElementById(place) });
 host.models.control.onsend = (message) => {
@@ -29,23 +31,28 @@ host.models.control.onsend = (message) => {
 
 
 class BarePage:
-    """A page with a panel in it, a control model that answers from `answers`, and no plotly."""
+    """A page with a panel in it, and a control model that answers from `answers`; plotly.js only if asked for."""
 
-    def __init__(self, browser: Browser, snapshot: Snapshot, trace: Trace | None = None, **options: Any) -> None:
+    def __init__(
+        self, browser: Browser, snapshot: Snapshot, trace: Trace | None = None, *, plotly: bool = False, **options: Any
+    ) -> None:
         self.watched = Watched(browser, **{"viewport": {"width": 1200, "height": 900}} | options)
         self.page = self.watched.page
         facts = page_facts(snapshot, trace)
         facts["panel"] |= {
             "control": "control",
             "live": "live",
-            "plotly": "",
+            "plotly": "plotly" if plotly else "",
             "inputs": {"batch": "", "names": ["batch", "images"]},
         }
         facts["tree"]["control"] = "control"
         style = "\n".join(static_text(name) for name in ("page.css", "base.css", "tree.css", "panel.css"))
         scripts = [joined("shim.js"), _as_value("tree", joined(*TREE)), _as_value("panel", joined(*PANEL))]
-        text = "\n".join([*scripts, f"const facts = {json.dumps(facts, default=_bytes)};", _START]).replace("</", "<\\/")
-        self.page.set_content(f"<style>{style}</style><main id=a></main><main id=b></main><script>{text}</script>")
+        text = "\n".join([*scripts, f"const facts = {json.dumps(facts, default=_bytes)};", _START])
+        self.page.set_content(f"<style>{style}</style><main id=a></main><main id=b></main>")
+        if plotly:
+            self.page.add_script_tag(path=str(plotly_path()))
+        self.page.add_script_tag(content=text)
         self.page.evaluate("async () => { window.stopA = await window.show('a') }")
 
     def update(self, model: str, name: str, value: Any) -> None:
@@ -64,7 +71,7 @@ class BarePage:
 
     def paths(self) -> list[str]:
         """Paths of the painted rows from top to bottom."""
-        rows = self.page.locator(".dw-body [role=row]").evaluate_all("(rows) => rows.map((row) => row.dataset.path)")
+        rows = self.page.locator(".dw-body [data-row]").evaluate_all("(rows) => rows.map((row) => row.dataset.path)")
         return list(rows)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from ipywidgets.widgets.widget import _instances
 from torch import nn
 
 import devwidget
+from devwidget.ui.actions import TraceRequest
 
 
 def counted():
@@ -39,6 +40,11 @@ def test_ten_panels_opened_and_closed_a_hundred_times_leave_nothing():
     assert later[2] < objects + 100  # a thousand panels: not one object for each
 
 
+def fail(panel):
+    with pytest.raises(devwidget.BatchError):
+        panel.run_trace(TraceRequest("1 / 0"))
+
+
 LIFE = {
     "shown": lambda panel: None,
     "watched": lambda panel: [panel.refresh() for _ in range(3)],
@@ -46,7 +52,7 @@ LIFE = {
     "sampled": lambda panel: panel.sample_memory(),
     "printed": lambda panel: panel._repr_mimebundle_(),
     "saved": lambda panel: panel.control._handle_custom_msg({"id": 1, "ask": "export", "form": "html"}, []),
-    "failed": lambda panel: pytest.raises(devwidget.BatchError, panel.run_trace, devwidget.ui.actions.TraceRequest("1 / 0")),
+    "failed": fail,
     "closed": lambda panel: panel.close(),
 }
 

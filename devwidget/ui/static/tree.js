@@ -144,7 +144,7 @@ export class TreeView {
     const stop = Math.min(this.shown.length, Math.ceil((this.grid.scrollTop + (this.grid.clientHeight || 480)) / ROW) + SPARE);
     const painted = [];
     for (let place = first; place < stop; place++) painted.push(this.rowView(place));
-    if (!this.shown.length) painted.push(h("div", { class: "dw-empty" }, this.filterText ? "no row matches the filter" : "no modules"));
+    if (!this.shown.length) painted.push(h("div", { class: "dw-empty", role: "row" }, h("span", { role: "gridcell" }, this.filterText ? "no row matches the filter" : "no modules")));
     this.body.replaceChildren(...painted);
     const active = this.shown[this.active];
     if (active !== undefined && this.active >= first && this.active < stop) this.grid.setAttribute("aria-activedescendant", `${this.id}-${active}`);

@@ -1,0 +1,112 @@
+"""Every state of the panel that is not the usual one: accessible, and kept as pictures in both themes and both widths."""
+
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import expect
+
+from devwidget.records.device import DeviceId
+from devwidget.records.snapshot import ModuleFacts, Snapshot
+from devwidget.records.trace import Trace
+from tests.browser.axe import violations
+from tests.browser.esm import BarePage, large
+from tests.browser.lab import ARTIFACTS
+from tests.views.builders import CPU, data_parallel, one_step, split_model, tensor
+
+FAILED = replace(one_step(), error="RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 256x1000)")
+CLEAN = replace(one_step(), findings=(), checked=("wrong-device", "unregistered-tensor", "ping-pong"), not_checked=())
+
+
+def on_one(device, virtual=0):
+    """A small model that is wholly on one device, on a machine without GPUs."""
+    weight = tensor("weight", (512, 512), device, storage=1)
+    if device.kind == "meta":
+        weight = replace(weight, bytes=0, storage_bytes=0, note="1048576 bytes once it is loaded")
+    modules = (ModuleFacts("", "Net", -1, 0), ModuleFacts("layer", "Linear", 0, 1, (weight,)))
+    return Snapshot(modules, memory=tuple(each for each in split_model().memory if each.device == CPU), virtual_gpus=virtual)
+
+
+def busy(bare):
+    bare.update("panel", "status", {"kind": "busy", "text": "tracing … forward of decoder.head"})
+    expect(bare.page.get_by_role("button", name="Cancel")).to_be_visible()
+
+
+def queued(bare):
+    bare.answer("trace", {"state": "queued"})
+    bare.page.get_by_role("button", name="Trace batch").click()
+    expect(bare.page.locator(".dw-status")).to_have_text("queued: waiting for the running cell")
+
+
+def refused(bare):
+    text = "the batch expression `bath` raised NameError: name 'bath' is not defined; did you mean 'batch'?"
+    bare.update("panel", "status", {"kind": "error", "text": text})
+    expect(bare.page.locator(".dw-status-error")).to_be_visible()
+
+
+def deleted(bare):
+    bare.update("panel", "gone", True)
+    expect(bare.page.locator(".dw-banner")).to_contain_text("deleted")
+
+
+def restarted(bare):
+    bare.page.evaluate("() => window.models.panel.fire('comm_live_update')")
+    expect(bare.page.locator(".dw-banner")).to_contain_text("restarted")
+
+
+def opened(name):
+    return lambda bare: bare.page.get_by_role("tab", name=name).click()
+
+
+def detailed(bare):
+    bare.page.locator("[data-path='encoder.attention']").click()
+    expect(bare.page.locator(".dw-detail")).to_be_visible()
+
+
+def filtered(bare):
+    bare.page.get_by_label("filter rows").fill("nothing like this")
+    expect(bare.page.get_by_role("treegrid")).to_contain_text("no row matches")
+
+
+def with_menu(bare):
+    bare.page.get_by_label("Export").click()
+    expect(bare.page.get_by_role("button", name="Save figure as SVG")).to_be_visible()
+
+
+STATES = {
+    "no-gpu": (on_one(CPU), None, lambda bare: None),
+    "no-gpu-traced": (on_one(CPU), CLEAN, opened("Memory")),
+    "meta": (on_one(DeviceId("meta")), None, lambda bare: bare.page.locator("[data-path='layer']").click()),
+    "no-batch": (split_model(), None, opened("Trace")),
+    "tracing": (split_model(), None, busy),
+    "queued": (split_model(), None, queued),
+    "refused": (split_model(), None, refused),
+    "failed": (split_model(), FAILED, opened("Findings")),
+    "clean": (split_model(), CLEAN, opened("Findings")),
+    "one-copy": (split_model(), one_step(), opened("Parallel")),
+    "parallel": (split_model(), data_parallel(4), opened("Parallel")),
+    "nothing-traced": (split_model(), Trace(), opened("Memory")),
+    "deleted": (split_model(), one_step(), deleted),
+    "restarted": (split_model(), one_step(), restarted),
+    "detail": (split_model(), one_step(), detailed),
+    "no-row": (split_model(), one_step(), filtered),
+    "menu": (split_model(), one_step(), with_menu),
+    "ten-thousand": (large(10_000), None, lambda bare: None),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STATES)
+def test_screenshots_of_every_state(browser, name):
+    snapshot, trace, bring = STATES[name]
+    bare = BarePage(browser, snapshot, trace, plotly=True, viewport={"width": 1000, "height": 700})
+    bring(bare)
+    ARTIFACTS.mkdir(exist_ok=True)
+    for scheme in ("light", "dark"):
+        bare.page.emulate_media(color_scheme=scheme)
+        for width in (700, 1600):
+            bare.page.set_viewport_size({"width": width, "height": 700})
+            bare.page.wait_for_timeout(200)  # figures are drawn again for the new width
+            bare.page.screenshot(path=ARTIFACTS / f"state-{name}-{scheme}-{width}.png", full_page=True)
+        assert violations(bare.page) == []
+    assert bare.watched.errors == []
+    bare.close()
