@@ -214,6 +214,7 @@ def check(
         PlacementError: with the report.
         DevwidgetError: if one of `allow` is neither a kind nor a hop.
     """
+    __tracebackhide__ = True  # pytest shows the report, and the line of the test
     hops, kinds = _sorted_out((allow,) if isinstance(allow, str) else allow)
     result = trace(model, batch, allow=hops, **step)
     severities = set(fail_on)

@@ -1,7 +1,11 @@
-"""The pages that are written from the code are up to date."""
+"""The pages that are written from the code are up to date, and what they show is what happens."""
 
 import importlib.util
+import os
 import pathlib
+import re
+import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -11,3 +15,31 @@ def test_the_page_of_findings_is_what_the_rules_say():
     build = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build)
     assert build.PAGE.read_text(encoding="utf-8") == build.page(), "run python docs/build_findings.py"
+
+
+def blocks(page):
+    """The fenced blocks of a page."""
+    return re.findall(r"```\w*\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run_tests(folder, program):
+    """What pytest prints of `program`, as its own test file."""
+    (folder / "test_placement.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, folder]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment).stdout
+
+
+def test_the_page_on_test_suites_shows_what_pytest_prints(tmp_path):
+    program, report = blocks("check.md")
+    printed = [re.sub(r"^E +", "", line) for line in run_tests(tmp_path, program).splitlines()]
+    for line in report.splitlines():
+        assert re.sub(r"^E *", "", line) in printed
+    assert printed[-1].startswith("3 failed")
+
+
+def test_the_repair_on_the_page_on_test_suites_repairs(tmp_path):
+    program, report = blocks("check.md")
+    repair = re.search(r"`__init__`:  (.*)", report)[1]
+    printed = run_tests(tmp_path, program.replace("self.scale = torch.ones(4)", repair))
+    assert "1 failed, 2 passed" in printed
