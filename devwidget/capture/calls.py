@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from devwidget.capture import naming, promotions
 from devwidget.capture.call_site import RawSite, caller
-from devwidget.capture.faults import devices, dtypes, generators, host, kernels, meta, operands
+from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operands
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.identity import Birth
@@ -25,7 +25,8 @@ from devwidget.capture.traffic import VIEWS, WAITS
 
 FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
 _BACKWARD = frozenset({"backward", "grad"})
-_SPECIAL = WAITS | {"__set__", "copy_"}
+_GRAD = vars(torch._C.TensorBase)["grad"]
+_SPECIAL = WAITS | {"__set__", "copy_", "requires_grad_"}
 
 
 class Calls(TorchFunctionMode):
@@ -40,7 +41,10 @@ class Calls(TorchFunctionMode):
         """Make the call; after a device fault, make it again with the strays moved."""
         name = getattr(func, "__name__", "")
         if name == "__get__":  # an attribute such as `x.shape`
-            return func(*args)
+            out = func(*args)
+            if out is None and func.__self__ in (_GRAD, vars(torch.Tensor).get("grad")):  # virtual GPUs have their own
+                leaves.look_for_gradient(self._state, args[0], sys._getframe(1))
+            return out
         kwargs, here, frame = kwargs or {}, self._here, sys._getframe(1)
         site = self._state.places.site(frame)
         try:
@@ -96,7 +100,9 @@ class Calls(TorchFunctionMode):
         if name == "copy_":
             self._copied(args, kwargs, site)
             return True
-        if name == "__set__":
+        if name == "requires_grad_":
+            self._switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
+        elif name == "__set__":
             self._data_replaced(args)
         else:
             self._waited(name, args, frame, site)
@@ -137,6 +143,8 @@ class Calls(TorchFunctionMode):
             birth.hops = data.hops
             birth.hop = data.hop if looking else None
         births.put(result, birth)
+        if name == "clone":  # `copy.deepcopy` makes a Parameter of it out of sight
+            births.put_storage(result, birth)
         if moving and birth.direct:
             state.attempts.put(args[0], birth)
             if birth.is_move:
@@ -199,6 +207,15 @@ class Calls(TorchFunctionMode):
             birth = self._state.births.get(args[1])
             if birth is not None:
                 self._state.births.put(args[0], birth)
+        elif len(args) == 2 and type(args[1]) is bool:  # `parameter.requires_grad = False`
+            self._switched(args[0], on=args[1])
+
+    def _switched(self, tensor: Any, *, on: bool) -> None:
+        """A parameter is frozen, or freed."""
+        if on:
+            self._state.frozen.pop(tensor, None)  # type: ignore[no-untyped-call]
+        elif isinstance(tensor, nn.Parameter):
+            self._state.frozen[tensor] = True
 
 
 def _calls_itself(frame: FrameType, site: RawSite | None) -> bool:

@@ -139,11 +139,16 @@ class Births:
         else:
             self._tensors.pop(key, None)
             self._others[key] = weakref.ref(tensor), birth
-        if birth.parent is None and birth.site is not None and _has_storage(tensor):
-            storage = tensor.untyped_storage()
-            self._others[id(storage)] = weakref.ref(storage), birth
+        if birth.parent is None and birth.site is not None:
+            self.put_storage(tensor, birth)
         if len(self._tensors) + len(self._others) > self._sweep_at:
             self._sweep()
+
+    def put_storage(self, tensor: torch.Tensor, birth: Birth) -> None:
+        """Remember the birth of all that shares a tensor's storage."""
+        if _has_storage(tensor):
+            storage = tensor.untyped_storage()
+            self._others[id(storage)] = weakref.ref(storage), birth
 
     def _other(self, owner: Any) -> Birth | None:
         """What was put under another object than the tensor that was born."""

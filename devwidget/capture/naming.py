@@ -17,7 +17,7 @@ from devwidget.capture import lineage, source
 from devwidget.capture.call_site import call_text, is_library, line_of, locals_of, raw_site, to_site, user_frame
 from devwidget.capture.fields import class_values
 from devwidget.capture.identity import Birth
-from devwidget.capture.places import own_tensors
+from devwidget.capture.places import own_parameters, own_tensors
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.unregistered import Search
@@ -288,7 +288,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 def _owned(module: nn.Module, search: Search) -> Iterator[tuple[str, str, torch.Tensor, str]]:
     """How a module holds each of its tensors, under which name, and a note."""
     copied = module.__dict__.get("_former_parameters", {})  # a DataParallel replica keeps its copies as attributes
-    for how, group in (("parameter", module._parameters), ("buffer", module._buffers), ("parameter", copied)):
+    for how, group in (("parameter", own_parameters(module)), ("buffer", module._buffers), ("parameter", copied)):
         yield from ((how, name, tensor, "") for name, tensor in group.items() if tensor is not None)
     own = vars(module)
     for name in search.candidates(own, own):

@@ -236,7 +236,12 @@ class Places:
 
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers that a module itself holds; a DataParallel replica keeps them as plain attributes."""
-    values: dict[str, Any] = {**module._parameters, **module._buffers}
+    values: dict[str, Any] = {**own_parameters(module), **module._buffers}
     if getattr(module, "_is_replica", False):
         values |= module.__dict__
     return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+
+
+def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Registered parameters, without the tensors that `torch.func.functional_call` puts in their place for one call."""
+    return {name: value for name, value in module._parameters.items() if isinstance(value, nn.Parameter)}

@@ -22,12 +22,14 @@ def look(state: State, name: str, operands: Any, result: torch.Tensor, called: F
     floats = [t for t in tensors_in(operands, depth=2) if t.is_floating_point()]
     doubles = [t for t in floats if t.dtype is torch.float64]
     narrow = [t for t in floats if t.dtype is not torch.float64]
-    frame = caller(called)
+    direct = caller(called)
+    frame = _through_nn(direct)
     own_line = site is not None and frame is not None and frame.f_code is site.code
     if not doubles or not narrow or not own_line or state.places.phase not in ("forward", "loss"):
         return
     birth = state.births.get(doubles[0])
-    if site is None or frame is None or state.places.outside(site) or (birth is not None and _is_meant(birth)):
+    logging = frame is direct and site is not None and state.places.outside(site)
+    if site is None or frame is None or logging or (birth is not None and _is_meant(birth)):
         return
     names = naming.Names(state, frame)
     stray = names.with_birth(_operand(names, doubles[0], stray=True), doubles[0], result.device, of_dtype=True)
@@ -47,6 +49,13 @@ def look(state: State, name: str, operands: Any, result: torch.Tensor, called: F
             facts=(("wanted", short(narrow[0].dtype)),),
         )
     )
+
+
+def _through_nn(frame: FrameType | None) -> FrameType | None:
+    """Who called a loss of torch.nn: it computes with what it is given, and casts nothing of its own."""
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("torch.nn."):
+        frame = frame.f_back
+    return frame
 
 
 def _is_meant(birth: Birth) -> bool:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from torch.utils.weak import WeakIdKeyDictionary
+
 from devwidget.capture.identity import Births
 from devwidget.capture.log import Log
 from devwidget.capture.parallel_calls import ParallelCalls
@@ -21,6 +23,8 @@ class State:
         heal: repair each fault and go on.
         births: which line made or moved a tensor.
         attempts: which line last asked for a move of a tensor, whether or not it kept the result.
+        frozen: parameters that the code has taken the gradient from, `requires_grad = False`.
+        saved: which line made a state dict.
         watching: makes fresh modes for another thread; set by the tracer.
 
     Args:
@@ -40,6 +44,8 @@ class State:
         self.log = Log(self.started, self._first_number)
         self.births = Births(self._older)
         self.attempts = Births()
+        self.frozen: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.places = Places()
         self.ties = Ties()
         self.traffic = Traffic(self.places)

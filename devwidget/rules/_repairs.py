@@ -42,6 +42,15 @@ def cast_value(statement: str, cast: str) -> str:
     return _within(statement, value, f"{value}{cast}")
 
 
+def is_container(statement: str) -> bool:
+    """True for `batch = Batch(torch.ones(2))` or `parts = [torch.ones(2)]`: the name is not that of the tensor."""
+    node = _assignment(statement)
+    value = node.value if node is not None else None
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func).rpartition(".")[2][:1].isupper()
+    return isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.Set)
+
+
 def moved_name(statement: str) -> str:
     """`x` of the statement `x.to(device)` or `x.cuda`."""
     try:

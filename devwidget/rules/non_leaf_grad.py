@@ -19,18 +19,19 @@ from devwidget.rules._wording import described
 
 @rule("non-leaf-grad")
 def check(trace: Trace) -> Iterator[Finding]:
-    """One finding for each tensor that an optimizer refused."""
+    """One finding for each tensor that an optimizer refused, or that has no gradient where the code looks for it."""
     for fault in trace.faults:
         for operand in fault.operands if fault.what == "leaf" else ():
             yield _finding(fault, operand)
 
 
 def _finding(fault: Fault, operand: Operand) -> Finding:
+    told = "has no `.grad`" if fault.call == "grad" else "was given to an optimizer"
     return Finding(
         kind="non-leaf-grad",
         severity="error",
         module=None,
-        headline=f"`{operand.expression}` was given to an optimizer and is no leaf: an operation made it",
+        headline=f"`{operand.expression}` {told} and is no leaf: an operation made it",
         why="a move of a tensor that requires a gradient is an operation, and the leaf stays behind it",
         fault=fault.site,
         birth=operand.birth,

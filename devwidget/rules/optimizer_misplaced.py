@@ -31,7 +31,9 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
         why = "the state was allocated when the optimizer was built, and does not move with the model"
     else:
         headline = f"`{optimizer}` does not know `{facts['missing']}`, which received gradients"
-        why = "the parameters are younger than the optimizer, which only trains those it was given"
+        frozen = facts["reason"] == "frozen"
+        age = "were frozen when the optimizer was built" if frozen else "are younger than the optimizer"
+        why = f"the parameters {age}, and it only trains those it was given"
     return Finding(
         kind="optimizer-misplaced",
         severity="error",
@@ -53,5 +55,6 @@ def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix]:
         line = fault.birth.text if fault.birth is not None else f"torch.optim.{facts['optimizer']}({model}.parameters())"
         yield Fix("build the optimizer after the model has moved", f"{model}.to({str(fault.target)!r})\n{line}", "sure")
         return
-    yield Fix("build the optimizer after the last layer is in place", "", "sure")
+    when = "after the parameters are freed" if facts["reason"] == "frozen" else "after the last layer is in place"
+    yield Fix(f"build the optimizer {when}", "", "sure")
     yield Fix("or add the group", f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")

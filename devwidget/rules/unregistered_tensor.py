@@ -49,8 +49,8 @@ def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
 
 
 def _birth(stray: Operand, held: Held) -> Site | None:
-    """Where the attribute got its value; if the value was handed in ready-made, where that was made."""
-    if held.assigned is None or _repairs.hands_on(held.assigned.text):
+    """Where the attribute got its value; if that was handed in ready-made, or is in an object, where the tensor was made."""
+    if held.assigned is None or "." in held.name or _repairs.hands_on(held.assigned.text):
         return stray.birth or held.assigned
     return held.assigned
 

@@ -76,7 +76,7 @@ def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix]:
     if stray.birth is None or stray.birth_partner:
         yield from _at_use(fault, stray)
         return
-    name = _repairs.assigned_name(stray.birth.text)
+    name = "" if _repairs.is_container(stray.birth.text) else _repairs.assigned_name(stray.birth.text)
     if fault.module is not None and name and stray.birth.function != (fault.site.function if fault.site else ""):
         yield Fix(f"move `{name}` to the model's device before the call", f"{name} = {name}.to({str(fault.target)!r})", "sure")
     yield from _at_use(fault, stray)

@@ -19,7 +19,7 @@ from devwidget.records.trace import Fault
 
 @contextlib.contextmanager
 def checkpoints(state: State) -> Iterator[None]:
-    """Compare keys before they are loaded."""
+    """Remember where keys come from, and compare them before they are loaded."""
     original = nn.Module.load_state_dict
 
     @functools.wraps(original)
@@ -31,7 +31,16 @@ def checkpoints(state: State) -> Iterator[None]:
                 state_dict = {names.get(key, key): value for key, value in state_dict.items()}
         return original(self, state_dict, *args, **kwargs)
 
-    with patched(nn.Module, "load_state_dict", load_state_dict):
+    save = nn.Module.state_dict
+
+    @functools.wraps(save)
+    def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        out = save(self, *args, **kwargs)
+        if not args and "destination" not in kwargs:  # else a module above is being saved
+            state.saved[out] = raw_site(sys._getframe(1))
+        return out
+
+    with patched(nn.Module, "load_state_dict", load_state_dict), patched(nn.Module, "state_dict", state_dict):
         yield
 
 
@@ -51,6 +60,7 @@ def report(state: State, module: nn.Module, given: Mapping[str, Any], names: dic
     """Write down a checkpoint whose names miss the module's by a prefix; `frame` asked for it to be loaded."""
     found = naming.Names(state, frame)
     expression, birth = found.argument_of(given)
+    birth = birth or (to_site(state.saved[given]) if given in state.saved else None)
     key, right = next(iter(names.items()))
     state.log.fault(
         Fault(

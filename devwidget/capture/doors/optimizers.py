@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from types import FrameType
 from typing import Any
 
@@ -17,37 +17,23 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from devwidget.capture import naming
 from devwidget.capture.call_site import RawSite, raw_site, to_site
 from devwidget.capture.doors import untrained
+from devwidget.capture.doors.missing import Missing
 from devwidget.capture.doors.patch import patched
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
 from devwidget.records.trace import Fault, Operand
 
-Made = MutableMapping[torch.optim.Optimizer, tuple[int, RawSite | None]]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Construction:
+    """When and where an optimizer was built, and which parameters were frozen then."""
+
+    number: int
+    site: RawSite | None
+    frozen: tuple[weakref.ref[torch.Tensor], ...]
 
 
-class _Missing:
-    """Parameters that one optimizer does not have; what another one trains is taken out when the recording ends."""
-
-    def __init__(self) -> None:
-        self.trained: set[int] = set()
-        self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
-
-    def train(self, groups: Iterable[dict[str, Any]]) -> None:
-        """These parameters have an optimizer."""
-        self.trained.update(id(parameter) for group in groups for parameter in group["params"])
-
-    def write(self, state: State) -> None:
-        """The recording is over: every optimizer that there is has been seen."""
-        for fault in self.faults_left():
-            state.log.fault(fault)
-
-    def faults_left(self) -> Iterator[Fault]:
-        """One fault for each optimizer that lacks what no other has."""
-        for fault, ids in self.faults.values():
-            left = tuple(o for o, key in zip(fault.operands, ids, strict=True) if key not in self.trained)
-            if left:
-                facts = {**dict(fault.facts), "missing": ", ".join(o.expression for o in left)}
-                yield dataclasses.replace(fault, operands=left, facts=tuple(sorted(facts.items())))
+Made = MutableMapping[torch.optim.Optimizer, _Construction]
 
 
 @contextlib.contextmanager
@@ -55,7 +41,7 @@ def optimizers(state: State) -> Iterator[None]:
     """Watch optimizers from their construction to each step."""
     made: Made = weakref.WeakKeyDictionary()
     phases: list[Any] = []
-    missing = _Missing()
+    missing = Missing()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         phases.append(state.places.forced)
@@ -77,11 +63,12 @@ def optimizers(state: State) -> Iterator[None]:
         yield
 
 
-def _watched(original: Any, state: State, made: Made, missing: _Missing) -> Any:
+def _watched(original: Any, state: State, made: Made, missing: Missing) -> Any:
     @functools.wraps(original)
     def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
         frame = sys._getframe(1)
-        made.setdefault(self, (state.log.number(), raw_site(frame)))
+        if self not in made:
+            made[self] = _Construction(state.log.number(), raw_site(frame), tuple(map(weakref.ref, state.frozen)))
         try:
             original(self, param_group)
         except ValueError as error:
@@ -119,7 +106,7 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
             facts = {"problem": "state", "state": key, "optimizer": type(optimizer).__name__}
             born = state.births.get(value)
             birth = born.root().site if born is not None else None
-            birth = birth or made.get(optimizer, (0, None))[1]
+            birth = birth or (made[optimizer].site if optimizer in made else None)
             operand = _operand(f"state[{key!r}]", value)
             error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
             _write(state, names, frame, "optimizer", error, (operand,), facts, birth, device_id(parameter.device))
@@ -127,26 +114,33 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
                 entries[key] = value.to(parameter.device)
 
 
-def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: _Missing) -> None:
-    """Parameters that got a gradient, are in no group, and are younger than the optimizer: it was built too early."""
-    number, birth = made.get(optimizer, (None, None))
-    if number is None:
+def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: Missing) -> None:
+    """Parameters that got a gradient, are in no group, and are younger than the optimizer or were frozen when it was built."""
+    built = made.get(optimizer)
+    if built is None:
         return
+    frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
     mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
     late = [
         (f"{path}.{name}".strip("."), parameter)
         for path, module in state.places.modules()
         for name, parameter in module._parameters.items()
         if parameter is not None and parameter.grad is not None and id(parameter) not in mine
-        and (known := state.births.get(parameter)) is not None and known.root().number > number
+        and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
     ]  # fmt: skip
     if late:
         frame = sys._getframe(2)
         names = naming.Names(state, frame)
-        facts = {"problem": "missing", "missing": "", "optimizer": type(optimizer).__name__}
+        reason = "frozen" if any(id(parameter) in frozen for _, parameter in late) else "younger"
+        facts = {"problem": "missing", "missing": "", "optimizer": type(optimizer).__name__, "reason": reason}
         operands = tuple(_operand(name, parameter) for name, parameter in late)
-        fault = _fault(state, names, frame, "optimizer", "", operands, facts, birth)
+        fault = _fault(state, names, frame, "optimizer", "", operands, facts, built.site)
         missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in late))
+
+
+def _is_younger(state: State, parameter: torch.Tensor, number: int) -> bool:
+    known = state.births.get(parameter)
+    return known is not None and known.root().number > number
 
 
 def _operand(name: str, tensor: torch.Tensor) -> Operand:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from devwidget.capture import naming, source
 from devwidget.capture.call_site import to_site
+from devwidget.capture.doors.missing import Missing
+from devwidget.capture.faults.leaves import leaf_behind
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand
 
-if TYPE_CHECKING:
-    from devwidget.capture.doors.optimizers import _Missing
 
-
-def check(state: State, optimizer: torch.optim.Optimizer, missing: _Missing) -> None:
+def check(state: State, optimizer: torch.optim.Optimizer, missing: Missing) -> None:
     """At the first step of an optimizer: does something that it should train escape it?"""
     if ("untrained", id(optimizer)) in missing.faults or not _trains_model(state, optimizer):
         return
     missing.faults["untrained", id(optimizer)] = (_fault(state, "untrained", None, None, ()), ())
     for module, held, tensor in naming.unregistered_tensors(state):
-        leaf = tensor if tensor.is_leaf else _leaf_behind(tensor)
+        leaf = tensor if tensor.is_leaf else leaf_behind(tensor)
         if leaf is None or not module.training or not leaf.requires_grad or state.places.is_registered(leaf):
             continue
         if not tensor.is_leaf:
@@ -39,14 +38,6 @@ def check(state: State, optimizer: torch.optim.Optimizer, missing: _Missing) -> 
 def _trains_model(state: State, optimizer: torch.optim.Optimizer) -> bool:
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     return any(id(p) in mine for _, module in state.places.modules() for p in module._parameters.values())
-
-
-def _leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The leaf that a single move took this tensor from."""
-    node: Any = tensor.grad_fn
-    before = [n for n, _ in node.next_functions if n is not None] if node is not None else []
-    moved = node is not None and len(before) == 1 and ("Copy" in node.name() or "Move" in node.name())
-    return getattr(before[0], "variable", None) if moved else None
 
 
 def _lost_leaf(state: State, held: Held, tensor: torch.Tensor) -> Fault:

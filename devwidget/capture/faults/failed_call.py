@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -100,10 +101,11 @@ class FailedCall:
     ) -> Fault:
         names = naming.Names(self.state, self.frame)
         site = raw_site(self.frame)
+        written = _written(call_text(site), self.args)
         operands = []
         for argument, tensor in naming.arguments(self.func, self.args, self.kwargs):
             stray = any(tensor is other for other in strays)
-            operand = _operand(names, argument, tensor, stray=stray)
+            operand = _operand(names.expression(tensor) or written.get(id(tensor), ""), argument, tensor, stray=stray)
             operands.append(names.with_birth(operand, tensor, target, of_dtype=what == "dtype") if stray else operand)
         return Fault(
             number=0,
@@ -122,6 +124,35 @@ class FailedCall:
         )
 
 
-def _operand(names: naming.Names, argument: str, tensor: torch.Tensor, *, stray: bool) -> Operand:
-    return Operand(argument, names.expression(tensor), tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device),
-                   bytes_of(tensor), stray)  # fmt: skip
+def _operand(expression: str, argument: str, tensor: torch.Tensor, *, stray: bool) -> Operand:
+    return Operand(argument, expression, tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device), bytes_of(tensor),
+                   stray)  # fmt: skip
+
+
+def _written(text: str, args: tuple[Any, ...]) -> dict[int, str]:
+    """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        return {}
+    parts = _parts(node, len(args))
+    pairs = zip(parts, args, strict=True) if len(parts) == len(args) else ()
+    return {id(arg): ast.unparse(part) for part, arg in pairs if isinstance(arg, torch.Tensor) and _is_a_place(part)}
+
+
+def _parts(node: ast.expr, count: int) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if not isinstance(node, ast.Call):
+        return []
+    is_method = isinstance(node.func, ast.Attribute) and len(node.args) == count - 1
+    return [node.func.value, *node.args] if is_method and isinstance(node.func, ast.Attribute) else node.args
+
+
+def _is_a_place(part: ast.expr) -> bool:
+    """True for what can be written once more without computing anything: names, attributes and items."""
+    return isinstance(part, ast.Attribute | ast.Subscript) and not any(
+        isinstance(inner, ast.Call | ast.BinOp) for inner in ast.walk(part)
+    )

@@ -1,0 +1,36 @@
+"""A gradient that user code looks for on a tensor that a move made: backward left it in the leaf behind it."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture import naming
+from devwidget.capture.call_site import is_library, raw_site, to_site
+from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.state import State
+from devwidget.records.trace import Fault, Operand
+
+
+def look_for_gradient(state: State, tensor: torch.Tensor, frame: FrameType) -> None:
+    """`frame` has read `.grad` and found None."""
+    leaf = None if tensor.is_leaf or is_library(frame.f_code.co_filename) else leaf_behind(tensor)
+    site = raw_site(frame)
+    if leaf is None or leaf.grad is None or not state.log.is_new_fault(("grad", site)):
+        return
+    names, device = naming.Names(state, frame), device_id(tensor.device)
+    name = names.expression(tensor) or "tensor"
+    operand = Operand("grad", name, tuple(tensor.shape), short(tensor.dtype), device, bytes_of(tensor), stray=True)
+    operand = names.with_birth(operand, tensor, tensor.device)
+    state.log.fault(Fault(0, "leaf", "grad", state.places.module, state.places.phase, to_site(site), "", (operand,),
+                          model_name=names.model_name()))  # fmt: skip
+
+
+def leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The leaf that a single move took this tensor from."""
+    node: Any = tensor.grad_fn
+    before = [n for n, _ in node.next_functions if n is not None] if node is not None else []
+    moved = node is not None and len(before) == 1 and ("Copy" in node.name() or "Move" in node.name())
+    return getattr(before[0], "variable", None) if moved else None
