@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-import devwidget.report  # noqa: F401  registers how records are shown
-from devwidget import post_mortem, simulator
+from devwidget import simulator
 from devwidget.capture import between as between
 from devwidget.capture import meant
 from devwidget.capture.interrupts import all_or_nothing, interruptible, uninterrupted
@@ -26,8 +25,8 @@ from devwidget.capture.running.step import Step
 from devwidget.capture.take_snapshot import take_snapshot
 from devwidget.capture.tracer import Recorder
 from devwidget.memory.accounting import account
-from devwidget.post_mortem import is_about_placement
 from devwidget.records import json_io
+from devwidget.records._record import presented_by
 from devwidget.records.errors import DevwidgetError, PlacementError, nearest
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Severity
@@ -45,6 +44,11 @@ __all__ = [
     "Recording", "allow", "check", "explain", "is_about_placement", "load", "plan", "record", "show", "simulate", "snapshot",
     "trace",
 ]  # fmt: skip
+
+
+@presented_by
+def _words() -> None:
+    import devwidget.report  # noqa: F401  a quarter of what `import devwidget` would take
 
 
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
@@ -245,7 +249,16 @@ def explain(error: BaseException | None = None) -> Explanation:
     Raises:
         DevwidgetError: if there is no exception.
     """
+    from devwidget import post_mortem
+
     return post_mortem.explain(error)
+
+
+def is_about_placement(error: BaseException) -> bool:
+    """A quick look at the words of an exception: is it worth an explanation?"""
+    from devwidget import post_mortem
+
+    return post_mortem.is_about_placement(error)
 
 
 def load(path: str | pathlib.Path) -> Any:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _presenters: dict[tuple[str, type], Callable[..., Any]] = {}
+_not_loaded: list[Callable[[], object]] = []
 
 
 def presents(form: str, record: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -20,6 +21,11 @@ def presents(form: str, record: type) -> Callable[[Callable[..., Any]], Callable
         return function
 
     return keep
+
+
+def presented_by(load: Callable[[], object]) -> None:
+    """Have `load` called before a record is shown for the first time: it imports the modules with `@presents`."""
+    _not_loaded.append(load)
 
 
 class Record:
@@ -60,12 +66,15 @@ class Record:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """What a notebook shows: the text, and HTML for a record that has a form for notebooks."""
-        bundle = {"text/plain": str(self)}
+        bundle = {"text/plain": str(self)}  # the text first: it loads all forms
         if ("notebook", type(self)) in _presenters:
             bundle["text/html"] = str(self._present("notebook"))
         return bundle
 
     def _present(self, form: str, *args: Any) -> Any:
+        while _not_loaded:
+            _not_loaded[-1]()
+            _not_loaded.pop()
         for kind in type(self).__mro__:
             if (form, kind) in _presenters:
                 return _presenters[form, kind](self, *args)
