@@ -155,6 +155,18 @@ def test_a_worker_that_fails_leaves_nothing_behind(ids, event):
         assert faults.left_behind(world) == []
 
 
+def test_a_parameters_hook_is_the_users_own_again_after_the_recording():
+    def halve(grad):
+        return grad / 2
+
+    layer = nn.Linear(2, 2)
+    with devwidget.record():
+        layer.weight.register_hook(halve)
+        layer(torch.ones(1, 2)).sum().backward()
+    assert list(layer.weight._backward_hooks.values()) == [halve]
+    assert torch.equal(layer.weight.grad, torch.full((2, 2), 0.5))
+
+
 def broken(*_):
     raise RuntimeError("broken")
 

@@ -60,12 +60,12 @@ def gradients(state: State, calls: Calls) -> Iterator[None]:
         stack.enter_context(patched(torch.autograd.Function, "apply", classmethod(apply)))
         recording = [True]  # a hook on a parameter outlives the recording, and must then be as if we had never been there
         stack.callback(recording.clear)
-        register = _registering(torch.Tensor.register_hook, state, calls, recording)
+        register = _registering(torch.Tensor.register_hook, state, calls, recording, stack)
         stack.enter_context(patched(torch.Tensor, "register_hook", register))
         yield
 
 
-def _registering(original: Any, state: State, calls: Calls, recording: list[bool]) -> Any:
+def _registering(original: Any, state: State, calls: Calls, recording: list[bool], stack: contextlib.ExitStack) -> Any:
     @functools.wraps(original)
     def register_hook(self: torch.Tensor, hook: Any) -> Any:
         if hasattr(hook, KEY) or not isinstance(hook, FunctionType) or is_library(hook.__code__.co_filename):
@@ -83,9 +83,19 @@ def _registering(original: Any, state: State, calls: Calls, recording: list[bool
             return _checked(state, hook, (grad,), forward, out, grad.device)  # the tensor may have moved
 
         setattr(checked, KEY, True)
-        return original(self, checked)
+        handle = original(self, checked)
+        if self.is_leaf:
+            stack.callback(_unwrapped, handle, checked, hook)
+        return handle
 
     return register_hook
+
+
+def _unwrapped(handle: Any, checked: Any, hook: Any) -> None:
+    """A parameter's hook, which outlives the recording, is the user's own again."""
+    hooks = handle.hooks_dict_ref()
+    if hooks is not None and hooks.get(handle.id) is checked:
+        hooks[handle.id] = hook
 
 
 def _active(state: State, calls: Calls) -> contextlib.AbstractContextManager[object]:
