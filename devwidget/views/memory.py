@@ -53,7 +53,7 @@ class MemorySeries:
         peak: the highest point.
         positions: of the points: their places in the trace, or, for ends of phases, which phase it was.
         parts: `(role, bytes at each point)` in drawing order, empty roles left out.
-        phases: `(phase, position)`: where each run of points in the same phase begins.
+        phases: `(phase, position)`: where each part of the step begins, on all devices of the trace.
     """
 
     curve: MemoryCurve
@@ -64,12 +64,13 @@ class MemorySeries:
 
 
 def memory_bars(memory: Iterable[DeviceMemory], trace: Trace | None = None, *, with_cpu: bool = False) -> tuple[MemoryBar, ...]:
-    """Bars of the accelerators; of the cpu too if asked for, or if there is nothing else."""
+    """Bars of the accelerators; of the cpu, where it holds anything, if asked for or if there is nothing else."""
     devices = sorted(memory, key=lambda each: device_order(each.device))
     peaks = peak_bytes(trace) if trace else {}
     accelerators = [each for each in devices if each.device.is_accelerator]
     chosen = devices if with_cpu or not accelerators else accelerators
-    return tuple(_bar(each, peaks.get(each.device, 0) or each.peak) for each in chosen if each.device.kind != "meta")
+    bars = (_bar(each, peaks.get(each.device, 0) or each.peak) for each in chosen if each.device.kind != "meta")
+    return tuple(bar for bar in bars if bar.total or bar.device.is_accelerator)
 
 
 def _bar(memory: DeviceMemory, peak: int) -> MemoryBar:
@@ -84,22 +85,22 @@ def peak_bytes(trace: Trace) -> dict[DeviceId, int]:
 
 
 def memory_series(trace: Trace) -> tuple[MemorySeries, ...]:
-    """The devices that held anything during the trace."""
+    """The devices that held anything during the trace; a phase begins with the first point in it on any of them."""
     used = [(curve, peak) for curve in trace.memory if (peak := curve.peak) is not None and (peak.allocated or curve.refused)]
-    return tuple(_series(curve, peak) for curve, peak in sorted(used, key=lambda pair: device_order(pair[0].device)))
+    placed = (pair for curve, _ in used for pair in zip(_positions(curve), curve.points, strict=True))
+    runs = groupby(sorted(placed, key=lambda pair: pair[0]), key=lambda pair: pair[1].phase)
+    phases = tuple((phase, next(run)[0]) for phase, run in runs)
+    used.sort(key=lambda pair: device_order(pair[0].device))
+    return tuple(MemorySeries(curve, peak, _positions(curve), _parts(curve), phases) for curve, peak in used)
 
 
-def _series(curve: MemoryCurve, peak: MemoryPoint) -> MemorySeries:
+def _positions(curve: MemoryCurve) -> tuple[int, ...]:
+    return tuple(point.number if curve.source == "allocator" else place for place, point in enumerate(curve.points))
+
+
+def _parts(curve: MemoryCurve) -> tuple[tuple[str, tuple[int, ...]], ...]:
     parts = ((role, tuple(getattr(point, role) for point in curve.points)) for role in ROLES)
-    positions = tuple(point.number if curve.source == "allocator" else place for place, point in enumerate(curve.points))
-    runs = groupby(zip(curve.points, positions, strict=True), key=lambda pair: pair[0].phase)
-    return MemorySeries(
-        curve,
-        peak,
-        positions,
-        tuple((role, values) for role, values in parts if any(values)),
-        tuple((phase, next(run)[1]) for phase, run in runs),
-    )
+    return tuple((role, values) for role, values in parts if any(values))
 
 
 def point_parts(point: MemoryPoint) -> tuple[tuple[str, int], ...]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from devwidget.records.device import DeviceId
+from devwidget.records.memory import DeviceMemory
 from devwidget.records.trace import Trace
 from devwidget.views.flow import flow
 from devwidget.views.hops import group_hops
@@ -97,6 +98,12 @@ def test_bars_show_gpus_and_the_cpu_on_demand():
     assert [bar.device for bar in memory_bars(memory)] == [GPU0, GPU1]
     assert [bar.device for bar in memory_bars(memory, with_cpu=True)] == [GPU0, GPU1, CPU]
     assert [bar.device for bar in memory_bars(memory[2:])] == [CPU]
+
+
+def test_a_cpu_that_holds_nothing_has_no_bar():
+    cpu = DeviceMemory(CPU, "CPU", virtual=False, total=0)
+    assert memory_bars([cpu], with_cpu=True) == ()
+    assert len(memory_bars([replace(cpu, parameters=1)])) == 1
 
 
 def test_the_parts_of_a_bar_add_up_to_its_device():

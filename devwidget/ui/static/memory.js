@@ -18,15 +18,15 @@ function whereCells(each, reveal) {
 }
 
 function peakTable(peaks, reveal) {
-  const head = [["device"], ["peak", "dw-number"], ["capacity", "dw-number"], ["reached in"], ["line"], ["made of"]];
+  const head = [["device"], ["peak", "dw-number"], ["capacity", "dw-number"], ["made of"], ["reached in"], ["line"]];
   const rows = peaks.map((each) =>
     h(
       "tr",
       { class: "dw-peak", "data-device": each.device },
       h("td", null, chip(each.device)),
       ...[each.peak, each.of].map((text) => h("td", { class: "dw-number" }, text)),
+      h("td", { class: "dw-parts" }, each.parts),
       ...whereCells(each, reveal),
-      h("td", null, each.parts),
     ),
   );
   return table("peak of each device", head, rows);
