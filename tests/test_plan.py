@@ -131,6 +131,27 @@ def test_lengths_of_a_ctc_loss_are_known():
     assert peaks(plan) == measured(Ctc(), batch, total, None)
 
 
+class Masked(nn.Module):
+    """Two buffers that are parts of one storage, one of them expanded, by which the step decides."""
+
+    def __init__(self):
+        super().__init__()
+        whole = torch.arange(6)
+        self.register_buffer("first", whole[:1].expand(2, 1))
+        self.register_buffer("second", whole[3:])
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        assert (self.first.tolist(), self.second.tolist()) == ([[0], [0]], [3, 4, 5])
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("placement", ["as is", {"": 0}])
+def test_buffers_of_one_storage_keep_their_values_wherever_they_go(placement):
+    pytest.importorskip("accelerate")
+    assert devwidget.plan(Masked(), torch.randn(2, 4), gpus=1, memory="1GiB", placement=placement).fits
+
+
 def test_a_part_of_a_large_tensor_is_moved_alone():
     data = torch.randn(1 << 16, 8)
     assert devwidget.plan(nn.Linear(8, 8), data[:4], gpus=1, memory="1GiB").devices[0].peak == 4 * 512

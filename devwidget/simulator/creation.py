@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from devwidget.simulator import follow, guards, labels, machine, valueless_call, values
+from devwidget.simulator import follow, guards, labels, machine, valueless_call, values, written_down
 from devwidget.simulator.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY, Books
 from devwidget.simulator.plans import Plan
 
@@ -21,7 +21,7 @@ def run_factory(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dic
         label = _from_composite(kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    result = func(*args, **kwargs) if is_real else valueless_call.create(func, args, _real(kwargs), label == META)
+    result = func(*args, **kwargs) if is_real else written_down.create(func, args, _real(kwargs), label == META)
     return _mark(result, label, kwargs)
 
 
@@ -32,7 +32,7 @@ def run_like(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
         label, _ = follow.where(plan, args, kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    result = valueless_call.create(func, args, _real(kwargs), label == META)
+    result = written_down.create(func, args, _real(kwargs), label == META)
     return _mark(result, label, kwargs)
 
 

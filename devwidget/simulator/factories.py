@@ -115,7 +115,7 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 
 def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
-    tensor = values.without(tensor)
+    tensor = tensor if labels.Books.compute else values.bare(tensor)
     if label >= 0 or (label == META and not labels.Books.compute):
         labels.put_label(tensor, label)
     return tensor

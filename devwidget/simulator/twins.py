@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import DevwidgetError
-from devwidget.simulator.values import is_small, keep
+from devwidget.simulator.values import is_small, keep, keep_all
 
 Where = Callable[[torch.Tensor], torch.device]
 
@@ -33,8 +33,10 @@ class Twins:
         device = self._where(tensor)
         if tensor.layout != torch.strided:
             return tensor.detach().to(device, copy=True)
-        twin = self._in_place(tensor) if tensor.device == device else torch.empty_like(tensor, device=device)
-        if not (tensor.requires_grad or isinstance(tensor, nn.Parameter) or tensor.is_meta) and is_small(tensor):
+        if tensor.device == device:
+            return self._in_place(tensor)
+        twin = torch.empty_like(tensor, device=device)
+        if _is_knowable(tensor) and is_small(tensor):
             keep(twin, tensor)
         return twin
 
@@ -43,8 +45,15 @@ class Twins:
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor.dtype  # an address would be 0 for all that is on meta
         if key not in self._bases:
-            self._bases[key] = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
+            base = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
+            if _is_knowable(tensor):
+                keep_all(base, storage)
+            self._bases[key] = base
         return self._bases[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def _is_knowable(tensor: torch.Tensor) -> bool:
+    return not (tensor.requires_grad or isinstance(tensor, nn.Parameter) or tensor.is_meta)
 
 
 def twin_of_model(model: nn.Module, where_registered: Where, where_plain: Where) -> nn.Module:

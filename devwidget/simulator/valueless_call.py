@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,55 +11,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from devwidget.simulator import values
 from devwidget.simulator.choices import CHOOSERS, spread
-from devwidget.simulator.labels import CPU_DEVICE, META_DEVICE, Books
+from devwidget.simulator.labels import META_DEVICE, Books
+from devwidget.simulator.natures import Nature, nature_of
 from devwidget.simulator.valueless_kernels import INSTEAD
-from devwidget.simulator.words import words
-
-FILLERS = words("zeros_like ones_like full_like new_zeros new_ones new_full")
-"""They look at no value of the tensor they are given."""
-LARGEST_DRAW = 1 - 2**-24
-
-
-class Nature:
-    """What values mean to an operator.
-
-    Attributes:
-        name: without the overload.
-        written: the names of the arguments that it changes.
-        is_view: its result shares memory with an argument.
-        reads: the shape of its result, or the result itself, follows from values.
-        draws: at random, or does we know not what, being of another library.
-        names: of its arguments.
-        defaults: of those that may be left out.
-        mask_at: the argument that tells which gradients are wanted.
-    """
-
-    def __init__(self, func: OpOverload) -> None:
-        arguments = func._schema.arguments
-        self.name = func._schema.name.removeprefix("aten::")
-        self.written = {a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write}
-        self.is_view = not self.written and any(returned.alias_info is not None for returned in func._schema.returns)
-        self.reads = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
-        self.draws = torch.Tag.nondeterministic_seeded in func.tags or func.namespace != "aten"
-        self.names = [argument.name for argument in arguments]
-        self.defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
-        self.mask_at = self.names.index("output_mask") if "output_mask" in self.names else None
-
-    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
-        """The arguments that it changes."""
-        yield from (value for name, value in zip(self.names, args, strict=False) if name in self.written)
-        yield from (value for name, value in kwargs.items() if name in self.written)
-
-
-_natures: dict[Any, Nature] = {}
-
-
-def nature_of(func: OpOverload) -> Nature:
-    """Read once from the schema."""
-    found = _natures.get(func)
-    if found is None:
-        found = _natures[func] = Nature(func)
-    return found
 
 
 def call(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -152,34 +105,3 @@ def _compute(func: OpOverload, real: Any, result: Any, written: list[Any], guess
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def create(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], on_meta: bool) -> Any:
-    """Call a factory for the device that stands for all others.
-
-    Args:
-        func: the operator.
-        args: its arguments.
-        kwargs: its keywords, without a device.
-        on_meta: the user asked for meta.
-    """
-    if Books.compute:
-        return func(*args, **kwargs)
-    result = func(*tree_map_only(torch.Tensor, values.bare, args), **{**kwargs, "device": META_DEVICE})
-    if not on_meta and isinstance(result, torch.Tensor) and values.is_small(result):
-        real = _written_down(func, args, kwargs, result)
-        if real is not None:
-            values.keep(result, real)
-    return result
-
-
-def _written_down(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Any:
-    """What a factory writes; None for real numbers that are drawn, or not written at all."""
-    nature, is_real = nature_of(func), result.dtype.is_floating_point or result.dtype.is_complex
-    if is_real and nature.name == "rand" and result.numel() == 1:
-        return torch.full_like(result, LARGEST_DRAW, device=CPU_DEVICE)
-    if is_real and (nature.draws or "empty" in nature.name):
-        return None
-    blank: Callable[[torch.Tensor], Any] = lambda tensor: torch.empty_like(tensor, device=CPU_DEVICE)  # noqa: E731
-    real = tree_map_only(torch.Tensor, blank, args) if nature.name in FILLERS else values.all_known(args)
-    return None if real is None else func(*real, **{**kwargs, "device": CPU_DEVICE})

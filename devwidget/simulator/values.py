@@ -88,10 +88,22 @@ def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False)
         storage = tensor.untyped_storage()
         kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
         view = _view(kept, tensor)
+        for dim, (size, stride) in enumerate(zip(tensor.size(), tensor.stride(), strict=True)):
+            if stride == 0 and size > 1:  # expanded: all of these are one number
+                view, real = view.narrow(dim, 0, 1), real.narrow(dim, 0, 1) if isinstance(real, torch.Tensor) else real
         view.copy_(real) if isinstance(real, torch.Tensor) else view.fill_(real)
         storage._devwidget_values = kept  # type: ignore[attr-defined]
         if guessed:
             kept._devwidget_guess = True  # type: ignore[attr-defined]
+
+
+def keep_all(tensor: torch.Tensor, storage: torch.UntypedStorage) -> None:
+    """Remember all of a real storage, for a new tensor that is as large, and all its views."""
+    if storage.nbytes() <= MOST_BYTES:
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
+            kept.copy_(storage)
+            tensor.untyped_storage()._devwidget_values = kept  # type: ignore[attr-defined]
 
 
 def guess(tree: Any) -> None:
@@ -122,11 +134,6 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
     if real is not None:
         keep(twin, real, are_guessed())
     return twin
-
-
-def without(tensor: torch.Tensor) -> torch.Tensor:
-    """What stands for a new tensor: itself if this simulation has values."""
-    return tensor if Books.compute else bare(tensor)
 
 
 def read(tensor: torch.Tensor) -> torch.Tensor:
