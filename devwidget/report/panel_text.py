@@ -37,9 +37,9 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
         for bar in memory_bars(snapshot.memory, trace)
     ]
     parts = [f"<p><b>{escape(headline(snapshot, table))}</b></p>", f"<table>{''.join(bars)}</table>" if bars else ""]
-    findings = [f"<pre>{escape(finding_text(finding))}</pre>" for finding in (trace.findings if trace else ())]
+    findings = [f"<pre><code>{escape(finding_text(finding))}</code></pre>" for finding in (trace.findings if trace else ())]
     memory = "\n".join(memory_lines(trace)) if trace else ""
-    return "".join([*parts, *findings, f"<pre>{escape(memory)}</pre>" if memory else "", _tree(table)])
+    return "".join([*parts, *findings, f"<pre><code>{escape(memory)}</code></pre>" if memory else "", _tree(table)])
 
 
 def _tree(table: Placement) -> str:
@@ -65,4 +65,5 @@ def _module_row(table: Placement, row: int) -> str:
 
 
 def _row(cell: str, *texts: str) -> str:
-    return "<tr>" + "".join(f"<{cell}>{text}</{cell}>" for text in texts) + "</tr>"
+    left = 'align="left" style="text-align:left"'  # GitHub keeps the one, nbconvert heeds the other; the indent needs it
+    return "<tr>" + "".join(f"<{cell} {left}>{text}</{cell}>" for text in texts) + "</tr>"
