@@ -12,6 +12,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.assets import PANEL, TREE, joined, static_text
 from devwidget.report.content import eager_details, finding_cards, head_content, memory_content, traced_content
+from devwidget.report.packing import packed_table
 from devwidget.report.panel_text import panel_html
 from devwidget.report.plotly_file import plotly_path
 from devwidget.report.trace_text import trace_text
@@ -71,7 +72,8 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
     table = place(snapshot)
     marks = overlay(table, trace)
     cards = finding_cards(trace, table, marks) if trace else []
-    tree = {"table": tree_columns(table), "marks": mark_columns(table, marks), "cards": cards}
+    columns = tree_columns(table) | {"details": eager_details(snapshot, table, most=20_000)}
+    tree = {"table": packed_table(columns), "marks": mark_columns(table, marks), "cards": cards}
     panel = {
         "tree": "tree",
         "plotly": "plotly",
@@ -79,7 +81,7 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
         "memory": memory_content(snapshot.memory, trace),
         "traced": traced_content(trace, table, marks),
     }
-    return {"tree": tree | {"details": eager_details(snapshot, table, most=20_000)}, "panel": panel}
+    return {"tree": tree, "panel": panel}
 
 
 def _as_value(name: str, module: str) -> str:

@@ -35,7 +35,6 @@ class TreeTable(anywidget.AnyWidget):
     _css = static_text("base.css") + static_text("tree.css")
     table = Dict().tag(sync=True)
     marks = Dict().tag(sync=True)
-    details = Dict().tag(sync=True)
     cards = List().tag(sync=True)
     control = Unicode().tag(sync=True)
 

@@ -11,6 +11,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.content import eager_details, finding_cards, head_content, memory_content, traced_content
+from devwidget.report.packing import packed_table
 from devwidget.report.panel_text import panel_html, panel_text
 from devwidget.ui import refresh
 from devwidget.ui.actions import PanelActions, TraceRequest
@@ -162,9 +163,7 @@ class DeviceWidget:
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = place(snapshot)
         self.view.head = head_content(snapshot, self.table)
-        with self.tree.hold_sync():
-            self.tree.details = eager_details(snapshot, self.table)
-            self.tree.table = tree_columns(self.table)
+        self.tree.table = packed_table(tree_columns(self.table) | {"details": eager_details(snapshot, self.table)})
         self._draw_marks()
 
     def _draw_marks(self) -> None:

@@ -112,7 +112,7 @@ def test_open_rows_stay_open_when_the_model_changes(bare):
 
 
 def test_detail_is_asked_for_when_it_did_not_travel(bare):
-    bare.update("tree", "details", {})
+    bare.update("tree", "table", tree_columns(place(split_model())))
     bare.answer("detail", {"detail": {"path": "p", "class": "C", "defined": None, "facts": [], "tensors": []}})
     row(bare, "decoder.head").click()
     expect(bare.page.locator(".dw-detail")).to_contain_text("no tensors of its own")

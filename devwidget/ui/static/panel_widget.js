@@ -172,7 +172,7 @@ async function render({ model, el, host, signal }) {
   drawGone();
   if (model.get("status")?.kind && !model.get("gone")) say(model.get("status").kind, model.get("status").text);
   const inner = tabs.page("Modules").appendChild(h("div"));
-  (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
+  await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
   if (control) ask(control, { ask: "hello" }); // the answer lets later clicks be heard while a cell runs
   const stop = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);

@@ -5,6 +5,17 @@ function numbers(kind, view) {
   return new kind(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength)); // copied: offsets may be unaligned
 }
 
+// The table out of one gzipped block; see `report/packing.py`.
+export async function unpacked(table) {
+  if (!table?.packed) return table ?? {};
+  const stream = new Blob([table.packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const block = await new Response(stream).arrayBuffer();
+  const start = 4 + new DataView(block).getUint32(0, true);
+  const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(block, 4, start - 4)));
+  const columns = Object.entries(facts.columns).map(([name, [from, length]]) => [name, new DataView(block, start + from, length)]);
+  return { ...facts, ...Object.fromEntries(columns) };
+}
+
 export class Rows {
   constructor(table) {
     this.count = table.rows ?? 0;
@@ -13,6 +24,7 @@ export class Rows {
     this.deviceSets = table.devices ?? [];
     this.dtypeSets = table.dtypes ?? [];
     this.notes = table.notes ?? {};
+    this.details = table.details ?? {};
     this.name = numbers(Uint32Array, table.name);
     this.kind = numbers(Uint32Array, table.class);
     this.device = numbers(Uint32Array, table.device);

@@ -1,6 +1,6 @@
 // The tree as a widget: toolbar, table, drawer; its data comes from Python, and the panel around it may set `filter` and `reveal`.
 import { ask, h, keepKeys } from "./dom.js";
-import { Rows } from "./rows.js";
+import { Rows, unpacked } from "./rows.js";
 import { TreeView } from "./tree.js";
 import { detailView } from "./detail.js";
 
@@ -41,7 +41,7 @@ async function render({ model, el, host, signal }) {
       drawer.hidden = true;
       return wasOpen;
     }
-    const known = model.get("details")?.[row];
+    const known = tree.rows.details[row];
     if (known) fill(row, known);
     else if (control) askFor(row);
     return true;
@@ -62,21 +62,27 @@ async function render({ model, el, host, signal }) {
     drawer.hidden = false;
   }
 
-  const draw = () => {
-    const rows = new Rows(model.get("table") ?? {});
+  let ready = Promise.resolve();
+  const draw = async () => {
+    const table = model.get("table");
+    const rows = new Rows(await unpacked(table));
+    if (table !== model.get("table")) return; // a newer one is on its way
     rows.mark(model.get("marks") ?? {});
     tree.show(rows);
   };
-  const remark = () => {
+  const remark = async () => {
+    await ready;
     tree.rows.mark(model.get("marks") ?? {});
     tree.update();
     if (shownRow !== null) openDetail(shownRow);
   };
-  const refilter = () => {
+  const refilter = async () => {
+    await ready;
     field.value = model.get("filter") ?? "";
     tree.filter(field.value);
   };
-  const reveal = () => {
+  const reveal = async () => {
+    await ready;
     const { row: known, path } = model.get("reveal") ?? {};
     const row = known ?? tree.rows.rowOf(path);
     if (row < 0) return;
@@ -86,9 +92,9 @@ async function render({ model, el, host, signal }) {
     tree.grid.focus({ preventScroll: true });
     openDetail(row);
   };
-  const listeners = { "change:table": draw, "change:marks": remark, "change:filter": refilter, "change:reveal": reveal };
+  const listeners = { "change:table": () => (ready = draw()), "change:marks": remark, "change:filter": refilter, "change:reveal": reveal };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
-  draw();
+  await (ready = draw());
   const stop = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
     tree.close();
