@@ -133,7 +133,7 @@ export class TreeView {
     const place = keep === undefined ? -1 : this.shown.indexOf(keep);
     this.active = place >= 0 ? place : Math.min(this.active, Math.max(0, this.shown.length - 1));
     this.grid.setAttribute("aria-rowcount", this.shown.length + 1);
-    this.body.style.height = `${this.shown.length * ROW}px`;
+    this.body.style.height = `${(this.shown.length || 2) * ROW}px`; // two for the words that say why there is none
     this.paint();
   }
 
