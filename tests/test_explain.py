@@ -165,6 +165,29 @@ def test_a_tensor_is_followed_through_the_lines_that_computed_it(gpu):
     assert found.birth.text == "noise = torch.randn(3, 4)"
 
 
+def test_a_tensor_made_on_the_failing_line_is_named_by_the_call_that_made_it(gpu):
+    def added():
+        x = torch.ones(2, device="cuda:0")
+        return x + torch.zeros(2)
+
+    (found,) = devwidget.explain(failing(added)).findings
+    assert (found.kind, found.birth.text) == ("wrong-device", "return x + torch.zeros(2)")
+    assert found.fixes[0].code == "return x + torch.zeros(2, device=x.device)"
+
+
+ON_GPU = []
+
+
+@pytest.mark.parametrize(
+    "act",
+    [lambda: torch.zeros(2) + torch.ones(2).cuda(), lambda: ON_GPU[0][torch.arange(2)] + torch.Tensor([1, 2])],
+    ids=["two are gone", "an index may be on the host"],
+)
+def test_a_tensor_that_may_be_innocent_is_not_blamed(gpu, act):
+    ON_GPU[:] = [torch.ones(2, device="cuda:0")]
+    assert devwidget.explain(failing(act)).findings == ()
+
+
 def test_a_device_that_an_expression_spells_is_read(gpu):
     number = 3
     explanation = devwidget.explain(failing(lambda: torch.ones(2, device=f"cuda:{number}")))

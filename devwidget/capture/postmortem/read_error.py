@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from collections.abc import Iterator
@@ -11,11 +12,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._device import _device_constructors
 
 from devwidget.capture import naming
-from devwidget.capture.call_site import forget_sites, locals_of
+from devwidget.capture.call_site import call_text, forget_sites, locals_of, raw_site
 from devwidget.capture.calls import FAMILIES
-from devwidget.capture.expressions import Call, failing_call
+from devwidget.capture.expressions import UNKNOWN, Call, Scope, failing_call
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.log import device_id, short
@@ -76,7 +78,7 @@ def _read(error: BaseException) -> Reading:
     scene = scene_of(error)
     try:
         from_worker = CAUGHT.search(str(error)) is not None
-        for step in (*witnesses.ALL, *((from_replica,) if from_worker else (_failed_call, _by_its_words))):
+        for step in (*witnesses.ALL, *((from_replica,) if from_worker else (_failed_call, _by_its_words, _made_there))):
             if not scene.state.log.faults:
                 _guarded(step, scene)
         faults = scene.state.log.faults_seen()
@@ -122,6 +124,46 @@ def _by_its_words(scene: Scene) -> None:
                 failed.report("operands", strays, target, NOT_OURS)
                 _trace_back(scene)
                 return
+
+
+def _made_there(scene: Scene) -> None:
+    """The side that is gone was made on the failing line, by a factory that was told no device."""
+    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(str(scene.error)))]
+    target = next((device for device in named if is_accelerator(device)), None)
+    raw, site = raw_site(scene.user), here(scene)
+    text, name = _factory(call_text(raw), scene.user) if scene.user is not None else ("", "")
+    if target is None or site is None or torch.get_default_device() not in named or not text:
+        return
+    operand = Operand("other", text, (), "", device_id(torch.get_default_device()), 0, stray=True, birth=site, birth_call=text,
+                      birth_op=name, birth_direct=True)  # fmt: skip
+    others = tuple(v for v in _values(scene) if v.device == device_id(target))
+    partner = next((v.expression for v in others if v.expression.isidentifier()), "")
+    operand = dataclasses.replace(operand, birth_partner=partner)
+    place = scene.state.places
+    scene.state.log.fault(Fault(0, "operands", "operation", place.module, place.phase, site, scene.error_text,
+                                (*others, operand), device_id(target)))  # fmt: skip
+
+
+def _factory(text: str, frame: FrameType) -> tuple[str, str]:
+    """Of an operation whose other operands still exist: the call that made the one that is gone, and its function."""
+    scope, known = Scope(frame), {func.__name__ for func in _device_constructors()}
+    gone = [part for part in _operands(text) if scope.value(part) is UNKNOWN]
+    node = gone[0] if len(gone) == 1 else None
+    if not isinstance(node, ast.Call) or any(keyword.arg in ("device", None) for keyword in node.keywords):
+        return "", ""
+    name = ast.unparse(node.func).rpartition(".")[2]
+    is_factory = name in known and scope.value(node.func) is getattr(torch, name, None)
+    return (ast.get_source_segment(text.strip(), node) or "", name) if is_factory else ("", "")
+
+
+def _operands(text: str) -> list[ast.expr]:
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        return []
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    return [*node.args, *(keyword.value for keyword in node.keywords)] if isinstance(node, ast.Call) else []
 
 
 def _trace_back(scene: Scene) -> None:
