@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from types import FrameType
-from typing import Any
 
 import torch
 
-from devwidget.capture.calls import Calls
+from devwidget.capture.birth_watch import BirthWatch
 from devwidget.capture.doors.fast_paths import fast_paths
-from devwidget.capture.faults.failed_call import NOT_OURS
 from devwidget.capture.identity import Births
 from devwidget.capture.mode_stack import take_out
 from devwidget.capture.state import State
@@ -20,21 +17,7 @@ _LONG_AGO = -(1 << 60)
 """The first number of a birth between recordings: below those of every recording."""
 _ROUNDS, _CALLS = 7, 300
 
-
-class _BirthsOnly(Calls):
-    """Sees each call as a recording does, and keeps nothing but births."""
-
-    def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
-        return NOT_OURS
-
-    def _hopped(self, *args: Any) -> None:
-        """Crossings are for recordings."""
-
-    def _waited(self, *args: Any) -> None:
-        """So are waits."""
-
-
-_mode: _BirthsOnly | None = None
+_mode: BirthWatch | None = None
 _state: State | None = None
 _patches = contextlib.ExitStack()
 
@@ -53,7 +36,7 @@ def begin() -> None:
         # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
         _patches.enter_context(torch.compiler.set_stance("force_eager"))
     if _mode is None:
-        _mode = _BirthsOnly(_state)
+        _mode = BirthWatch(_state)
         _mode.__enter__()  # type: ignore[no-untyped-call]
 
 
@@ -75,11 +58,11 @@ def end() -> None:
 
 def cost_ns() -> float:
     """Nanoseconds that watching adds to one call of a factory, here and now; negative where the clock is too coarse."""
-    mode = _BirthsOnly(State(heal=False))
+    mode = BirthWatch(State(heal=False))
     return min(_factories(mode) for _ in range(_ROUNDS)) - min(_factories(None) for _ in range(_ROUNDS))
 
 
-def _factories(mode: _BirthsOnly | None) -> float:
+def _factories(mode: BirthWatch | None) -> float:
     started = time.perf_counter_ns()
     if mode is None:
         for _ in range(_CALLS):

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +14,7 @@ from torch import nn
 from devwidget.capture import source
 from devwidget.capture.call_site import locals_of
 from devwidget.capture.expressions import UNKNOWN, Scope
+from devwidget.capture.frame_names import name_in
 from devwidget.records.site import Site
 
 MOST_STEPS = 16
@@ -40,7 +40,7 @@ class Origin:
 
 
 def origin(
-    frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.device, name_in: Any, same: Callable[[torch.Tensor], bool]
+    frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.device, same: Callable[[torch.Tensor], bool]
 ) -> Origin:
     """Follow a tensor back through the assignments of living frames, innermost first.
 
@@ -48,12 +48,11 @@ def origin(
         frames: user frames.
         tensor: whose story.
         target: where it should have been.
-        name_in: finds the name of a value in a frame.
         same: whether another tensor shares what is wrong, the device or the dtype.
     """
     tensors, found, home, before = [tensor], None, None, 0
     for _ in range(MOST_STEPS):
-        step = _assignment(frames, tensors[-1], name_in, home, before)
+        step = _assignment(frames, tensors[-1], home, before)
         if step is None:
             break
         value = _value(step[1].text)
@@ -72,7 +71,7 @@ def origin(
 
 
 def _assignment(
-    frames: Sequence[FrameType], tensor: torch.Tensor, name_in: Any, home: FrameType | None, before: int
+    frames: Sequence[FrameType], tensor: torch.Tensor, home: FrameType | None, before: int
 ) -> tuple[FrameType, Site] | None:
     """The frame and line that gave a tensor its name. In `home` only lines above `before` count."""
     for frame in frames:

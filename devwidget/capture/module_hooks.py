@@ -16,7 +16,8 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-from devwidget.capture import naming, parallel
+from devwidget.capture import parallel
+from devwidget.capture.holders import unregistered_tensors
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.log import joined
 from devwidget.capture.state import State
@@ -51,7 +52,7 @@ def module_hooks(state: State) -> Iterator[None]:
         if running is None or running.path is None:
             return
         if not here.stack and any(hop.moved is not None for hop in state.traffic.hops):
-            kept = {id(tensor) for _, _, tensor in naming.unregistered_tensors(state)}
+            kept = {id(tensor) for _, _, tensor in unregistered_tensors(state.places)}
             state.traffic.forget_kept(lambda tensor: id(tensor) in kept)
         entry = log.module(running.path, running.replica, module, running.number, running.started)
         entry.calls += 1

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import naming, source
+from devwidget.capture import source
 from devwidget.capture.call_site import is_library, to_site
+from devwidget.capture.holders import in_class
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.places import own_tensors
 from devwidget.capture.state import State
@@ -37,7 +38,7 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
             continue
         kind = type(parts[index])
         look = functools.partial(source.relied_on_writes, attribute=name)
-        site = naming.in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
+        site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
             path = state.places.path_of(parts[index])
             write(state, "replica", path, site, "", problem="write", attribute=name, owner=kind.__name__)
@@ -98,7 +99,7 @@ def too_few_samples(
 def scalar_outputs(state: State, path: str, module: nn.Module, replicas: int) -> None:
     """Each replica gave a number, and gather made a vector of them."""
     kind = type(module)
-    site = naming.in_class(kind, lambda filename, owner: source.last_return(filename, owner, "forward"))
+    site = in_class(kind, lambda filename, owner: source.last_return(filename, owner, "forward"))
     write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=kind.__name__)
 
 

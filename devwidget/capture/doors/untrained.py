@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import naming, source
+from devwidget.capture import holders, source
 from devwidget.capture.call_site import to_site
 from devwidget.capture.doors.missing import Missing
 from devwidget.capture.faults.leaves import leaf_behind
@@ -22,7 +22,7 @@ def check(state: State, optimizer: torch.optim.Optimizer, missing: Missing) -> N
     if ("untrained", id(optimizer)) in missing.faults or not _trains_model(state, optimizer):
         return
     missing.faults["untrained", id(optimizer)] = (_fault(state, "untrained", None, None, ()), ())
-    for module, held, tensor in naming.unregistered_tensors(state):
+    for module, held, tensor in holders.unregistered_tensors(state.places):
         leaf = tensor if tensor.is_leaf else leaf_behind(tensor)
         if leaf is None or not module.training or not leaf.requires_grad or state.places.is_registered(leaf):
             continue
@@ -56,7 +56,7 @@ def _never_trained(state: State, module: nn.Module, held: Held, tensor: torch.Te
 
 def _read_in_class(kind: type, name: str) -> Site | None:
     attribute = name.split("[")[0].split(".")[0]
-    return naming.in_class(kind, lambda filename, owner: source.attribute_read(filename, owner, attribute))
+    return holders.in_class(kind, lambda filename, owner: source.attribute_read(filename, owner, attribute))
 
 
 def _operand(tensor: torch.Tensor, held: Held, birth: Site | None) -> Operand:

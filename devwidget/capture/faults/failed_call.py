@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from devwidget.capture import naming
+from devwidget.capture.call_arguments import arguments
 from devwidget.capture.call_site import call_text, raw_site, to_site
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
@@ -103,7 +104,7 @@ class FailedCall:
         site = raw_site(self.frame)
         written = _written(call_text(site), self.args)
         operands = []
-        for argument, tensor in naming.arguments(self.func, self.args, self.kwargs):
+        for argument, tensor in arguments(self.func, self.args, self.kwargs):
             stray = any(tensor is other for other in strays)
             operand = _operand(names.expression(tensor) or written.get(id(tensor), ""), argument, tensor, stray=stray)
             operands.append(names.with_birth(operand, tensor, target, of_dtype=what == "dtype") if stray else operand)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import naming
+from devwidget.capture.holders import plain_tensors
 from devwidget.capture.memory.block import Block
 from devwidget.capture.memory.kept import kept_for_backward, tensors_of_frames
 from devwidget.capture.places import own_tensors
@@ -82,6 +82,6 @@ class Roles:
     def everything(self) -> None:
         """All that can be found at any time: the model, its plain attributes, the optimizers."""
         self.model(module for _, module in self._state.places.modules())
-        self.claim("attributes", (tensor for _, _, _, tensor, _ in naming.plain_tensors(self._state)))
+        self.claim("attributes", (tensor for _, _, _, tensor, _ in plain_tensors(self._state.places)))
         for optimizer in list(self._optimizers):
             self.optimizer(optimizer)

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils._device import _device_constructors
 
 from devwidget.capture import naming
+from devwidget.capture.call_arguments import arguments
 from devwidget.capture.call_site import call_text, forget_sites, locals_of, raw_site
 from devwidget.capture.calls import FAMILIES
 from devwidget.capture.expressions import UNKNOWN, Call, Scope, failing_call
@@ -225,7 +226,7 @@ def _values(scene: Scene) -> Iterator[Operand]:
 
 def _named(call: Call) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors of a call; of a layer its own."""
-    yield from naming.arguments(call.func, call.args, call.kwargs)
+    yield from arguments(call.func, call.args, call.kwargs)
     owner = call.func if isinstance(call.func, nn.Module) else None
     yield from own_tensors(owner).items() if owner is not None else ()
 
