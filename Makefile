@@ -4,11 +4,13 @@
 #
 # make lab PORT=8888 BROWSER=no    on a server
 # make lab PYTHON=python3.12       with another Python (3.11 or newer)
+# make test WORKERS=4              tests in so many processes; PYTEST_ARGS="tests/capture -x" runs a part
 
 NOTEBOOK := notebooks/01-first-look.ipynb
 BROWSER ?= yes
 PORT ?=
 PYTEST_ARGS ?=
+WORKERS ?= 2
 
 # The first Python that is new enough; `python3` wins, because torch may be installed in it.
 ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -28,7 +30,7 @@ lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
 
 test: set-up-test check
-	$(IN_VENV) -m pytest $(PYTEST_ARGS)
+	$(IN_VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 shots: set-up-test
 	$(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"

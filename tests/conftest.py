@@ -36,8 +36,9 @@ def _global_state() -> dict[str, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests come last: Playwright keeps an event loop running, in which other tests cannot start their own."""
-    items.sort(key=lambda item: "browser" in item.path.parts)
+    """What takes long comes first, so that no process waits for another at the end."""
+    slow = {item.path for item in items if "browser" in item.path.parts or item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

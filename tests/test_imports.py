@@ -40,7 +40,8 @@ ONLY_IN = {"ipywidgets": {"ui"}, "anywidget": {"ui"}, "traitlets": {"ui"}, "plot
 
 WITHOUT_TORCH = {"records", "memory", "rules", "views", "report", "ui"}
 HEAVY = ("plotly", "pandas", "ipywidgets", "anywidget", "traitlets", "IPython")
-MOST_MILLISECONDS = 150
+MOST_OF_TORCH = 0.15
+"""A share of the time that torch takes, which is about a second: 150 ms."""
 
 
 def layer_of(file: Path) -> str:
@@ -118,19 +119,20 @@ def test_an_import_that_breaks_the_table_would_be_seen() -> None:
 
 _MEASURE = f"""
 import gc, json, sys, time
-import torch
 gc.disable()  # a full collection of torch's objects (100 ms) falls into this import or the next by chance
+began = time.process_time()
+import torch
 before, started = set(sys.modules), time.process_time()
 import devwidget
-milliseconds = (time.process_time() - started) * 1e3
+share = (time.process_time() - started) / (started - began)
 heavy = sorted(name for name in {HEAVY!r} if name in sys.modules and name not in before)
-print(json.dumps([milliseconds, heavy, torch.cuda.is_initialized()]))
+print(json.dumps([share, heavy, torch.cuda.is_initialized()]))
 """
 
 
 @pytest.fixture(scope="module")
 def fresh_imports() -> list[tuple[float, list[str], bool]]:
-    """Three fresh interpreters: milliseconds on top of torch, heavy libraries loaded, and whether CUDA was touched."""
+    """Three fresh interpreters: time as a share of torch's, heavy libraries loaded, and whether CUDA was touched."""
     runs = [subprocess.run([sys.executable, "-c", _MEASURE], capture_output=True, text=True, check=True) for _ in range(3)]
     return [json.loads(run.stdout) for run in runs]
 
@@ -145,4 +147,4 @@ def test_import_initialises_no_cuda(fresh_imports: list[tuple[float, list[str], 
 
 def test_import_adds_little_to_the_import_of_torch(fresh_imports: list[tuple[float, list[str], bool]]) -> None:
     """The fastest of three, in processor time, because the machine may be busy with something else."""
-    assert min(milliseconds for milliseconds, _, _ in fresh_imports) < MOST_MILLISECONDS
+    assert min(share for share, _, _ in fresh_imports) < MOST_OF_TORCH

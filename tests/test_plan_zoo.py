@@ -19,7 +19,7 @@ NEED_VALUES = {"vits"}  # the length of its output is a prediction
 """Models that decide by what their weights make of the batch: a plan says so."""
 WIDER = {
     "encodec": 0.03,  # its LSTM is one kernel with a workspace of its own on the CPU, and many kernels on meta
-    "switch_transformers": 0.1,  # its 16 tokens are not spread evenly over the experts, as the plan says that it guesses
+    "switch_transformers": 0.15,  # its 16 tokens are not spread evenly over the experts, as the plan says that it guesses
 }
 """Models for which the prediction may be off by more, with the most."""
 STEPS = ((None, None), (total, torch.optim.AdamW))
@@ -140,4 +140,4 @@ def test_device_maps_are_predicted_for_all_transformers_that_run_with_them(gpus)
     pytest.importorskip("accelerate")
     found, fitting = mapped_misses(gpus)
     assert found == {name: "values" for name in found if name in NEED_VALUES}
-    assert len(fitting) >= 55
+    assert len(fitting) >= 60
