@@ -1,6 +1,7 @@
 """A recording of a long loop: repeated events are folded, so it is as small after many steps as after few."""
 
 import gc
+import sys
 import tracemalloc
 
 import pytest
@@ -34,12 +35,17 @@ class Loop:
             loss.item()
 
 
+# CPython keeps the names that torch's C++ looks up in the cache of its types: up to 4096 strings, more at random.
+forget_names = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
+
+
 def recorded(loop, steps):
     """Counts of the records, and bytes held just before the recording ends."""
     gc.collect()
     tracemalloc.start()
     with devwidget.record() as recording:
         loop.run(steps)
+        forget_names()
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
