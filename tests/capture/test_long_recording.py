@@ -53,13 +53,19 @@ def recorded(loop, steps):
     return {name: len(getattr(trace, name)) for name in trace.__slots__ if isinstance(getattr(trace, name), tuple)}, held
 
 
-LIMITS = ((parallel_calls, "MOST_CALLS"), (identity, "FIRST_SWEEP"), (curves, "MOST_EVENTS"), (backward_modules, "MOST_SPANS"))
+LIMITS = (
+    (parallel_calls, "MOST_CALLS"),
+    (identity, "FIRST_SWEEP"),
+    (curves, "MOST_EVENTS"),
+    (curves, "MOST_POINTS"),
+    (backward_modules, "MOST_SPANS"),
+)
 
 
 @pytest.mark.parametrize(("device", "detour", "steps"), [("cpu", "cpu", 100), ("cuda:0", "cuda:1", 70)])
 def test_a_recording_of_three_times_as_many_steps_is_no_larger(device, detour, steps, monkeypatch):
     for module, limit in LIMITS:  # instead of running thousands of steps
-        monkeypatch.setattr(module, limit, 50)
+        monkeypatch.setattr(module, limit, 20)
     with devwidget.simulate(2):
         loop = Loop(device, detour)
         recorded(loop, steps)  # fills what is kept once for all

@@ -194,9 +194,9 @@ def _made_up(parts: list[int], held: int) -> tuple[int, ...]:
     return tuple(whole)
 
 
-def thinned(points: list[_Point], most: int = MOST_POINTS) -> list[_Point]:
+def thinned(points: list[_Point]) -> list[_Point]:
     """At most so many points: of each four neighbours the highest and the lowest stay, so the peak always does."""
-    while len(points) > most:
+    while len(points) > MOST_POINTS:
         kept: list[_Point] = []
         for start in range(0, len(points), 4):
             four = points[start : start + 4]
