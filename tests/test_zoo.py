@@ -1,5 +1,6 @@
 """A hundred real models and every module of torch: recording changes nothing, breaks nothing and flags nothing."""
 
+import contextlib
 import copy
 import random
 import warnings
@@ -7,6 +8,7 @@ import warnings
 import numpy
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 import devwidget
@@ -100,3 +102,28 @@ def test_recording_changes_nothing_and_flags_nothing(population, gpus, backward)
     assert len(found) > 80
     assert {name: problems for name, problems in found.items() if problems} == {}
     assert zoo.ERRORS == []
+
+
+class Empty(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def gradients(model, args, kwargs, *contexts):
+    model = copy.deepcopy(model)
+    with contextlib.ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        run(model, *copy.deepcopy((args, kwargs)), backward=True)
+    return state(model)[0]
+
+
+@pytest.mark.filterwarnings("ignore:linear_cross_entropy")
+def test_gradients_differ_only_where_any_dispatch_mode_makes_autograd_add_in_another_memory_order():
+    other = 0
+    for _, *case in zoo.iter_torch(names=["nn.LinearCrossEntropyLoss"], one_each=False, training=True):
+        plain, empty, recorded = gradients(*case), gradients(*case, Empty()), gradients(*case, devwidget.record())
+        other += not all(same(plain[name], empty[name]) for name in plain)
+        assert all(same(recorded[name], empty[name]) for name in empty)
+        assert all(torch.allclose(recorded[name], plain[name], atol=1e-6) for name in plain)
+    assert other, "torch has changed: say so in docs/index.md"
