@@ -16,4 +16,5 @@ def install(patches: Patches) -> None:
     patches.wrap(torch.utils.hooks.BackwardHook, "_apply_on_tensors", gradient_hooks.check_module_hooks)
     patches.wrap(torch.autograd, "_engine_run_backward", gradient_hooks.check_roots)
     patches.set(BackwardCFunction, "apply", backward.check_custom_gradients(BackwardCFunction.apply))
-    patches.set(BackwardCFunction, "apply_boxed", backward.check_custom_gradients(BackwardCFunction.apply_boxed))
+    if hasattr(BackwardCFunction, "apply_boxed"):  # since torch 2.13
+        patches.set(BackwardCFunction, "apply_boxed", backward.check_custom_gradients(BackwardCFunction.apply_boxed))

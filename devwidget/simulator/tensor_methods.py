@@ -88,9 +88,21 @@ def setitem(original: Callable[..., None]) -> Callable[..., None]:
     def __setitem__(self: torch.Tensor, key: Any, value: Any) -> None:
         if has_torch_function((self, value)):
             return handle_torch_function(torch.Tensor.__setitem__, (self, value), self, key, value)
+        if type(value) in (bool, int, float, complex) and _is_indexed_from_elsewhere(self, key):
+            value = torch.tensor(value, dtype=self.dtype)
         return original(self, key, beside(self, value))
 
     return __setitem__
+
+
+def _is_indexed_from_elsewhere(tensor: torch.Tensor, key: Any) -> bool:
+    """True where C++ must not take the one device it sees for that of both: torch 2.15 then fills with `index_fill_`."""
+    label = labels.label_of(tensor)
+    parts = key if isinstance(key, tuple) else (key,)
+    return any(
+        labels.label_of(part) != label if isinstance(part, torch.Tensor) else isinstance(part, list) and label >= 0
+        for part in parts
+    )
 
 
 def beside(tensor: torch.Tensor, value: Any) -> Any:

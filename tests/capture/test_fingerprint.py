@@ -180,7 +180,7 @@ ODD: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize("build", ODD.values(), ids=ODD)
 def test_odd_models_are_left_to_full_readings(build: Callable[[], nn.Module]) -> None:
     with pytest.raises(NotWatchable):

@@ -80,6 +80,10 @@ def test_generated_checks_name_the_argument(x, entry):
 WORDED = [
     (lambda x: x[torch.tensor([0], device="cuda:1")], r"indices should be either on cpu or on the same device as .*\(cuda:0\)"),
     (lambda x: HOST[torch.tensor([0]).cuda()], r"indices should be either on cpu or on the same device as .*\(cpu\)"),
+    (lambda x: x.__setitem__(torch.tensor([0], device="cuda:1"), 0),
+     r"indices should be either on cpu or on the same device as .*\(cuda:0\)"),
+    (lambda x: torch.ones(2).__setitem__(torch.tensor([0]).cuda(), 0),
+     r"indices should be either on cpu or on the same device as .*\(cpu\)"),
     (lambda x: x.masked_fill(HOST > 0, 0.0),
      "expected self and mask to be on the same device, but got mask on cpu and self on cuda:0"),
     (lambda x: F.conv1d(torch.ones(1, 3, 4), torch.ones(2, 3, 2).cuda()),
@@ -136,6 +140,13 @@ def test_a_slice_of_a_gpu_tensor_takes_cpu_values(x):
     x[0] = torch.zeros(3)
     x[torch.tensor([1])] = torch.tensor(5.0)
     assert x.tolist() == [[0, 0, 0], [5, 5, 5]]
+
+
+@pytest.mark.parametrize("index", [[1, 2], torch.tensor([1, 2]), torch.tensor([False, True, True])])
+def test_a_number_is_written_at_indices_of_the_cpu(x, index):
+    x[:, index] = 7
+    x[0, 0] = x[1, 0] = 0
+    assert x.tolist() == [[0, 7, 7], [0, 7, 7]]
 
 
 def test_a_refused_call_changes_nothing(x):

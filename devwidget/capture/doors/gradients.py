@@ -42,7 +42,7 @@ def gradients(state: State, calls: Calls) -> Iterator[None]:
         state: of the recording.
         calls: makes the function mode, which is not active in a backward that `Tensor.backward` started.
     """
-    original = torch.autograd.Function.apply
+    original = vars(torch.autograd.Function)["apply"]
     with contextlib.ExitStack() as stack:
         watched: set[type] = set()
 
@@ -52,7 +52,7 @@ def gradients(state: State, calls: Calls) -> Iterator[None]:
                 watched.add(cls)
                 with uninterrupted():
                     stack.enter_context(patched(cls, "backward", staticmethod(_watched(backward.__func__, state, calls))))
-            out = original.__func__(cls, *args, **kwargs)  # type: ignore[attr-defined]
+            out = original.__get__(None, cls)(*args, **kwargs)
             devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
             _note(out, _Forward(raw_site(sys._getframe(1)), state.places.module, devices))
             return out
