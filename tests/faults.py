@@ -122,6 +122,6 @@ def cannot_be_interrupted(line: Line) -> bool:
     text = linecache.getline(file, number).strip()
     return (
         text == "try:"
-        or text.startswith(("with uninterrupted()", "labels.inside.depth"))
+        or text.startswith(("with uninterrupted()", "if self._session is None", "labels.inside.depth"))
         or file.endswith(("interrupts.py", "identity.py", "labels.py"))
     )

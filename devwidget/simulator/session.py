@@ -78,6 +78,7 @@ class Session:
             raise SimulationError(
                 f"cannot stop virtual GPUs inside {type(stack[-1]).__name__}", why="it was entered after the simulation"
             )
+        threads.wait_for_all()
         self._mode.__exit__(None, None, None)
         self._put_back()
 

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 import types
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 import torch._dynamo  # replaces torch.manual_seed when it is first imported, which a backward may do
 
 from devwidget.records.errors import SimulationError
-from devwidget.simulator import active, internals, session, simulate
+from devwidget.simulator import active, internals, session, simulate, threads
 
 OWNERS = (
     torch,
@@ -164,3 +166,16 @@ def test_a_torch_that_is_too_old_is_refused(monkeypatch):
 def test_importing_the_simulator_sets_nothing_up():
     code = "import sys, devwidget.simulator; sys.exit('devwidget.simulator.session' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ}, check=False).returncode == 0
+
+
+def test_a_thread_that_was_left_alone_ends_on_its_virtual_gpus(monkeypatch):
+    monkeypatch.setattr(threads, "GRACE_S", 60)
+    seen = []
+
+    def work():
+        time.sleep(0.1)
+        seen.append(torch.cuda.device_count())
+
+    with simulate(2):
+        threading.Thread(target=work).start()
+    assert seen == [2]
