@@ -2,24 +2,29 @@
 
     python benchmarks/recording_cost.py [--quick]
 
-One thread; plain and recorded passes alternate, the medians are compared, so a busy machine slows both alike.
+One thread; plain and recorded passes alternate, the medians are compared, so a busy machine slows both alike. `bare` is the
+floor: modes and module hooks that do nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import statistics
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import devwidget
 
-GOALS = {"GPT-2 small, 1 x 128": 1.10, "ResNet-50, 224": 1.10, "thin transformer": 3.5, "four-layer MLP": 6.0}
+GOALS = {"GPT-2 small, 1 x 128": 1.10, "ResNet-50, 224": 1.10, "thin GPT-2, launch-bound": 3.5, "four-layer MLP": 6.0}
 
 
 def gpt2() -> Callable[[], object]:
@@ -36,10 +41,12 @@ def resnet50() -> Callable[[], object]:
     return lambda: model(pixel_values=image)
 
 
-def thin_transformer() -> Callable[[], object]:
-    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    model, x = nn.TransformerEncoder(layer, 6).train(), torch.randn(2, 4, 16)
-    return lambda: model(x)
+def thin_gpt2() -> Callable[[], object]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": 128, "n_embd": 32, "n_layer": 12, "n_head": 4, "n_positions": 64}
+    model, ids = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)).eval(), torch.randint(0, 100, (1, 8))
+    return lambda: model(input_ids=ids)
 
 
 def mlp() -> Callable[[], object]:
@@ -47,7 +54,7 @@ def mlp() -> Callable[[], object]:
     return lambda: model(x)
 
 
-MODELS = dict(zip(GOALS, (gpt2, resnet50, thin_transformer, mlp), strict=True))
+MODELS = dict(zip(GOALS, (gpt2, resnet50, thin_gpt2, mlp), strict=True))
 
 
 def seconds(run: Callable[[], object], repeats: int) -> float:
@@ -57,18 +64,46 @@ def seconds(run: Callable[[], object], repeats: int) -> float:
     return (time.process_time() - started) / repeats
 
 
-def compare(run: Callable[[], object], rounds: int) -> tuple[float, float, devwidget.Recording]:
-    """Median CPU seconds of one pass, plain and recorded, and the last recording."""
+class NoFunction(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class NoDispatch(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def bare() -> Iterator[None]:
+    """What every recorder in Python needs, with nothing in it."""
+    hooks = register_module_forward_pre_hook(lambda *_: None), register_module_forward_hook(lambda *_: None)
+    try:
+        with NoFunction(), NoDispatch():
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def compare(run: Callable[[], object], rounds: int) -> tuple[float, float, float, devwidget.Recording]:
+    """Median CPU seconds of one pass, plain, bare and recorded, and the last recording."""
     for _ in range(3):
         run()
     repeats = max(1, int(0.05 / seconds(run, 1)))
-    plain, recorded = [], []
+    plain, floor, recorded = [], [], []
     for _ in range(rounds):
         plain.append(seconds(run, repeats))
+        with bare():
+            floor.append(seconds(run, repeats))
         with devwidget.record() as recording:
             run()
             recorded.append(seconds(run, repeats))
-    return statistics.median(plain), statistics.median(recorded), recording
+    return statistics.median(plain), statistics.median(floor), statistics.median(recorded), recording
 
 
 def bytes_per_op(run: Callable[[], object]) -> float:
@@ -91,16 +126,17 @@ def main() -> None:
     rounds = 5 if parser.parse_args().quick else 15
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    print(f"{'':24}{'plain ms':>10}{'recorded':>10}{'ratio':>8}{'goal':>7}{'us/op':>8}{'ops':>7}{'calls':>7}{'B/op':>7}")
+    head = f"{'':26}{'plain ms':>10}{'recorded':>10}{'bare':>8}{'ratio':>8}{'goal':>7}"
+    print(f"{head}{'us/op':>8}{'ops':>7}{'calls':>7}{'B/op':>7}")
     for name, make in MODELS.items():
         run = make()
-        plain, recorded, recording = compare(run, rounds)
+        plain, floor, recorded, recording = compare(run, rounds)
         passes = min(m.calls for m in recording.trace.modules)
         ops = sum(op.count for op in recording.trace.ops) / passes
         calls = sum(m.calls for m in recording.trace.modules) / passes
         ratio, per_op = recorded / plain, (recorded - plain) * 1e6 / ops
-        timed = f"{plain * 1e3:10.3f}{recorded * 1e3:10.3f}{ratio:8.2f}{GOALS[name]:7.2f}{per_op:8.1f}"
-        print(f"{name:24}{timed}{ops:7.0f}{calls:7.0f}{bytes_per_op(run):7.0f}")
+        timed = f"{plain * 1e3:10.3f}{recorded * 1e3:10.3f}{floor / plain:8.2f}{ratio:8.2f}{GOALS[name]:7.2f}{per_op:8.1f}"
+        print(f"{name:26}{timed}{ops:7.0f}{calls:7.0f}{bytes_per_op(run):7.0f}")
 
 
 if __name__ == "__main__":
