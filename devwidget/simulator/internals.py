@@ -50,7 +50,10 @@ def check() -> None:
             instead=f"torch {'.'.join(map(str, TESTED))}",
         )
     if hasattr(torch._C, "_cuda_getDeviceCount") and torch.cuda.is_available():
-        raise SimulationError("this machine has real GPUs", why="virtual GPUs stand in for CUDA where there is none")
+        raise SimulationError(
+            "this machine has real GPUs", why="virtual GPUs stand in for CUDA where there is none",
+            instead='hide them: os.environ["CUDA_VISIBLE_DEVICES"] = "" before torch is imported, in a new kernel',
+        )  # fmt: skip
 
 
 def _absent() -> Iterator[str]:

@@ -179,3 +179,27 @@ def test_a_thread_that_was_left_alone_ends_on_its_virtual_gpus(monkeypatch):
     with simulate(2):
         threading.Thread(target=work).start()
     assert seen == [2]
+
+
+def test_a_machine_with_real_gpus_is_told_how_to_hide_them(monkeypatch):
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: 1, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(SimulationError, match=r"real GPUs[\s\S]*CUDA_VISIBLE_DEVICES"):
+        simulate(2).start()
+    assert active() is None
+
+
+IMPORTED_IN_A_THREAD = """
+import importlib, threading, torch, devwidget
+with devwidget.simulate(2):
+    importing = threading.Thread(target=importlib.import_module, args=("torch._dynamo",))
+    importing.start()
+    seen = {torch.cuda.device_count()}
+    while importing.is_alive():
+        seen.add(torch.cuda.device_count())
+assert seen == {2}, seen
+"""
+
+
+def test_what_torch_imports_late_in_one_thread_takes_no_gpu_from_another():
+    assert subprocess.run([sys.executable, "-c", IMPORTED_IN_A_THREAD], env={**os.environ}, check=False).returncode == 0
