@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch._dynamo  # noqa: F401 - torch would import it in mid-operator, with the patches put aside for all threads
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from devwidget.records.errors import SimulationError

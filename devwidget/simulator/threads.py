@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import threading
 import time
 from collections.abc import Callable
@@ -26,8 +25,6 @@ def starting_simulated(original: Callable[[threading.Thread], None]) -> Callable
 
     @functools.wraps(original)
     def start(self: threading.Thread) -> None:
-        # Torch imports it in the middle of an operator, with the patches put aside: other threads would meet the real torch.
-        importlib.import_module("torch._dynamo")
         run = self.run
 
         def run_simulated() -> None:
