@@ -15,6 +15,5 @@ def install(patches: Patches) -> None:
     patches.set(function, "apply", classmethod(backward.remember_devices(vars(function)["apply"])))
     patches.wrap(torch.utils.hooks.BackwardHook, "_apply_on_tensors", gradient_hooks.check_module_hooks)
     patches.wrap(torch.autograd, "_engine_run_backward", gradient_hooks.check_roots)
-    patches.set(BackwardCFunction, "apply", backward.check_custom_gradients(BackwardCFunction.apply))
-    if hasattr(BackwardCFunction, "apply_boxed"):  # since torch 2.13
-        patches.set(BackwardCFunction, "apply_boxed", backward.check_custom_gradients(BackwardCFunction.apply_boxed))
+    patches.wrap(BackwardCFunction, "apply", backward.check_custom_gradients)
+    patches.wrap(BackwardCFunction, "apply_boxed", backward.check_custom_gradients)  # since torch 2.13

@@ -19,11 +19,12 @@ def gpus():
 
 
 def test_huge_tensors_are_placed_and_counted_but_not_allocated(gpus):
+    torch.randn(4, device="cuda:1") * 2  # builds for CUDA load their libraries late
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     x = torch.randn(10 << 30, device="cuda:1")
     assert x.device == (x * 2).device == SECOND
     assert torch.cuda.memory_allocated(1) == 40 << 30
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20, "KiB: of 80 GiB hardly one"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
     with pytest.raises(torch.cuda.OutOfMemoryError):
         torch.cat([x, x])
 
