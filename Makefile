@@ -1,5 +1,6 @@
 # make lab     a .venv of its own, then JupyterLab at the first notebook
-# make test    the whole suite: ruff, mypy, pytest with warnings as errors
+# make test    the whole suite but the fuzz loops: ruff, mypy, pytest with warnings as errors
+# make test-slow   the fuzz loops alone, with their figures
 # make shots   screenshots of the panel in artifacts/
 #
 # make lab PORT=8888 BROWSER=no    on a server
@@ -24,13 +25,16 @@ LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test shots set-up set-up-test check
+.PHONY: lab test test-slow shots set-up set-up-test check
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
 
 test: set-up-test check
 	$(IN_VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-slow: set-up-test
+	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) -rP $(PYTEST_ARGS)
 
 shots: set-up-test
 	$(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"
