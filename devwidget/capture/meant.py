@@ -38,7 +38,7 @@ class _Thread(threading.local):
 _here = _Thread()
 
 
-def parsed(pattern: str, why: str = "") -> Meant:
+def parsed(pattern: object, why: str = "") -> Meant:
     """A pattern from its text.
 
     Raises:
@@ -48,10 +48,10 @@ def parsed(pattern: str, why: str = "") -> Meant:
     if found is None:
         raise DevwidgetError(f"{pattern!r} is no hop", why="a hop has a source and a target", instead=_EXAMPLE)
     for word in found.groups():
-        _refuse(word, pattern)
+        _refuse(word, found.string)
     if found[1] == found[2] and "*" not in found[1]:
         raise DevwidgetError(f"{pattern!r} is no hop", why="both ends are the same device", instead=_EXAMPLE)
-    return Meant(found[1], found[2], why or pattern)
+    return Meant(found[1], found[2], why or found.string)
 
 
 def all_parsed(patterns: str | Iterable[str]) -> tuple[Meant, ...]:

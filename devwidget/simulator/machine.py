@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 
 import torch
 
@@ -112,4 +113,5 @@ def maybe_exchange(index: int) -> int:
 
 def ordinal(device: torch.device) -> int:
     """The index of a cuda device, the current one where it names none."""
-    return checked(_current.index if device.index is None else device.index)
+    index: Any = device.index  # None for plain `cuda`; the stub denies it
+    return checked(_current.index if index is None else index)

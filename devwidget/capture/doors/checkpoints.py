@@ -49,7 +49,7 @@ def _plain(key: str) -> str:
     return ".".join(part for part in key.split(".") if part != "module")
 
 
-def misnamed(module: nn.Module, given: Mapping[str, Any]) -> dict[str, str]:
+def misnamed(module: nn.Module, given: Mapping[Any, Any]) -> dict[str, str]:
     """Keys that name a tensor of the module but for the prefix, with the right names."""
     own = {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()}
     missing = {_plain(name): name for name in own if name not in given}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ class BackwardModules:
 
     def module(self) -> str | None:
         """The module whose node runs now; None if there is none, or if threads that count alike leave a doubt."""
-        node = torch._C._current_autograd_node()
+        node: Any = torch._C._current_autograd_node()  # None outside backward; the stub denies it
         number = node._sequence_nr() if node is not None else _LEAF
         if number >= _LEAF:
             return None
