@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from importlib import resources
+
+from devwidget.report.palette import page_hues
 
 TREE = ("dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
 PANEL = (
@@ -17,11 +20,14 @@ _EXPORT = re.compile(r"^export (?=(async )?(function|const|class) )", re.MULTILI
 
 @functools.cache
 def joined(*names: str) -> str:
-    """The files in this order as one ES module: imports between them are dropped, so top-level names must differ.
+    """The files in this order as one ES module, after the colours that `dom.js` paints with.
+
+    Imports between them are dropped, so top-level names must differ.
 
     Files stay text, never paths: a path would make anywidget watch it, and the watcher keeps every widget alive.
     """
-    return "\n".join(_lean(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))) for name in names)
+    hues = [f"const HUES = {json.dumps(page_hues())};"] if "dom.js" in names else []
+    return "\n".join([*hues, *(_lean(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))) for name in names)])
 
 
 def _lean(source: str) -> str:

@@ -16,9 +16,9 @@ from devwidget.report.packing import packed_table
 from devwidget.report.panel_text import panel_html
 from devwidget.report.plotly_file import plotly_path
 from devwidget.report.trace_text import trace_text
+from devwidget.report.tree_table import mark_columns, tree_table
 from devwidget.views.overlay import overlay
 from devwidget.views.placement import place
-from devwidget.views.tree_columns import mark_columns, tree_columns
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 _START = """
@@ -72,7 +72,7 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
     table = place(snapshot)
     marks = overlay(table, trace)
     cards = finding_cards(trace, table, marks) if trace else []
-    columns = tree_columns(table) | {"details": eager_details(snapshot, table, most=20_000)}
+    columns = tree_table(table) | {"details": eager_details(snapshot, table, most=20_000)}
     tree = {"table": packed_table(columns), "marks": mark_columns(table, marks), "cards": cards}
     panel = {
         "tree": "tree",

@@ -30,3 +30,8 @@ def device_hue(device: DeviceId) -> str:
     if device.is_accelerator:
         return DEVICE_HUES[(device.index or 0) % len(DEVICE_HUES)]
     return CPU_HUE if device.kind == "cpu" else META_HUE
+
+
+def page_hues() -> dict[str, object]:
+    """The same for a page."""
+    return {"accelerators": DEVICE_HUES, "cpu": CPU_HUE, "meta": META_HUE}

@@ -13,6 +13,7 @@ from devwidget.records.trace import Trace
 from devwidget.report.content import eager_details, finding_cards, head_content, memory_content, traced_content
 from devwidget.report.packing import packed_table
 from devwidget.report.panel_text import panel_html, panel_text
+from devwidget.report.tree_table import mark_columns, tree_table
 from devwidget.ui import refresh
 from devwidget.ui.actions import PanelActions, TraceRequest
 from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference
@@ -22,7 +23,6 @@ from devwidget.ui.questions import Questions
 from devwidget.views.memory import Held, held_by, told_apart
 from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place
-from devwidget.views.tree_columns import mark_columns, tree_columns
 
 
 class DeviceWidget:
@@ -163,7 +163,7 @@ class DeviceWidget:
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = place(snapshot)
         self.view.head = head_content(snapshot, self.table)
-        self.tree.table = packed_table(tree_columns(self.table) | {"details": eager_details(snapshot, self.table)})
+        self.tree.table = packed_table(tree_table(self.table) | {"details": eager_details(snapshot, self.table)})
         self._draw_marks()
 
     def _draw_marks(self) -> None:

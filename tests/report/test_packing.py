@@ -4,14 +4,14 @@ import gzip
 import json
 
 from devwidget.report.packing import packed_table
+from devwidget.report.tree_table import tree_table
 from devwidget.views.placement import place
-from devwidget.views.tree_columns import tree_columns
 from tests.browser.esm import large
 from tests.views.builders import split_model
 
 
 def test_the_block_holds_every_column():
-    columns = tree_columns(place(split_model()))
+    columns = tree_table(place(split_model()))
     packed = packed_table(columns)
     block = gzip.decompress(packed["packed"])
     start = 4 + int.from_bytes(block[:4], "little")
@@ -22,7 +22,7 @@ def test_the_block_holds_every_column():
 
 
 def test_ten_thousand_modules_travel_in_twice_their_compressed_size():
-    columns = tree_columns(place(large(10_000)))
+    columns = tree_table(place(large(10_000)))
     parts = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in columns.values()]
     best = sum(len(gzip.compress(part)) for part in parts)
     assert len(packed_table(columns)["packed"]) < 2 * best

@@ -18,12 +18,10 @@ export function prose(text) {
   return String(text).split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
 }
 
-const HUES = ["#2f6fd0", "#c8641b", "#1d8a6b", "#9b4fb5", "#b3892b", "#c23b63", "#2a93ad", "#6a8a2f"];
-
+// HUES is written in front of the joined files; see `report/palette.py`.
 export function hueOf(device) {
   const [kind, index] = String(device).split(":");
-  if (kind === "cpu") return "#7d8590";
-  return kind === "meta" ? "#9aa0a6" : HUES[(Number(index) || 0) % HUES.length];
+  return HUES[kind] ?? HUES.accelerators[(Number(index) || 0) % HUES.accelerators.length];
 }
 
 // A device is never told by colour alone: its name is the chip's text.

@@ -30,9 +30,9 @@ export class Rows {
     this.device = numbers(Uint32Array, table.device);
     this.dtype = numbers(Uint32Array, table.dtype);
     this.depth = numbers(Uint16Array, table.depth);
-    this.parameters = numbers(Float64Array, table.parameters);
-    this.bytes = numbers(Float64Array, table.bytes);
     this.flags = numbers(Uint8Array, table.flags);
+    this.heads = table.heads ?? [];
+    this.codes = Object.fromEntries(this.heads.map(({ key }) => [key, numbers(Uint32Array, table[`column:${key}`])]));
     this.flow = new Uint32Array(0);
     this.flows = [];
     this.marks = {};
@@ -69,6 +69,10 @@ export class Rows {
   }
   dtypesOf(row) {
     return this.dtypeSets[this.dtype[row]] ?? [];
+  }
+  // What a column of words or amounts says.
+  textOf({ key, texts }, row) {
+    return texts[this.codes[key][row]] ?? "";
   }
   flowOf(row) {
     return this.flow.length ? this.flows[this.flow[row]] : "";
@@ -153,21 +157,21 @@ export class Rows {
     return open;
   }
 
-  // For sorting siblings by one column.
-  orderBy(column, descending) {
+  // For sorting siblings by one column; the codes of an amount rise with it.
+  orderBy(key, descending) {
+    const head = this.heads.find((each) => each.key === key);
     const sign = descending ? -1 : 1;
     const text = (of) => (a, b) => sign * of(a).localeCompare(of(b), undefined, { numeric: true }) || a - b;
     const number = (values) => (a, b) => sign * (values[a] - values[b]) || a - b;
     const orders = {
-      module: () => text((row) => this.nameOf(row)),
-      device: () => text((row) => this.devicesOf(row).join(" ")),
-      dtype: () => text((row) => this.dtypesOf(row).join(" ")),
-      params: () => number(this.parameters),
-      bytes: () => number(this.bytes),
+      name: () => text((row) => this.nameOf(row)),
+      devices: () => text((row) => this.devicesOf(row).join(" ")),
+      words: () => text((row) => this.textOf(head, row)),
+      amount: () => number(this.codes[key]),
       flow: () => text((row) => this.flowOf(row) ?? ""),
       notes: () => (a, b) => sign * (this.weight(a) - this.weight(b)) || a - b,
     };
-    return orders[column]();
+    return orders[head.cell]();
   }
 
   weight(row) {

@@ -5,30 +5,13 @@ import { filterRows } from "./filter.js";
 const ROW = 24;
 const SPARE = 24;
 const MOST_OPEN = 60;
-const COLUMNS = [
-  ["module", "module"],
-  ["device", "device"],
-  ["dtype", "dtype"],
-  ["params", "params"],
-  ["bytes", "bytes"],
-  ["flow", "in → out"],
-  ["notes", "notes"],
-];
+const WIDTHS = ["wide", "narrow", "narrowest"]; // of the table, as `tree.css` has them
 const SEVERITY = ["", "info", "warning", "error"];
 const SIGN = { info: "ℹ", warning: "▲", error: "✖" };
 let tables = 0;
 
-const amount = (value, units, base) => {
-  let at = 0;
-  while (value >= base && at < units.length - 1) {
-    value /= base;
-    at++;
-  }
-  return `${at === 0 ? value : value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2)}${units[at]}`;
-};
-const bytesText = (value) => (value ? amount(value, [" B", " KiB", " MiB", " GiB", " TiB"], 1024) : "");
-const countText = (value) => (!value ? "" : value < 10000 ? String(value) : amount(value, ["", " k", " M", " B", " T"], 1000));
-const dtypeText = (name) => name.replace("float", "f").replace("uint", "u").replace("int", "i").replace("complex", "c");
+// A cell's classes say what it is, and at which widths of the table it is left out.
+const cellOf = ({ key, cell, widths }) => ({ class: ["dw-cell", `dw-${key}`, `dw-is-${cell}`, ...WIDTHS.filter((_, at) => !widths[at]).map((width) => `dw-not-${width}`)].join(" ") });
 
 export class TreeView {
   constructor(opened, chosen) {
@@ -39,7 +22,7 @@ export class TreeView {
     this.sort = null;
     this.active = 0; // place in `shown`
     this.typed = "";
-    this.head = h("div", { class: "dw-row dw-head", role: "row", "aria-rowindex": "1" }, COLUMNS.map((column) => this.headCell(column)));
+    this.head = h("div", { class: "dw-row dw-head", role: "row", "aria-rowindex": "1" });
     this.body = h("div", { class: "dw-body", role: "rowgroup" });
     this.grid = h(
       "div",
@@ -55,9 +38,17 @@ export class TreeView {
     this.watcher.observe(this.grid);
   }
 
-  headCell([key, title]) {
-    const sort = () => this.sortBy(key);
-    return h("div", { class: `dw-cell dw-${key}`, role: "columnheader", "aria-sort": "none", "data-column": key }, h("button", { type: "button", tabindex: "-1", onclick: sort }, title));
+  // The columns that came with the table: their heads, and their widths as tracks of a grid.
+  showHeads(heads) {
+    this.heads = heads;
+    this.head.replaceChildren(...heads.map((head) => this.headCell(head)));
+    WIDTHS.forEach((width, at) => this.el.style.setProperty(`--dw-${width}`, heads.map((head) => head.widths[at]).join(" ")));
+  }
+
+  headCell(head) {
+    const sort = () => this.sortBy(head);
+    const { class: name } = cellOf(head);
+    return h("div", { class: name, role: "columnheader", "aria-sort": "none", "data-column": head.key }, h("button", { type: "button", tabindex: "-1", onclick: sort }, head.title));
   }
 
   // New rows; rows that were open stay open, found again by their path.
@@ -66,6 +57,8 @@ export class TreeView {
     const openPaths = before && new Set(this.openRows().map((row) => before.pathOf(row)));
     const activePath = before && this.shown.length ? before.pathOf(this.shown[this.active]) : "";
     this.rows = rows;
+    if (JSON.stringify(rows.heads.map(({ key }) => key)) !== JSON.stringify(this.heads?.map(({ key }) => key))) this.showHeads(rows.heads);
+    this.heads = rows.heads;
     this.open = rows.firstOpen(MOST_OPEN);
     if (before) for (let row = 0; row < rows.count; row++) this.open[row] = rows.hasChildren(row) && openPaths.has(rows.pathOf(row)) ? 1 : 0;
     this.update();
@@ -86,9 +79,9 @@ export class TreeView {
     if (text) this.live.textContent = `${this.found?.count ?? 0} rows match`;
   }
 
-  sortBy(key) {
+  sortBy({ key, cell }) {
     const [column, descending] = this.sort ?? [];
-    const first = key === "params" || key === "bytes" || key === "notes"; // largest first
+    const first = cell === "amount" || cell === "notes"; // largest first
     this.sort = column !== key ? [key, first] : descending === first ? [key, !first] : null;
     for (const cell of this.head.children) {
       const mine = this.sort?.[0] === cell.dataset.column;
@@ -139,7 +132,7 @@ export class TreeView {
 
   paint() {
     if (!this.shown) return;
-    this.deviceWidth = this.head.children[1].offsetWidth || 220;
+    this.deviceWidth = this.head.querySelector(".dw-is-devices")?.offsetWidth || 220;
     const first = Math.max(0, Math.floor(this.grid.scrollTop / ROW) - SPARE);
     const stop = Math.min(this.shown.length, Math.ceil((this.grid.scrollTop + (this.grid.clientHeight || 480)) / ROW) + SPARE);
     const painted = [];
@@ -173,23 +166,25 @@ export class TreeView {
         "aria-expanded": parent ? String(Boolean(this.open[row] || this.found)) : null,
         "aria-selected": String(place === this.active),
       },
-      this.nameCell(row, parent),
-      this.cell("device", this.deviceChips(row)),
-      this.cell("dtype", rows.dtypesOf(row).map(dtypeText).join(" ")),
-      this.cell("params", rows.isAttribute(row) ? "(attr)" : countText(rows.parameters[row])),
-      this.cell("bytes", bytesText(rows.bytes[row])),
-      this.flowCell(rows.flowOf(row) ?? ""),
-      this.cell("notes", this.notes(row, mark, parent)),
+      this.heads.map((head) => this.cellFor(head, row, mark, parent)),
     );
   }
 
-  cell(key, content) {
-    return h("div", { class: `dw-cell dw-${key}`, role: "gridcell", title: typeof content === "string" ? content : null }, content);
+  cellFor(head, row, mark, parent) {
+    if (head.cell === "name") return this.nameCell(row, parent);
+    if (head.cell === "devices") return this.cell(head, this.deviceChips(row));
+    if (head.cell === "flow") return this.flowCell(head, this.rows.flowOf(row) ?? "");
+    if (head.cell === "notes") return this.cell(head, this.notes(row, mark, parent));
+    return this.cell(head, this.rows.textOf(head, row));
   }
 
-  flowCell(text) {
+  cell(head, content) {
+    return h("div", { ...cellOf(head), role: "gridcell", title: typeof content === "string" ? content : null }, content);
+  }
+
+  flowCell(head, text) {
     const [into, out] = text.split(" → ");
-    const cell = this.cell("flow", text);
+    const cell = this.cell(head, text);
     if (into !== out) cell.classList.add("dw-crossing");
     return cell;
   }

@@ -2,9 +2,10 @@
 
 from array import array
 
+from devwidget.report.tree_table import ATTRIBUTE, COLUMNS, GRADIENT, Column, mark_columns, tree_table
+from devwidget.report.units import format_bytes
 from devwidget.views.overlay import overlay
 from devwidget.views.placement import place
-from devwidget.views.tree_columns import ATTRIBUTE, GRADIENT, mark_columns, tree_columns
 from tests.views.builders import one_step, split_model
 
 
@@ -14,24 +15,24 @@ def unpacked(kind, data):
 
 def test_columns_give_back_the_rows():
     table = place(split_model())
-    columns = tree_columns(table)
+    columns = tree_table(table)
     assert columns["rows"] == 8
     assert [columns["names"][code] for code in unpacked("I", columns["name"])] == table.names
     assert [columns["classes"][code] for code in unpacked("I", columns["class"])] == table.classes
     assert unpacked("H", columns["depth"]) == table.depths
-    assert unpacked("d", columns["bytes"]) == table.bytes
+    assert unpacked("I", columns["column:bytes"]) == [sorted(set(table.bytes)).index(size) for size in table.bytes]
 
 
 def test_devices_and_dtypes_are_coded_as_sets():
     table = place(split_model())
-    columns = tree_columns(table)
+    columns = tree_table(table)
     assert columns["devices"][unpacked("I", columns["device"])[0]] == ["cuda:0", "cuda:1", "cpu"]
     assert columns["dtypes"][unpacked("I", columns["dtype"])[4]] == ["bool"]
 
 
 def test_flags_tell_gradients_and_attributes():
     table = place(split_model())
-    flags = dict(zip(table.paths, unpacked("B", tree_columns(table)["flags"]), strict=True))
+    flags = dict(zip(table.paths, unpacked("B", tree_table(table)["flags"]), strict=True))
     assert flags["encoder.embed"] == GRADIENT
     assert flags["encoder.attention.mask"] == ATTRIBUTE
     assert flags["decoder.head"] == 0
@@ -48,3 +49,22 @@ def test_marks_travel_for_the_few_rows_that_have_some():
 def test_without_a_trace_there_are_no_marks():
     table = place(split_model())
     assert mark_columns(table, overlay(table, None)) == {"flows": [], "flow": b"", "marks": {}}
+
+
+def test_a_new_column_is_one_entry():
+    table = place(split_model())
+    gradients = Column("grads", "gradients", "amount", ("80px", "", ""), values=lambda table: table.gradients, shown=format_bytes)
+    packed = tree_table(table, (*COLUMNS, gradients))
+    head = packed["heads"][-1]
+    assert (head["key"], head["title"], head["cell"]) == ("grads", "gradients", "amount")
+    codes = unpacked("I", packed["column:grads"])
+    assert [head["texts"][code] for code in codes] == [format_bytes(size) for size in table.gradients]
+
+
+def test_amounts_are_written_as_in_every_other_report_and_sort_by_their_codes():
+    table = place(split_model())
+    packed = tree_table(table)
+    head = next(head for head in packed["heads"] if head["key"] == "bytes")
+    codes = unpacked("I", packed["column:bytes"])
+    assert [head["texts"][code] for code in codes] == [format_bytes(size) if size else "" for size in table.bytes]
+    assert sorted(table.bytes) == [size for _, size in sorted(zip(codes, table.bytes, strict=True))]
