@@ -22,7 +22,8 @@ TORCH = os.environ.get("TORCH", "torch==2.13.0")
 JUPYTER = ["jupyterlab>=4.2", "notebook>=7.2", "ipykernel", "ipywidgets>=8.1,<9", "anywidget>=0.11"]
 """Must stand in `.venv` itself even if the Python around it has them: JupyterLab looks for its files beside its Python."""
 
-WHAT = {"lab": ".[tutorial]", "test": ".[dev]"}
+GROUPS = {"lab": [], "test": ["dev"]}
+"""Dependency groups of pyproject.toml; the pip of a new environment may be too old for `--group`."""
 
 TORCH_VERSION = "import importlib.metadata as m; print(m.version('torch'))"
 FOLDERS = "import sysconfig; print(sysconfig.get_path('purelib')); print(sysconfig.get_path('platlib'))"
@@ -75,7 +76,20 @@ def install(what):
     write(CONSTRAINTS, "torch==" + version_of_torch(PYTHON) + "\n")
     if is_borrowing():
         pip("install", "--ignore-installed", "--constraint", CONSTRAINTS, *JUPYTER)
-    pip("install", "--constraint", CONSTRAINTS, "--editable", WHAT[what])
+    wanted = [requirement for group in GROUPS[what] for requirement in in_group(group)]
+    pip("install", "--constraint", CONSTRAINTS, "--editable", ".[tutorial]", *wanted)
+
+
+def in_group(name):
+    """Requirements of a dependency group (PEP 735), those of the groups that it includes first."""
+    import tomllib  # newer than the Pythons that must be able to read this file
+
+    groups = tomllib.loads(read(os.path.join(ROOT, "pyproject.toml")))["dependency-groups"]
+    for each in groups[name]:
+        if isinstance(each, str):
+            yield each
+        else:
+            yield from in_group(each["include-group"])
 
 
 def is_borrowing():

@@ -70,6 +70,22 @@ def test_a_torch_that_is_there_is_kept_and_no_torch_is_installed(set_up: ModuleT
     assert Path(set_up.CONSTRAINTS).read_text() == "torch==2.12.1+cu126\n"
 
 
+def test_tests_get_what_the_group_and_those_it_includes_name(set_up: ModuleType) -> None:
+    text = '[dependency-groups]\ntest = ["pytest>=8"]\ndev = [{ include-group = "test" }, "ruff>=0.11"]\n'
+    (Path(set_up.ROOT) / "pyproject.toml").write_text(text)
+    assert list(set_up.in_group("dev")) == ["pytest>=8", "ruff>=0.11"]
+
+
+def test_only_tests_get_what_work_on_devwidget_needs(set_up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_up, "version_of_torch", lambda python: "2.13.0")
+    monkeypatch.setattr(set_up, "is_borrowing", lambda: False)
+    for what in ("lab", "test"):
+        set_up.install(what)
+    lab, test = set_up.calls
+    assert lab[-1] == ".[tutorial]"
+    assert {"pytest>=8", "mypy>=1.15"} <= set(test)
+
+
 def test_a_second_run_does_nothing_until_the_project_changes(set_up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(set_up, "version_of_torch", lambda python: "2.13.0")
     monkeypatch.setattr(set_up, "see_outer_environment", lambda: None)
