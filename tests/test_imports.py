@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "devwidget"
+PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type: ignore[union-attr]
 
 FOLDERS = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {"api", "live", "planning", "post_mortem", "rereading", "magics"}
