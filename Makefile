@@ -1,16 +1,21 @@
-# make lab     a .venv of its own, then JupyterLab at the first notebook
-# make test    the whole suite but the fuzz loops: ruff, mypy, pytest with warnings as errors
+# make lab         a .venv of its own, then JupyterLab at the first notebook
+# make test        the whole suite but the fuzz loops: ruff, mypy, pytest with warnings as errors
+# make test-fast   what takes a minute or two: no browser, no simulator, nothing marked slow
 # make test-slow   the fuzz loops alone, with their figures
-# make shots   screenshots of the panel in artifacts/
+# make coverage    the suite of `make test`, and the lines that it leaves out: artifacts/coverage/index.html
+# make check       ruff and mypy
+# make shots       screenshots of the panel in artifacts/
 #
 # make lab PORT=8888 BROWSER=no    on a server
 # make lab PYTHON=python3.12       with another Python (3.11 or newer)
 # make test WORKERS=4              tests in so many processes; PYTEST_ARGS="tests/capture -x" runs a part
+# noxfile.py has what needs many environments: the wheel with each Python and each torch.
 
 NOTEBOOK := notebooks/01-first-look.ipynb
 BROWSER ?= yes
 PORT ?=
 PYTEST_ARGS ?=
+FAST := tests/capture tests/memory tests/report tests/rules tests/ui tests/views
 WORKERS ?= 2
 
 # The first Python that is new enough; `python3` wins, because torch may be installed in it.
@@ -19,19 +24,26 @@ PYTHON ?= $(firstword $(foreach each,python3 python3.13 python3.12 python3.11 py
 	$(shell $(each) -c '$(ENOUGH)' >/dev/null 2>&1 && echo $(each))) python3)
 
 IN_VENV := .venv/bin/python
+PYTEST = $(IN_VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 LAB_OPTIONS := --LabApp.default_url=/lab/tree/$(NOTEBOOK) --ServerApp.root_dir=.
 LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test test-slow shots set-up set-up-test check
+.PHONY: lab test test-fast test-slow coverage shots set-up set-up-test check
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
 
 test: set-up-test check
-	$(IN_VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
+
+test-fast: set-up-test
+	$(PYTEST) -m "not browser and not fuzz and not slow" $(FAST) $(PYTEST_ARGS)
+
+coverage: set-up-test
+	$(PYTEST) --cov --cov-report=term --cov-report=html $(PYTEST_ARGS)
 
 test-slow: set-up-test
 	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) -rP $(PYTEST_ARGS)

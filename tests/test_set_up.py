@@ -118,6 +118,13 @@ def test_make_test_checks_style_and_types_and_runs_the_tests() -> None:
     assert commands.index("ruff check") < commands.index("-m mypy") < commands.index("-m pytest")
 
 
+def test_make_test_fast_leaves_out_what_is_slow_and_the_browser() -> None:
+    line = dry_run("test-fast").splitlines()[-1]
+    assert '-m "not browser and not fuzz and not slow"' in line
+    assert "tests/rules" in line
+    assert "tests/browser" not in line
+
+
 @pytest.mark.parametrize("script", [".ci/run", "binder/postBuild", "binder/start"])
 def test_scripts_parse(script: str) -> None:
     assert subprocess.run(["bash", "-n", ROOT / script], check=False).returncode == 0
