@@ -53,7 +53,8 @@ def test_without_a_trace_there_are_no_marks():
 
 def test_a_new_column_is_one_entry():
     table = place(split_model())
-    gradients = Column("grads", "gradients", "amount", ("80px", "", ""), values=lambda table: table.gradients, shown=format_bytes)
+    widths = ("80px", "", "")
+    gradients = Column("grads", "gradients", "amount", widths, values=lambda table: table.gradients, shown=format_bytes)
     packed = tree_table(table, (*COLUMNS, gradients))
     head = packed["heads"][-1]
     assert (head["key"], head["title"], head["cell"]) == ("grads", "gradients", "amount")
