@@ -27,6 +27,7 @@ class ModuleEntry:
     name: str
     number: int
     started: float
+    stopped: int = -1
     calls: int = 0
     seconds: float = 0.0
     failed: bool = False
@@ -102,9 +103,9 @@ class Log:
         return new
 
     def fault(self, fault: Fault) -> None:
-        """A call failed."""
+        """A call failed, here in the trace."""
         if len(self.faults) < MOST_FAULTS:
-            self.faults.append(fault)
+            self.faults.append(replace(fault, number=self.number()))
 
     def trouble(self, error: Exception) -> None:
         """Our own code failed: say so in the trace, and let the user's program go on as if we were not there."""
@@ -135,14 +136,15 @@ class Log:
     def modules(self) -> tuple[ModuleEvent, ...]:
         """Modules in the order of their first call."""
         records = [
-            ModuleEvent(path, e.name, _ids(e.inputs), _ids(e.outputs), e.calls, e.seconds, e.failed, e.number, e.started, copy)
+            ModuleEvent(path, e.name, _ids(e.inputs), _ids(e.outputs), e.calls, e.seconds, e.failed, e.number, e.started, copy,
+                        e.stopped)
             for (path, copy), e in self._modules.items()
         ]
         return tuple(sorted(records, key=lambda m: m.number))
 
     def faults_seen(self) -> tuple[Fault, ...]:
-        """Faults, numbered in order."""
-        return tuple(replace(fault, number=index) for index, fault in enumerate(self.faults))
+        """Faults in order."""
+        return tuple(self.faults)
 
 
 @functools.cache

@@ -55,6 +55,8 @@ def module_hooks(state: State) -> Iterator[None]:
             kept = {id(tensor) for _, _, tensor in unregistered_tensors(state.places)}
             state.traffic.forget_kept(lambda tensor: id(tensor) in kept)
         entry = log.module(running.path, running.replica, module, running.number, running.started)
+        if not entry.calls:
+            entry.stopped = log.number()
         entry.calls += 1
         entry.seconds += _now() - running.started
         entry.inputs = _with_devices(entry.inputs, args)

@@ -253,6 +253,7 @@ class ModuleEvent:
         number: place of the first call in the trace.
         started: seconds after the start of the recording, of the first call.
         replica: number of the DataParallel replica, -1 for the module itself.
+        stopped: place in the trace at which the first call ended, -1 where that is not known.
     """
 
     path: str
@@ -265,6 +266,7 @@ class ModuleEvent:
     number: int = 0
     started: float = 0.0
     replica: int = -1
+    stopped: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,21 @@
-"""A trace as lanes: for each device the modules that ran there, the hops between them, the faults."""
+"""A trace as lanes: for each device the modules that ran there, the hops between them, the faults, the phases of the step."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
-from devwidget.records.trace import ModuleEvent, Move, Trace
+from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, Phase, Trace
 from devwidget.views.placement import device_order
 
 MOST_BOXES = 400
 """More boxes than this cannot be told apart on a screen; deeper modules are left out first."""
+MOST_BANDS = 24
+"""A loop of many steps changes its phase too often for bands to be read."""
+TELL_APART = 1 / 150
+"""Arrows of one kind that are nearer than this share of the width fall together, and are drawn as one."""
+_STEP: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +25,7 @@ class Box:
     Attributes:
         path, class_name: which module.
         lane: device of its results.
-        start, stop: places in the trace.
+        start, stop: places in the trace where the call began and ended.
         level: nesting among the boxes of its lane, 0 outermost.
         failed: whether a call raised.
         seconds, calls: as in ModuleEvent.
@@ -39,13 +45,53 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrow:
+    """Crossings between the same devices, for the same cause, in the same module, that fall together on a screen.
+
+    Attributes:
+        at: place in the trace of the first.
+        moves: all of them, the largest first.
+        count, bytes: crossings, and bytes of all of them.
+    """
+
+    source: DeviceId
+    target: DeviceId
+    cause: Cause
+    module: str | None
+    at: float
+    moves: tuple[Move, ...]
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cross:
+    """A fault: where its tensors should have been, and the headline of the finding that it led to."""
+
+    at: float
+    lane: DeviceId
+    module: str | None
+    headline: str
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A phase of the step, from one place in the trace to another."""
+
+    phase: Phase
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
-    """Lanes from top to bottom, boxes, moves as arrows, faults as `(position, lane, module)`."""
+    """Lanes from top to bottom, boxes for modules, arrows for moves, crosses for faults, bands for the phases."""
 
     lanes: tuple[DeviceId, ...]
     boxes: tuple[Box, ...]
-    moves: tuple[Move, ...]
-    faults: tuple[tuple[float, DeviceId, str | None], ...]
+    arrows: tuple[Arrow, ...]
+    crosses: tuple[Cross, ...]
+    bands: tuple[Band, ...] = ()
     left_out: int = 0
 
 
@@ -53,23 +99,11 @@ def timeline(trace: Trace) -> Timeline:
     """The order of a trace drawn on lanes; positions are numbers of events, because times differ from run to run."""
     events = [event for event in trace.modules if event.inputs or event.outputs or event.failed]
     chosen = _shallowest(events)
-    stops = _stops(trace, chosen)
-    boxes = tuple(_box(event, stop, level) for event, stop, level in zip(chosen, stops, _levels(chosen, stops), strict=True))
-    moves = tuple(move for move in trace.moves if move.source != move.target)
-    used = {box.lane for box in boxes} | {move.source for move in moves} | {move.target for move in moves}
-    faults = tuple(
-        (_at_least(boxes, fault.number, fault.module), fault.target, fault.module)
-        for fault in trace.faults
-        if fault.target is not None
-    )
-    lanes = tuple(sorted(used | {lane for _, lane, _ in faults}, key=device_order))
-    return Timeline(lanes, boxes, moves, faults, len(events) - len(chosen))
-
-
-def _at_least(boxes: tuple[Box, ...], number: int, module: str | None) -> float:
-    """A fault's place: inside the box of its module, whatever counted it."""
-    inside = next((box for box in boxes if box.path == module), None)
-    return number if inside is None or inside.start <= number <= inside.stop else inside.start + 0.5
+    boxes = tuple(itertools.starmap(_box, zip(chosen, _levels(chosen), strict=True)))
+    arrows, crosses = _arrows(trace), _crosses(trace)
+    used = {box.lane for box in boxes} | {cross.lane for cross in crosses}
+    used |= {device for arrow in arrows for device in (arrow.source, arrow.target)}
+    return Timeline(tuple(sorted(used, key=device_order)), boxes, arrows, crosses, _bands(trace), len(events) - len(chosen))
 
 
 def _shallowest(events: list[ModuleEvent]) -> list[ModuleEvent]:
@@ -78,28 +112,20 @@ def _shallowest(events: list[ModuleEvent]) -> list[ModuleEvent]:
     return sorted(events, key=lambda event: (event.number, event.path.count(".")))
 
 
-def _stops(trace: Trace, events: list[ModuleEvent]) -> list[float]:
-    """A box ends where the next event that is neither inside it nor its replica begins."""
-    last = max([0, *(e.number for e in trace.modules), *(m.number for m in trace.moves), *(o.number for o in trace.ops)]) + 1.0
-    return [
-        next((float(later.number) for later in events[place + 1 :] if not _inside(later, event)), last)
-        for place, event in enumerate(events)
-    ]
+def _stop(event: ModuleEvent) -> float:
+    """Where its first call ended; a call that was never seen to end stays a point."""
+    return float(max(event.stopped, event.number))
 
 
-def _inside(inner: ModuleEvent, outer: ModuleEvent) -> bool:
-    return outer.path == "" or inner.path.startswith(f"{outer.path}.") or inner.replica != outer.replica
-
-
-def _levels(events: list[ModuleEvent], stops: list[float]) -> list[int]:
+def _levels(events: list[ModuleEvent]) -> list[int]:
     levels: list[int] = []
     open_boxes: dict[DeviceId, list[float]] = {}
-    for event, stop in zip(events, stops, strict=True):
+    for event in events:
         running = open_boxes.setdefault(_lane(event), [])
         while running and running[-1] <= event.number:
             running.pop()
         levels.append(len(running))
-        running.append(stop)
+        running.append(_stop(event))
     return levels
 
 
@@ -107,8 +133,54 @@ def _lane(event: ModuleEvent) -> DeviceId:
     return (event.outputs or event.inputs or (DeviceId("cpu"),))[0]
 
 
-def _box(event: ModuleEvent, stop: float, level: int) -> Box:
+def _box(event: ModuleEvent, level: int) -> Box:
     return Box(
-        event.path, event.class_name, _lane(event), float(event.number), stop, level,
+        event.path, event.class_name, _lane(event), float(event.number), _stop(event), level,
         event.failed, event.seconds, event.calls, event.replica,
     )  # fmt: skip
+
+
+def _arrows(trace: Trace) -> tuple[Arrow, ...]:
+    near = (_last(trace) + 1) * TELL_APART
+    groups: dict[object, list[Move]] = {}
+    for move in trace.moves:
+        if move.source != move.target:
+            key = (move.source, move.target, move.cause, move.module, int(move.number / near))
+            groups.setdefault(key, []).append(move)
+    return tuple(map(_arrow, groups.values()))
+
+
+def _arrow(moves: list[Move]) -> Arrow:
+    first = moves[0]
+    largest = tuple(sorted(moves, key=lambda move: (-move.bytes * move.count, move.number)))
+    count, size = sum(move.count for move in moves), sum(move.bytes * move.count for move in moves)
+    return Arrow(first.source, first.target, first.cause, first.module, float(first.number), largest, count, size)
+
+
+def _crosses(trace: Trace) -> tuple[Cross, ...]:
+    headlines = {number: finding.headline for finding in trace.findings for number in finding.explains}
+    return tuple(
+        Cross(float(fault.number), fault.target, fault.module, headlines.get(fault.number) or _said(fault))
+        for fault in trace.faults
+        if fault.target is not None
+    )
+
+
+def _said(fault: Fault) -> str:
+    """A fault in its own words, where no finding tells of it."""
+    return fault.error or f"`{fault.call}` failed"
+
+
+def _bands(trace: Trace) -> tuple[Band, ...]:
+    """The phases of the step in the order of their first events; () where they change too often to be read."""
+    seen = sorted((each.number, each.phase) for events in (trace.ops, trace.moves, trace.faults) for each in events)
+    runs = [(phase, next(run)[0]) for phase, run in itertools.groupby(seen, key=lambda each: each[1])]
+    ends = [*(start for _, start in runs), _last(trace) + 1][1:]
+    bands = tuple(Band(phase, start, stop) for (phase, start), stop in zip(runs, ends, strict=True) if phase in _STEP)
+    return bands if len(bands) <= MOST_BANDS else ()
+
+
+def _last(trace: Trace) -> int:
+    """The last place in the trace."""
+    ends = [max(event.number, event.stopped) for event in trace.modules]
+    return max([0, *ends, *(each.number for events in (trace.ops, trace.moves, trace.faults) for each in events)])

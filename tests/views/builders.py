@@ -142,12 +142,12 @@ def one_step() -> Trace:
         Move(CPU, GPU0, MIB, (1024, 1024), "bool", "encoder.attention", "forward", site(23), "healed", 2e-3, 5),
     )
     modules = (
-        ModuleEvent("", "Translator", (GPU0,), (GPU1,), 1, 0.02, number=0),
-        ModuleEvent("encoder", "Encoder", (GPU0,), (GPU0,), 1, 0.01, number=1),
-        ModuleEvent("encoder.embed", "Embedding", (GPU0,), (GPU0,), 1, 0.002, number=2),
-        ModuleEvent("encoder.attention", "CausalAttention", (GPU0,), (GPU0,), 1, 0.004, number=4),
-        ModuleEvent("decoder", "Decoder", (GPU0,), (GPU1,), 1, 0.01, number=9, failed=True),
-        ModuleEvent("decoder.head", "Linear", (GPU0,), (GPU1,), 1, 0.001, number=12, failed=True),
+        ModuleEvent("", "Translator", (GPU0,), (GPU1,), 1, 0.02, number=0, stopped=30),
+        ModuleEvent("encoder", "Encoder", (GPU0,), (GPU0,), 1, 0.01, number=1, stopped=8),
+        ModuleEvent("encoder.embed", "Embedding", (GPU0,), (GPU0,), 1, 0.002, number=2, stopped=3),
+        ModuleEvent("encoder.attention", "CausalAttention", (GPU0,), (GPU0,), 1, 0.004, number=4, stopped=7),
+        ModuleEvent("decoder", "Decoder", (GPU0,), (GPU1,), 1, 0.01, number=9, failed=True, stopped=22),
+        ModuleEvent("decoder.head", "Linear", (GPU0,), (GPU1,), 1, 0.001, number=12, failed=True, stopped=14),
     )
     faults = (
         Fault(13, "operands", "addmm", "decoder.head", "forward", site(41), "RuntimeError: mixed", target=GPU1, healed=True),

@@ -7,7 +7,7 @@ import pytest
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.trace import Trace
+from devwidget.records.trace import OpEvent, Trace
 from devwidget.views.flow import flow
 from devwidget.views.hops import group_hops
 from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
@@ -133,14 +133,37 @@ def test_lanes_hold_boxes_moves_and_faults():
     lanes = timeline(one_step())
     assert lanes.lanes == (GPU0, GPU1, CPU)
     assert {box.path: str(box.lane) for box in lanes.boxes}["decoder.head"] == "cuda:1"
-    assert lanes.faults == ((13, GPU1, "decoder.head"),)
+    (cross,) = lanes.crosses
+    assert (cross.at, cross.lane, cross.module) == (13, GPU1, "decoder.head")
 
 
-def test_a_box_ends_where_the_next_one_outside_it_begins():
+def test_a_box_ends_where_its_module_ends():
     boxes = {box.path: box for box in timeline(one_step()).boxes}
-    assert boxes["encoder"].stop == boxes["decoder"].start
-    assert boxes["encoder.embed"].stop == boxes["encoder.attention"].start
+    assert {path: box.stop for path, box in boxes.items()} == {
+        "": 30, "encoder": 8, "encoder.embed": 3, "encoder.attention": 7, "decoder": 22, "decoder.head": 14
+    }  # fmt: skip
     assert boxes["encoder.attention"].level == boxes["encoder"].level + 1
+
+
+def test_arrows_of_one_kind_that_fall_together_are_drawn_as_one():
+    trace = one_step()
+    near = replace(trace.moves[0], number=trace.moves[0].number)
+    arrows = timeline(replace(trace, moves=(*trace.moves, near))).arrows
+    assert [(arrow.at, arrow.count, arrow.bytes) for arrow in arrows] == [(10, 2, 32768), (20, 3, 49152), (5, 1, MIB)]
+
+
+def test_bands_are_the_phases_in_the_order_of_their_first_events():
+    phases = ((0, "forward"), (12, "loss"), (20, "backward"), (33, "optimizer"), (40, "other"))
+    ops = tuple(OpEvent("add", None, phase, None, (GPU0,), GPU0, number=number) for number, phase in phases)
+    bands = timeline(Trace(ops=ops)).bands
+    assert [(band.phase, band.start, band.stop) for band in bands] == [
+        ("forward", 0, 12), ("loss", 12, 20), ("backward", 20, 33), ("optimizer", 33, 40)
+    ]  # fmt: skip
+
+
+def test_a_loop_of_many_steps_has_no_bands():
+    ops = tuple(OpEvent("add", None, ("forward", "loss")[n % 2], None, (GPU0,), GPU0, number=n) for n in range(60))
+    assert timeline(Trace(ops=ops)).bands == ()
 
 
 def test_an_empty_trace_gives_empty_views():

@@ -1,7 +1,8 @@
-"""A trace as lanes: one for each device, modules as boxes, hops as arrows, faults as crosses."""
+"""A trace as lanes: one for each device, modules as boxes, hops as arrows, faults as crosses, phases as bands."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from html import escape
 
@@ -11,9 +12,13 @@ from devwidget.report.figures.frame import GRID, Figure, base_layout, figure, la
 from devwidget.report.palette import device_hue
 from devwidget.report.units import counted, format_bytes, format_seconds
 from devwidget.report.words import module_words, site_words, tensor_words
-from devwidget.views.timeline import Box, Timeline
+from devwidget.views.timeline import Arrow, Band, Box, Cross, Timeline
 
 _MOST_ARROWS = 200
+_MOST_EXAMPLES = 4
+_THINNEST_PX, _THICKEST_PX = 1.5, 7.0
+_FAULT, _HOP = "#d33", "#e0a100"
+_PHASE_NAMES = {"optimizer": "optimizer step"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +56,13 @@ def timeline_figure(lanes: Timeline) -> Figure:
     """One lane for each device: modules as boxes, hops as arrows, faults as crosses; order to the right."""
     rows = _rows(lanes)
     total = sum(rows.height.values()) + len(rows.height)
+    dearest = sorted(lanes.arrows, key=lambda arrow: -arrow.bytes)[:_MOST_ARROWS]
     data = [_boxes(lane, rows) for lane in lanes.lanes]
-    data += [_arrow(move, rows) for move in lanes.moves[:_MOST_ARROWS]]
-    data += [_crosses(lanes, rows)] if lanes.faults else []
-    layout = base_layout(60 + 20 * total, {"l": 8, "r": 12, "t": 8, "b": 28})
+    data += [_arrow(arrow, rows, dearest[0].bytes) for arrow in dearest]
+    data += [_crosses(lanes.crosses, rows)] if lanes.crosses else []
+    layout = base_layout(78 + 20 * total, {"l": 8, "r": 12, "t": 26, "b": 28})
     layout |= {"barmode": "overlay", "showlegend": False, "bargap": 0, "uniformtext": {"mode": "hide", "minsize": 10}}
+    layout |= {"shapes": [_band(band, at) for at, band in enumerate(lanes.bands)], "annotations": _band_names(lanes.bands)}
     layout["yaxis"] = label_axis() | {
         "range": [total - 0.4, -0.8],
         "tickmode": "array",
@@ -64,14 +71,37 @@ def timeline_figure(lanes: Timeline) -> Figure:
         "fixedrange": True,
     }
     layout["xaxis"] = {"gridcolor": GRID, "zeroline": False, "title": {"text": _axis_words(lanes, rows), "font": {"size": 11}}}
-    parts = ((lanes.boxes, "module call"), (lanes.moves, "hop"), (lanes.lanes, "device"))
-    words = ", ".join(counted(len(things), noun) for things, noun in parts)
-    return figure(data, layout, words)
+    hops = sum(arrow.count for arrow in lanes.arrows)
+    parts = ((len(lanes.boxes), "module call"), (hops, "hop"), (len(lanes.lanes), "device"))
+    return figure(data, layout, ", ".join(counted(number, noun) for number, noun in parts))
 
 
 def _axis_words(lanes: Timeline, rows: _Rows) -> str:
     hidden = lanes.left_out + len(lanes.boxes) - len(rows.boxes)
     return "order of events" + (f"; {counted(hidden, 'call')} deeper inside not drawn" if hidden else "")
+
+
+def _band(band: Band, at: int) -> Figure:
+    """Behind the lanes, every other one darker."""
+    shade = "rgba(128,128,128,0.10)" if at % 2 else "rgba(128,128,128,0.04)"
+    place = {"x0": band.start, "x1": band.stop, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
+    return {"type": "rect", "layer": "below", "fillcolor": shade, "line": {"width": 0}} | place
+
+
+def _band_names(bands: tuple[Band, ...]) -> list[Figure]:
+    """Above the lanes; a band too narrow for its name says it on hover alone."""
+    whole = max((band.stop for band in bands), default=1) - min((band.start for band in bands), default=0)
+    place = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "left", "showarrow": False}
+    return [
+        place | {"x": band.start, "text": _phase_words(band, whole), "hovertext": _PHASE_NAMES.get(band.phase, band.phase),
+                 "font": {"size": 11}, "name": band.phase}
+        for band in bands
+    ]  # fmt: skip
+
+
+def _phase_words(band: Band, whole: float) -> str:
+    name = _PHASE_NAMES.get(band.phase, band.phase)
+    return name if (band.stop - band.start) / whole > 0.012 * len(name) else name[0]
 
 
 def _boxes(lane: DeviceId, rows: _Rows) -> Figure:
@@ -95,7 +125,7 @@ def _boxes(lane: DeviceId, rows: _Rows) -> Figure:
             "opacity": [0.3 + 0.1 * box.level for box in boxes],
             "line": {
                 "width": [2 if box.failed else 0.5 for box in boxes],
-                "color": ["#d33" if box.failed else device_hue(lane) for box in boxes],
+                "color": [_FAULT if box.failed else device_hue(lane) for box in boxes],
             },
         },
         "customdata": [[_box_words(box), box.path] for box in boxes],
@@ -112,34 +142,50 @@ def _box_words(box: Box) -> str:
     return f"<b>{name}</b> {escape(box.class_name)}<br>{box.lane}, {format_seconds(box.seconds)}{calls}{replica}{failed}"
 
 
-def _arrow(move: Move, rows: _Rows) -> Figure:
-    words = (
-        f"{move.source} → {move.target}, {format_bytes(move.bytes)}"
-        + (f" × {move.count}" if move.count > 1 else "")
-        + f"<br>{move.cause}, {tensor_words(move.dtype, move.shape)}<br>{escape(site_words(move.site))}"
-    )
-    colour = "#d33" if move.cause == "healed" else "#e0a100"
+def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
+    """As wide as its bytes, on a scale of square roots; moves of the healer dotted and red."""
+    healed = arrow.cause == "healed"
+    colour = _FAULT if healed else _HOP
+    width = _THINNEST_PX + (_THICKEST_PX - _THINNEST_PX) * math.sqrt(arrow.bytes / largest if largest else 0)
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "x": [move.number, move.number],
-        "y": [rows.top[move.source], rows.of(move.module, move.target)],
-        "line": {"width": 2, "color": colour, "dash": "dot" if move.cause == "healed" else "solid"},
-        "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 11], "color": colour},
-        "text": words,
-        "hovertemplate": "%{text}<extra></extra>",
+        "x": [arrow.at, arrow.at],
+        "y": [rows.top[arrow.source], rows.of(arrow.module, arrow.target)],
+        "line": {"width": round(width, 2), "color": colour, "dash": "dot" if healed else "solid"},
+        "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 8 + round(width)], "color": colour},
+        "customdata": [[_arrow_words(arrow), arrow.module]] * 2,
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
         "meta": "hop",
     }
 
 
-def _crosses(lanes: Timeline, rows: _Rows) -> Figure:
+def _arrow_words(arrow: Arrow) -> str:
+    head = f"<b>{arrow.source} → {arrow.target}</b> {format_bytes(arrow.bytes)}, {counted(arrow.count, 'hop')}, {arrow.cause}"
+    lines = [_move_words(move) for move in arrow.moves[:_MOST_EXAMPLES]]
+    more = [f"and {len(arrow.moves) - _MOST_EXAMPLES} more"] if len(arrow.moves) > _MOST_EXAMPLES else []
+    return "<br>".join([head, escape(module_words(arrow.module)), *lines, *more])
+
+
+def _move_words(move: Move) -> str:
+    times = f" × {move.count}" if move.count > 1 else ""
+    cost = f", {format_seconds(move.seconds)} in the host" if move.seconds else ""
+    return escape(f"{tensor_words(move.dtype, move.shape)} {format_bytes(move.bytes)}{times}{cost}  {site_words(move.site)}")
+
+
+def _crosses(crosses: tuple[Cross, ...], rows: _Rows) -> Figure:
     """Each fault on the box of its module."""
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": [position for position, _, _ in lanes.faults],
-        "y": [rows.of(module, lane) for _, lane, module in lanes.faults],
-        "marker": {"symbol": "x", "size": 11, "color": "#d33", "line": {"width": 1.5, "color": "#fff"}},
-        "hovertemplate": "fault<extra></extra>",
+        "x": [cross.at for cross in crosses],
+        "y": [rows.of(cross.module, cross.lane) for cross in crosses],
+        "marker": {"symbol": "x", "size": 11, "color": _FAULT, "line": {"width": 1.5, "color": "#fff"}},
+        "customdata": [[_cross_words(cross), cross.module] for cross in crosses],
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
         "meta": "fault",
     }
+
+
+def _cross_words(cross: Cross) -> str:
+    return f"{escape(cross.headline)}<br>{escape(module_words(cross.module))}"

@@ -81,6 +81,11 @@ async function render({ model, el, host, signal }) {
     tree.set("reveal", { ...(typeof target === "number" ? { row: target } : target), at: Date.now() });
   }
 
+  // A mark of a figure: its words, and the path of its module; outside the model there is no row to go to.
+  function revealModule(facts) {
+    if (Array.isArray(facts) && facts[1] != null) reveal({ path: facts[1] });
+  }
+
   const spread = h("div");
   function drawHead() {
     const head = model.get("head");
@@ -95,8 +100,8 @@ async function render({ model, el, host, signal }) {
     cpu.setAttribute("aria-pressed", String(withCpu));
     cpu.textContent = withCpu ? "hide cpu" : "show cpu";
   }
-  const timeline = figure("dw-timeline", (facts) => facts && reveal({ path: facts[1] }));
-  const steps = figure("dw-steps", (facts) => facts?.[1] != null && reveal({ path: facts[1] }));
+  const timeline = figure("dw-timeline", revealModule);
+  const steps = figure("dw-steps", revealModule);
   const calls = [];
   function drawTrace() {
     const traced = model.get("traced") ?? {};
