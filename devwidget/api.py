@@ -262,13 +262,16 @@ def is_about_placement(error: BaseException) -> bool:
 
 
 def load(path: str | pathlib.Path) -> Any:
-    """A saved Snapshot or Trace.
+    """A saved record: a Snapshot, a Trace, a Plan, an Explanation or a Finding.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not one of ours.
+        ValueError: if it is not one of ours, with the place in the file where it differs.
     """
-    return json_io.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    try:
+        return json_io.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not a saved devwidget record: no UTF-8 text: {error}") from None
 
 
 def plan(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from devwidget.records.bounds import Size
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeviceId:
@@ -16,7 +18,7 @@ class DeviceId:
     """
 
     kind: str
-    index: int | None = None
+    index: Size | None = None
 
     @classmethod
     def parse(cls, text: str) -> DeviceId:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.records._record import Record
+from devwidget.records.bounds import Size
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.site import Site
@@ -20,7 +21,7 @@ class Value:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: str
     device: DeviceId
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from devwidget.records.bounds import Size
 from devwidget.records.device import DeviceId
 
 CATEGORIES = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations", "cache", "others", "free")
@@ -32,16 +33,16 @@ class DeviceMemory:
     device: DeviceId
     name: str
     virtual: bool
-    total: int
-    parameters: int = 0
-    buffers: int = 0
-    attributes: int = 0
-    gradients: int = 0
-    optimizer: int = 0
-    activations: int = 0
-    cache: int = 0
-    others: int = 0
-    free: int = 0
-    peak: int = 0
+    total: Size
+    parameters: Size = 0
+    buffers: Size = 0
+    attributes: Size = 0
+    gradients: Size = 0
+    optimizer: Size = 0
+    activations: Size = 0
+    cache: Size = 0
+    others: Size = 0
+    free: Size = 0
+    peak: Size = 0
     card: int | None = None
     uuid: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from devwidget.records.bounds import Size
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.phase import Phase
@@ -40,15 +41,15 @@ class MemoryPoint:
     phase: Phase
     module: str | None
     site: Site | None
-    allocated: int
-    parameters: int = 0
-    buffers: int = 0
-    attributes: int = 0
-    gradients: int = 0
-    optimizer: int = 0
-    activations: int = 0
-    inputs: int = 0
-    other: int = 0
+    allocated: Size
+    parameters: Size = 0
+    buffers: Size = 0
+    attributes: Size = 0
+    gradients: Size = 0
+    optimizer: Size = 0
+    activations: Size = 0
+    inputs: Size = 0
+    other: Size = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Holding:
     """
 
     role: str
-    bytes: int
+    bytes: Size
     phase: Phase
     module: str | None
     site: Site | None
@@ -80,8 +81,8 @@ class Refusal:
     """
 
     number: int
-    bytes: int
-    allocated: int
+    bytes: Size
+    allocated: Size
     phase: Phase
     module: str | None
     site: Site | None

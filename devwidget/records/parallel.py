@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from devwidget.records.bounds import Duration, Size
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
 
@@ -20,9 +21,9 @@ class Piece:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: str
-    bytes: int
+    bytes: Size
     start: int
     stop: int
     source: DeviceId
@@ -56,16 +57,16 @@ class Replica:
     wrapper: str
     number: int
     device: DeviceId
-    samples: int
-    input_bytes: int
-    parameter_bytes: int
-    output_bytes: int
-    peak_bytes: int
-    seconds: float
+    samples: Size
+    input_bytes: Size
+    parameter_bytes: Size
+    output_bytes: Size
+    peak_bytes: Size
+    seconds: Duration
     gathered_on: DeviceId | None
     call: int = 0
-    buffer_bytes: int = 0
-    gradient_bytes: int = 0
+    buffer_bytes: Size = 0
+    gradient_bytes: Size = 0
     started: float = 0.0
     thread: str = ""
     failed: bool = False
@@ -98,10 +99,10 @@ class DataParallelCall:
     dim: int = 0
     site: Site | None = None
     started: float = 0.0
-    seconds: float = 0.0
-    scatter_seconds: float = 0.0
-    replicate_seconds: float = 0.0
-    forward_seconds: float = 0.0
-    gather_seconds: float = 0.0
+    seconds: Duration = 0.0
+    scatter_seconds: Duration = 0.0
+    replicate_seconds: Duration = 0.0
+    forward_seconds: Duration = 0.0
+    gather_seconds: Duration = 0.0
     backward: bool = False
     with_grad: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.records._record import Record
+from devwidget.records.bounds import Size
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase
@@ -40,12 +41,12 @@ class DevicePlan:
     """
 
     device: DeviceId
-    capacity: int
-    peak: int
-    weights: int = 0
-    gradients: int = 0
-    optimizer: int = 0
-    activations: int = 0
+    capacity: Size
+    peak: Size
+    weights: Size = 0
+    gradients: Size = 0
+    optimizer: Size = 0
+    activations: Size = 0
     peak_at: PlanMoment | None = None
     tips_over: PlanMoment | None = None
 

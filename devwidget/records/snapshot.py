@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.records._record import Record
+from devwidget.records.bounds import Size
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.site import Site
 from devwidget.records.tensor import TensorFacts
@@ -51,4 +52,4 @@ class Snapshot(Record):
     modules: tuple[ModuleFacts, ...]
     optimizer: tuple[TensorFacts, ...] = ()
     memory: tuple[DeviceMemory, ...] = ()
-    virtual_gpus: int = 0
+    virtual_gpus: Size = 0

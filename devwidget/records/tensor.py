@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from devwidget.records.bounds import Size
 from devwidget.records.device import DeviceId
 
 Role = Literal["parameter", "buffer", "attribute", "optimizer"]
@@ -32,14 +33,14 @@ class TensorFacts:
 
     name: str
     role: Role
-    shape: tuple[int, ...] | None
+    shape: tuple[Size, ...] | None
     dtype: str
     device: DeviceId
-    bytes: int
+    bytes: Size
     storage: int
-    storage_bytes: int
+    storage_bytes: Size
     requires_grad: bool = False
-    grad_bytes: int = 0
+    grad_bytes: Size = 0
     grad_device: DeviceId | None = None
     tied_to: str = ""
     note: str = ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from devwidget.records._record import Record
+from devwidget.records.bounds import Duration, Size
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.memory_curve import MemoryCurve
@@ -67,10 +68,10 @@ class Operand:
 
     argument: str
     expression: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: str
     device: DeviceId
-    bytes: int
+    bytes: Size
     stray: bool = False
     birth: Site | None = None
     birth_call: str = ""
@@ -143,17 +144,17 @@ class Move:
 
     source: DeviceId
     target: DeviceId
-    bytes: int
-    shape: tuple[int, ...]
+    bytes: Size
+    shape: tuple[Size, ...]
     dtype: str
     module: str | None
     phase: Phase
     site: Site | None
     cause: Cause
-    seconds: float = 0.0
+    seconds: Duration = 0.0
     number: int = 0
-    count: int = 1
-    tensors: int = 1
+    count: Size = 1
+    tensors: Size = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +179,8 @@ class Crossing:
     number: int
     source: DeviceId
     target: DeviceId
-    bytes: int
-    shape: tuple[int, ...]
+    bytes: Size
+    shape: tuple[Size, ...]
     module: str | None
     phase: Phase
     site: Site | None
@@ -214,7 +215,7 @@ class Wait:
     site: Site | None
     library: bool
     expression: str = ""
-    count: int = 1
+    count: Size = 1
     meant: str = ""
 
 
@@ -236,7 +237,7 @@ class OpEvent:
     site: Site | None
     inputs: tuple[DeviceId, ...]
     output: DeviceId | None
-    count: int = 1
+    count: Size = 1
     number: int = 0
 
 
@@ -260,8 +261,8 @@ class ModuleEvent:
     class_name: str
     inputs: tuple[DeviceId, ...]
     outputs: tuple[DeviceId, ...]
-    calls: int
-    seconds: float
+    calls: Size
+    seconds: Duration
     failed: bool = False
     number: int = 0
     started: float = 0.0
@@ -298,6 +299,6 @@ class Trace(Record):
     error: str = ""
     checked: tuple[str, ...] = ()
     not_checked: tuple[str, ...] = ()
-    virtual_gpus: int = 0
-    seconds: float = 0.0
+    virtual_gpus: Size = 0
+    seconds: Duration = 0.0
     parallel: tuple[DataParallelCall, ...] = ()

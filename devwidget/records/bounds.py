@@ -1,0 +1,19 @@
+"""Sizes: whole numbers of zero or more, so named in the records that a loaded file is checked against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The smallest number that a field may hold."""
+
+    least: int
+
+
+Size = Annotated[int, AtLeast(0)]
+"""Bytes, or a count."""
+Duration = Annotated[float, AtLeast(0)]
+"""Seconds."""

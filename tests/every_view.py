@@ -1,0 +1,79 @@
+"""A record in every form that it has: texts, pages, cards, frames, files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from devwidget.records._record import Record
+from devwidget.records.json_io import dumps
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.cards import row_detail
+from devwidget.report.exports import export
+from devwidget.report.html import page_facts
+from devwidget.report.panel_text import panel_html, panel_text
+from devwidget.views.placement import place
+
+FRAMES = {
+    "Snapshot": ("tensors", "modules", "memory"),
+    "Trace": ("moves", "ops", "modules", "memory", "findings", "replicas"),
+    "Plan": ("devices", "device_map"),
+}
+
+
+def texts(record: Record) -> Iterator[str]:
+    """What a terminal shows."""
+    yield str(record)
+    yield record._repr_mimebundle_()["text/plain"]
+    snapshot, trace = _panel(record)
+    if snapshot is not None:
+        yield panel_text(snapshot, trace)
+
+
+def pages(record: Record, *, whole: bool = True) -> Iterator[str]:
+    """HTML: what a notebook keeps, and with `whole` the standalone pages, which carry 5 MB of plotly."""
+    bundle = record._repr_mimebundle_()
+    if "text/html" in bundle:
+        yield bundle["text/html"]
+    snapshot, trace = _panel(record)
+    if snapshot is not None:
+        yield panel_html(snapshot, trace)
+    if whole or snapshot is None:
+        with contextlib.suppress(NotImplementedError):  # findings and explanations have no page
+            yield record.to_html()
+
+
+def cards(record: Record) -> Iterator[Any]:
+    """What a page draws."""
+    snapshot, trace = _panel(record)
+    if snapshot is not None:
+        table = place(snapshot)
+        yield page_facts(snapshot, trace)
+        yield [row_detail(snapshot, table, row) for row in range(min(len(table), 20))]
+
+
+def files(record: Record) -> Iterator[str]:
+    """What is written to disk, but for the page."""
+    yield dumps(record)
+    for part in FRAMES.get(type(record).__name__, ()):
+        yield record.to_frame(part).to_csv(lineterminator="\n")
+    snapshot, trace = _panel(record)
+    if snapshot is not None:
+        yield from (export(snapshot, trace, form)["text"] for form in ("json", "trace", "csv", "text"))
+
+
+def show_all(record: Record, *, whole: bool = False) -> None:
+    """Raises what any of the forms raises."""
+    for text in (*texts(record), *pages(record, whole=whole), *files(record)):
+        text.encode("utf-8")
+    for card in cards(record):
+        json.dumps(card, default=lambda packed: len(packed), allow_nan=False)
+
+
+def _panel(record: Record) -> tuple[Snapshot | None, Trace | None]:
+    if isinstance(record, Snapshot):
+        return record, None
+    return (Snapshot(()), record) if isinstance(record, Trace) else (None, None)
