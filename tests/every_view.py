@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devwidget.records._record import Record
 from devwidget.records.json_io import dumps
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.cards import row_detail
+from devwidget.report.content import detail_content
 from devwidget.report.exports import export
 from devwidget.report.html import page_facts
 from devwidget.report.panel_text import panel_html, panel_text
 from devwidget.views.placement import place
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FRAMES = {
     "Snapshot": ("tensors", "modules", "memory"),
@@ -52,14 +55,18 @@ def cards(record: Record) -> Iterator[Any]:
     if snapshot is not None:
         table = place(snapshot)
         yield page_facts(snapshot, trace)
-        yield [row_detail(snapshot, table, row) for row in range(min(len(table), 20))]
+        yield [detail_content(snapshot, table, row) for row in range(min(len(table), 20))]
+
+
+def frames(record: Record) -> Iterator[pd.DataFrame]:
+    """Every table; their texts are as they are in the record."""
+    for part in FRAMES.get(type(record).__name__, ()):
+        yield record.to_frame(part)
 
 
 def files(record: Record) -> Iterator[str]:
     """What is written to disk, but for the page."""
     yield dumps(record)
-    for part in FRAMES.get(type(record).__name__, ()):
-        yield record.to_frame(part).to_csv(lineterminator="\n")
     snapshot, trace = _panel(record)
     if snapshot is not None:
         yield from (export(snapshot, trace, form)["text"] for form in ("json", "trace", "csv", "text"))
@@ -69,6 +76,8 @@ def show_all(record: Record, *, whole: bool = False) -> None:
     """Raises what any of the forms raises."""
     for text in (*texts(record), *pages(record, whole=whole), *files(record)):
         text.encode("utf-8")
+    for frame in frames(record):
+        assert frame._repr_html_() is not None
     for card in cards(record):
         json.dumps(card, default=lambda packed: len(packed), allow_nan=False)
 

@@ -39,7 +39,10 @@ def _explanation() -> Any:
 @functools.cache
 def real_records() -> tuple[Any, ...]:
     """Snapshots, traces, a finding, a plan and explanations."""
-    records: list[Any] = [devwidget.snapshot(nn.Transformer(8, 2, 1, 1, 16, batch_first=True)), devwidget.trace(Stray(), torch.arange(4))]
+    records: list[Any] = [
+        devwidget.snapshot(nn.Transformer(8, 2, 1, 1, 16, batch_first=True)),
+        devwidget.trace(Stray(), torch.arange(4)),
+    ]
     with devwidget.simulate(2):
         model, index = Stray().cuda(), torch.arange(4).cuda()
         optimizer = torch.optim.Adam(model.parameters())
@@ -48,7 +51,9 @@ def real_records() -> tuple[Any, ...]:
         wrapped = devwidget.snapshot(nn.DataParallel(model), optimizer=optimizer)
         records += [traced, parallel, wrapped, _explanation(), traced.findings[0]]
     step: dict[str, Any] = {"loss_fn": torch.sum, "optimizer": torch.optim.Adam}
-    records.append(devwidget.plan(nn.Linear(64, 64), torch.randn(8, 64), gpus=2, memory="10KiB", placement="data parallel", **step))
+    records.append(
+        devwidget.plan(nn.Linear(64, 64), torch.randn(8, 64), gpus=2, memory="10KiB", placement="data parallel", **step)
+    )
     records.append(devwidget.plan(nn.Sequential(nn.Linear(64, 64)), torch.randn(8, 64), gpus=2, memory="1MiB",
                                   placement={"0": "cuda:1"}))  # fmt: skip
     return tuple(records)

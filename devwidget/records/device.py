@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from devwidget.records.bounds import Size
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class DeviceId:
     """One device.
 
@@ -33,6 +33,10 @@ class DeviceId:
     def is_accelerator(self) -> bool:
         """True for every device with memory of its own; False for cpu and meta."""
         return self.kind not in ("cpu", "meta")
+
+    def __lt__(self, other: DeviceId) -> bool:
+        """By type and ordinal, one without an ordinal first."""
+        return (self.kind, -1 if self.index is None else self.index) < (other.kind, -1 if other.index is None else other.index)
 
     def __str__(self) -> str:
         return self.kind if self.index is None else f"{self.kind}:{self.index}"

@@ -34,7 +34,7 @@ def dumps(record: Any) -> str:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _names(type(record))}
+    return {name: getattr(record, name) for name in _names(record.__class__)}
 
 
 @functools.cache
@@ -52,13 +52,18 @@ def loads(text: str) -> Any:
     if len(text) > LARGEST_TEXT:
         raise ValueError(f"not a saved devwidget record: {len(text):,} characters, more than any has")
     try:
-        return _record(json.loads(text, object_pairs_hook=_once, parse_constant=_refuse))
+        return _record(_parsed(text))
     except RecursionError:
         raise ValueError("not a saved devwidget record: lists or objects are nested too deeply") from None
     except Unexpected as wrong:
         raise ValueError(f"not a saved devwidget record: {wrong}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not a saved devwidget record: no JSON: {error}") from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except ValueError as error:  # also of a number with too many digits
+        raise Unexpected(f"JSON; {error}") from None
 
 
 def _record(envelope: Any) -> Any:
@@ -76,7 +81,9 @@ def _record(envelope: Any) -> Any:
 
 def _newer(version: int, written_by: object) -> str:
     needed = f"{written_by}" if isinstance(written_by, str) and written_by.replace(".", "").isalnum() else "a newer one"
-    return f"saved with schema {version}: reading it needs devwidget {needed}, this is {__version__} with schema {SCHEMA_VERSION}"
+    return (
+        f"saved with schema {version}: reading it needs devwidget {needed}, this is {__version__} with schema {SCHEMA_VERSION}"
+    )
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

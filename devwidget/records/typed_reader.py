@@ -24,10 +24,10 @@ LARGEST = 2**70
 class Unexpected(Exception):
     """A value that a field cannot hold. The path grows on the way out, so that it costs nothing where all is well."""
 
-    def __init__(self, expected: str, value: object = dataclasses.MISSING) -> None:
+    def __init__(self, expected: str, value: object = dataclasses.MISSING, *, path: str = "") -> None:
         super().__init__()
         self.said = f"expected {expected}" + ("" if value is dataclasses.MISSING else f", got {_brief(value)}")
-        self.path = ""
+        self.path = path
 
     def inside(self, part: str) -> None:
         """Put a field name or `[index]` in front of the path."""
@@ -114,7 +114,7 @@ def _many(inner: Reader) -> Reader:
         built: list[Any] = []
         try:
             for part in value:
-                built.append(inner(part))  # noqa: PERF401  how far it came is the index of the failure
+                built.append(inner(part))  # how far it came is the index of the failure
         except Unexpected as wrong:
             wrong.inside(f"[{len(built)}]")
             raise
@@ -161,9 +161,7 @@ def _record(kind: Any) -> Reader:
             raise Unexpected(f"{expected} with {_names(required - fields.keys())}")
         record = build(**fields)
         for path, wanted in check(record) if check is not None else ():
-            wrong = Unexpected(wanted)
-            wrong.inside(path)
-            raise wrong
+            raise Unexpected(wanted, path=path)
         return record
 
     return read

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from devwidget.report.safe_text import safe_text
+
 _WIDEST = 60
 
 
@@ -12,7 +14,8 @@ def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), inden
 
     The last column is not padded, and every other cell is cut at 60 characters.
     """
-    cut = [[*(shorten(cell, _WIDEST) for cell in row[:-1]), row[-1]] for row in rows]
+    safe = [[safe_text(cell) for cell in row] for row in rows]
+    cut = [[*(shorten(cell, _WIDEST) for cell in row[:-1]), row[-1]] for row in safe]
     widths = [max(len(cell) for cell in column) for column in zip(*cut, strict=True)]
     for row in cut:
         cells = [

@@ -1,4 +1,4 @@
-"""Records -> what a page needs to draw a panel, live or exported."""
+"""Records -> what a page needs to draw a panel, live or exported; `@displayed` makes every word of it safe to show."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from devwidget.records.trace import Trace
 from devwidget.report.cards import finding_card, header_card, hop_cards, row_detail
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.memory_words import memory_cards
+from devwidget.report.packing import packed_table
 from devwidget.report.parallel_card import parallel_card
+from devwidget.report.safe_text import displayed
 from devwidget.report.spread_card import spread_cards
 from devwidget.report.trace_text import findings_words, summary_words
+from devwidget.report.tree_table import mark_columns, tree_table
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
@@ -26,18 +29,41 @@ MOST_EAGER = 1500
 Content = dict[str, Any]
 
 
+@displayed
 def head_content(snapshot: Snapshot, table: Placement) -> Content:
     """The header, and what spreads the model."""
     return header_card(snapshot, table) | {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot)}
 
 
-def eager_details(snapshot: Snapshot, table: Placement, *, most: int = MOST_EAGER) -> Content:
-    """Details of all rows of a model of ordinary size, else none."""
+def tree_content(snapshot: Snapshot, table: Placement, *, most: int = MOST_EAGER) -> Content:
+    """The module tree, packed, with the details of all rows for a model of ordinary size."""
+    return packed_table(_columns(table) | {"details": _eager_details(snapshot, table, most)})
+
+
+@displayed
+def _columns(table: Placement) -> Content:
+    return tree_table(table)
+
+
+@displayed
+def marks_content(table: Placement, marks: Overlay) -> Content:
+    """What a trace adds to the tree."""
+    return mark_columns(table, marks)
+
+
+def _eager_details(snapshot: Snapshot, table: Placement, most: int) -> Content:
     if sum(len(module.tensors) for module in snapshot.modules) > most or len(table) > most:
         return {}
-    return {str(row): row_detail(snapshot, table, row) for row in range(len(table))}
+    return {str(row): detail_content(snapshot, table, row) for row in range(len(table))}
 
 
+@displayed
+def detail_content(snapshot: Snapshot, table: Placement, row: int) -> Content:
+    """What opens below a row."""
+    return row_detail(snapshot, table, row)
+
+
+@displayed
 def memory_content(memory: Iterable[DeviceMemory], trace: Trace | None) -> Content:
     """Bars of the accelerators, and of all devices for whoever asks for the cpu."""
     memory = tuple(memory)
@@ -49,6 +75,7 @@ def memory_content(memory: Iterable[DeviceMemory], trace: Trace | None) -> Conte
     }
 
 
+@displayed
 def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Content:
     """Everything that a trace shows beside the tree; {} before the first one."""
     if trace is None:
@@ -69,6 +96,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
     }
 
 
+@displayed
 def finding_cards(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:
     """The findings, each with the row of the tree that it belongs to."""
     rows = marks.rows_of_findings or [-1] * len(trace.findings)

@@ -7,22 +7,23 @@ from collections.abc import Iterator
 from devwidget.records._record import presents
 from devwidget.records.explanation import Explanation
 from devwidget.report.columns import columns
-from devwidget.report.finding_text import finding_text
+from devwidget.report.finding_text import finding_lines
+from devwidget.report.safe_text import text_of
 from devwidget.report.words import first_line, site_words, tensor_words
 
 
 @presents("text", Explanation)
 def explanation_text(explanation: Explanation) -> str:
     """The answer to `why did it fail?`."""
-    return "\n".join(_lines(explanation))
+    return text_of(_lines(explanation))
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
-    yield explanation.error.strip().splitlines()[0]
+    yield next(iter(explanation.error.strip().splitlines()), "")
     yield explanation.verdict
     for finding in explanation.findings:
         yield ""
-        yield finding_text(finding)
+        yield from finding_lines(finding)
     if explanation.site is not None:
         yield ""
         yield f"{site_words(explanation.site)}  {first_line(explanation.site)}"

@@ -9,6 +9,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.html import panel_page
 from devwidget.report.panel_text import panel_text
+from devwidget.report.safe_text import file_name, spreadsheet_cell
 
 
 def export(snapshot: Snapshot | None, trace: Trace | None, form: str) -> dict[str, str]:
@@ -19,12 +20,11 @@ def export(snapshot: Snapshot | None, trace: Trace | None, form: str) -> dict[st
         return {"error": f"unknown form {form!r}; known: {', '.join(_FORMS)}"}
     ending, mime, write = _FORMS[form]
     name = snapshot.modules[0].class_name if snapshot.modules else "model"
-    safe = "".join(letter if letter.isalnum() else "-" for letter in name)
-    return {"name": f"{safe}-devices.{ending}", "mime": mime, "text": write(snapshot, trace)}
+    return {"name": f"{file_name(name)}-devices.{ending}", "mime": mime, "text": write(snapshot, trace)}
 
 
 def _csv(snapshot: Snapshot, trace: Trace | None) -> str:
-    return str(snapshot.to_frame("tensors").to_csv(index=False))
+    return str(snapshot.to_frame("tensors").map(spreadsheet_cell).to_csv(index=False))
 
 
 _FORMS: dict[str, tuple[str, str, Callable[[Snapshot, Trace | None], str]]] = {

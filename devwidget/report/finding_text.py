@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from devwidget.records._record import presents
 from devwidget.records.finding import Finding, Fix
+from devwidget.report.safe_text import text_of
 from devwidget.report.words import first_line, mentions, module_words, named_places, site_words
 
 _MOST_PATHS = 3
@@ -14,7 +15,7 @@ _MOST_PATHS = 3
 @presents("text", Finding)
 def finding_text(finding: Finding, class_name: str = "") -> str:
     """The message, without a line break at its end; `class_name` is the class of its module, where known."""
-    return "\n".join(_lines(named_places(finding), class_name))
+    return text_of(finding_lines(finding, class_name))
 
 
 def where_words(finding: Finding, class_name: str = "") -> str:
@@ -39,7 +40,9 @@ def extra_notes(finding: Finding) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _lines(finding: Finding, class_name: str) -> Iterator[str]:
+def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
+    """The lines of the message."""
+    finding = named_places(finding)
     yield f"{finding.severity}[{finding.kind}] {finding.headline}"
     yield f"  where: {where_words(finding, class_name)}"
     if finding.why:

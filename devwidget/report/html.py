@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import base64
-import json
-from html import escape
 from typing import Any
 
 from devwidget.records._record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.assets import PANEL, TREE, joined, static_text
-from devwidget.report.content import eager_details, finding_cards, head_content, memory_content, traced_content
-from devwidget.report.packing import packed_table
+from devwidget.report.content import finding_cards, head_content, marks_content, memory_content, traced_content, tree_content
 from devwidget.report.panel_text import panel_html
 from devwidget.report.plotly_file import plotly_path
+from devwidget.report.safe_text import element, script_json
 from devwidget.report.trace_text import trace_text
-from devwidget.report.tree_table import mark_columns, tree_table
 from devwidget.views.overlay import overlay
 from devwidget.views.placement import place
 
@@ -45,13 +42,13 @@ def trace_page(trace: Trace) -> str:
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     """The whole panel as one file of about 5 MB, nearly all of it plotly.js; a reader without scripts sees text."""
     title = snapshot.modules[0].class_name if snapshot.modules else "trace"
-    plain = panel_html(snapshot, trace) if snapshot.modules else f"<pre>{escape(trace_text(trace or Trace()))}</pre>"
+    plain = panel_html(snapshot, trace) if snapshot.modules else element("pre", trace_text(trace or Trace()))
     script = "\n".join(
         [
             joined("shim.js"),
             _as_value("tree", joined(*TREE)),
             _as_value("panel", joined(*PANEL)),
-            f"const facts = {_json(page_facts(snapshot, trace))};",
+            f"const facts = {script_json(page_facts(snapshot, trace), _bytes)};",
             _START,
         ]
     )
@@ -60,7 +57,7 @@ def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
         "<!DOCTYPE html>\n"
         f'<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)} – devwidget</title><style>{style}</style></head>"
+        f"{element('title', f'{title} – devwidget')}<style>{style}</style></head>"
         f'<body><main id="panel"></main><noscript>{plain}</noscript>'
         f"<script>{_safe(plotly_path().read_text(encoding='utf-8'))}</script>"
         f"<script>globalThis.Plotly ??= globalThis.moduleName;</script><script>{_safe(script)}</script></body></html>\n"
@@ -72,8 +69,7 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
     table = place(snapshot)
     marks = overlay(table, trace)
     cards = finding_cards(trace, table, marks) if trace else []
-    columns = tree_table(table) | {"details": eager_details(snapshot, table, most=20_000)}
-    tree = {"table": packed_table(columns), "marks": mark_columns(table, marks), "cards": cards}
+    tree = {"table": tree_content(snapshot, table, most=20_000), "marks": marks_content(table, marks), "cards": cards}
     panel = {
         "tree": "tree",
         "plotly": "plotly",
@@ -90,14 +86,10 @@ def _as_value(name: str, module: str) -> str:
     return f"const {name} = (() => {{\n{body}\nreturn {value}\n}})();" if export else module
 
 
-def _json(facts: dict[str, Any]) -> str:
-    return json.dumps(facts, default=_bytes, ensure_ascii=False)
-
-
 def _bytes(value: bytes) -> dict[str, str]:
     return {"__bytes__": base64.b64encode(value).decode("ascii")}
 
 
 def _safe(script: str) -> str:
-    """Nothing in a script may end it: neither `</script>` nor `<!--`, which names of classes could hold."""
+    """A script of ours or of plotly, in whose texts nothing may end it or begin a comment."""
     return script.replace("</", "<\\/").replace("<!--", "<\\!--")

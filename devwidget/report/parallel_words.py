@@ -65,7 +65,8 @@ def _gather(call: ParallelCall) -> Iterator[str]:
 
 def _ended(call: ParallelCall) -> Iterator[str]:
     if call.error:
-        yield f"The step ended with {call.error.partition(' Including non-PyTorch memory')[0]}"
+        told = call.error.partition(" Including non-PyTorch memory")[0]
+        yield f"The step ended with {' '.join(told.split())}"
 
 
 def _peaks(call: ParallelCall) -> Iterator[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
 from devwidget.records._record import presents
 from devwidget.records.plan import DevicePlan, Plan
 from devwidget.report.palette import CATEGORY_HUES
 from devwidget.report.plan_text import guess_words, moment_words, tips_words, verdict
+from devwidget.report.safe_text import Markup, element, together
 from devwidget.report.units import format_bytes
 
 _PARTS = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations"}
@@ -29,35 +29,53 @@ _STYLE = """
 @presents("html", Plan)
 def plan_page(plan: Plan) -> str:
     """One page that stands alone."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>Plan: {escape(plan.model)}</title><style>:root {{ color-scheme: light dark }}</style></head>"
-        f"<body>{plan_html(plan)}</body></html>\n"
+    head = element(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        element("title", f"Plan: {plan.model}"),
+        _style(":root { color-scheme: light dark }"),
     )
+    return f"<!DOCTYPE html>\n{element('html', head, element('body', plan_html(plan)), lang='en')}\n"
 
 
 @presents("notebook", Plan)
-def plan_html(plan: Plan) -> str:
+def plan_html(plan: Plan) -> Markup:
     """What a notebook shows."""
-    reach = max(max(device.capacity, device.peak) for device in plan.devices)
-    keys = "".join(f'<span class="key" style="background: {_hue(part)}"></span>{part}' for part in _PARTS)
-    problems = [f'<p class="over">{escape(tips_words(plan, device))}</p>' for device in plan.devices if device.tips_over]
-    bars = "".join(_bar(device, reach) for device in plan.devices)
-    guesses = [f"<p>{escape(guess_words(plan))}</p>"] if plan.guesses else []
-    parts = (f"<p><b>{escape(verdict(plan))}</b></p>", bars, f"<p>{keys}</p>", *problems, _figures(plan), *guesses, _map(plan))
-    return f'<style>{_STYLE}</style><div class="devwidget-plan">{"".join(parts)}</div>'
+    reach = max((max(device.capacity, device.peak) for device in plan.devices), default=0) or 1
+    keys = together(*(together(element("span", class_="key", style=f"background: {_hue(part)}"), part) for part in _PARTS))
+    problems = (element("p", tips_words(plan, device), class_="over") for device in plan.devices if device.tips_over)
+    bars = (_bar(device, reach) for device in plan.devices)
+    guesses = element("p", guess_words(plan)) if plan.guesses else ""
+    parts = (
+        element("p", element("b", verdict(plan))),
+        *bars,
+        element("p", keys),
+        *problems,
+        _figures(plan),
+        guesses,
+        _map(plan),
+    )
+    return together(_style(_STYLE), element("div", *parts, class_="devwidget-plan"))
 
 
-def _bar(device: DevicePlan, reach: int) -> str:
-    over = "" if device.fits else ' class="over"'
-    title = f"<span{over}>{device.device}: {format_bytes(device.peak)} of {format_bytes(device.capacity)}</span>"
-    slices = "".join(
-        f'<span style="width: {_percent(getattr(device, part), reach)}; background: {_hue(part)}"'
-        f' title="{part} {format_bytes(getattr(device, part))}"></span>'
+def _style(sheet: str) -> Markup:
+    """A style sheet of ours: no text of a record may stand in it."""
+    return element("style", Markup(sheet))
+
+
+def _bar(device: DevicePlan, reach: int) -> Markup:
+    title = f"{device.device}: {format_bytes(device.peak)} of {format_bytes(device.capacity)}"
+    slices = (
+        element(
+            "span",
+            style=f"width: {_percent(getattr(device, part), reach)}; background: {_hue(part)}",
+            title=f"{part} {format_bytes(getattr(device, part))}",
+        )
         for part in _PARTS
     )
-    limit = f'<span class="limit" style="left: {_percent(device.capacity, reach)}" title="its memory"></span>'
-    return f'{title}<div class="bar">{slices}{limit}</div>'
+    limit = element("span", class_="limit", style=f"left: {_percent(device.capacity, reach)}", title="its memory")
+    heading = element("span", title, class_="" if device.fits else "over")
+    return together(heading, element("div", *slices, limit, class_="bar"))
 
 
 def _percent(size: int, reach: int) -> str:
@@ -68,22 +86,20 @@ def _hue(part: str) -> str:
     return CATEGORY_HUES[_PARTS[part]]
 
 
-def _figures(plan: Plan) -> str:
-    head = _row("th", ("", "peak", "capacity", *_PARTS, "the peak is in"))
-    return f"<table><thead>{head}</thead><tbody>{''.join(_device(plan, device) for device in plan.devices)}</tbody></table>"
+def _figures(plan: Plan) -> Markup:
+    head = element("thead", _row("th", ("", "peak", "capacity", *_PARTS, "the peak is in")))
+    return element("table", head, element("tbody", *(_device(plan, device) for device in plan.devices)))
 
 
-def _device(plan: Plan, device: DevicePlan) -> str:
+def _device(plan: Plan, device: DevicePlan) -> Markup:
     sizes = (format_bytes(getattr(device, name)) for name in ("peak", "capacity", *_PARTS))
     return _row("td", (str(device.device), *sizes, moment_words(plan, device.peak_at)))
 
 
 def _map(plan: Plan) -> str:
-    if not plan.device_map:
-        return ""
-    rows = "".join(_row("td", (path or "the whole model", device)) for path, device in plan.device_map)
-    return f"<details><summary>device map</summary><table>{rows}</table></details>"
+    rows = (_row("td", (path or "the whole model", device)) for path, device in plan.device_map)
+    return element("details", element("summary", "device map"), element("table", *rows)) if plan.device_map else ""
 
 
-def _row(cell: str, texts: Iterable[str]) -> str:
-    return "<tr>" + "".join(f"<{cell}>{escape(text)}</{cell}>" for text in texts) + "</tr>"
+def _row(cell: str, texts: Iterable[str]) -> Markup:
+    return element("tr", *(element(cell, text) for text in texts))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from devwidget.records._record import presents
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.report.columns import columns
+from devwidget.report.safe_text import text_of
 from devwidget.report.units import counted, format_bytes
 from devwidget.report.words import site_words
 
@@ -16,7 +17,7 @@ _HEADER = ("", "peak", "capacity", "weights", "gradients", "optimizer", "activat
 @presents("text", Plan)
 def plan_text(plan: Plan) -> str:
     """The answer to `will it fit?`."""
-    return "\n".join(_lines(plan))
+    return text_of(_lines(plan))
 
 
 def _lines(plan: Plan) -> Iterator[str]:

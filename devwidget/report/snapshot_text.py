@@ -9,6 +9,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.columns import columns
+from devwidget.report.safe_text import text_of
 from devwidget.report.units import counted, format_bytes, format_count
 from devwidget.report.words import device_list, dtype_words
 from devwidget.views.memory import MemoryBar, memory_bars
@@ -23,7 +24,7 @@ def snapshot_text(snapshot: Snapshot, *, most: int = _MOST_ROWS, trace: Trace | 
     """The report of one snapshot; the tree is cut below the depth that fits `most` rows."""
     table = place(snapshot)
     lines = [headline(snapshot, table), *bar_lines(memory_bars(snapshot.memory, trace)), "", *_tree_lines(table, most)]
-    return "\n".join(lines)
+    return text_of(lines)
 
 
 def headline(snapshot: Snapshot, table: Placement) -> str:
@@ -63,7 +64,7 @@ def bar_lines(bars: tuple[MemoryBar, ...]) -> Iterator[str]:
 
 def unicode_bar(bar: MemoryBar) -> str:
     """Full and light blocks; a device in use never looks empty."""
-    full = round(_BAR_CELLS * bar.used / bar.total) if bar.total else 0
+    full = min(round(_BAR_CELLS * bar.used / bar.total), _BAR_CELLS) if bar.total else 0
     full = max(full, 1) if bar.used else full
     return "█" * full + "░" * (_BAR_CELLS - full)
 

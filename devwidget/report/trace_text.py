@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from devwidget.records._record import presents
 from devwidget.records.trace import Trace
 from devwidget.report.columns import columns
-from devwidget.report.finding_text import finding_text
+from devwidget.report.finding_text import finding_lines
 from devwidget.report.memory_words import memory_lines
 from devwidget.report.parallel_advice import advice
 from devwidget.report.parallel_words import parallel_summary, parallel_title, parallel_words
+from devwidget.report.safe_text import text_of
 from devwidget.report.units import counted, format_bytes, format_seconds
 from devwidget.report.words import first_line, module_words, site_words, tensor_words
 from devwidget.views.hops import Hop, group_hops
@@ -22,7 +23,7 @@ _MOST_HOPS = 20
 @presents("text", Trace)
 def trace_text(trace: Trace) -> str:
     """The report of one recording."""
-    return "\n".join(_lines(trace)).rstrip()
+    return text_of(_lines(trace)).rstrip()
 
 
 def summary_words(trace: Trace) -> str:
@@ -47,11 +48,13 @@ def findings_words(trace: Trace) -> str:
 def _lines(trace: Trace) -> Iterator[str]:
     yield f"Trace: {summary_words(trace)}"
     if trace.error:
-        yield f"  ended by {trace.error}"
+        first, *more = trace.error.splitlines()
+        yield f"  ended by {first}"
+        yield from (f"    {line}" for line in more)
     classes = {event.path: event.class_name for event in trace.modules}
     for finding in trace.findings:
         yield ""
-        yield finding_text(finding, classes.get(finding.module or "", ""))
+        yield from finding_lines(finding, classes.get(finding.module or "", ""))
     if trace.moves:
         yield ""
         yield from _hop_lines(group_hops(trace.moves))

@@ -10,10 +10,9 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.content import eager_details, finding_cards, head_content, memory_content, traced_content
-from devwidget.report.packing import packed_table
+from devwidget.report.content import finding_cards, head_content, marks_content, memory_content, traced_content, tree_content
 from devwidget.report.panel_text import panel_html, panel_text
-from devwidget.report.tree_table import mark_columns, tree_table
+from devwidget.report.safe_text import safe_block
 from devwidget.ui import refresh
 from devwidget.ui.actions import PanelActions, TraceRequest
 from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference
@@ -144,7 +143,7 @@ class DeviceWidget:
         return memory if snapshot is None else told_apart(memory, self._held)
 
     def _say(self, kind: str, text: str) -> None:
-        self.view.status = {"kind": kind, "text": text}
+        self.view.status = {"kind": kind, "text": safe_block(text)}
 
     def _offer_inputs(self) -> None:
         request = self._request
@@ -163,12 +162,12 @@ class DeviceWidget:
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = place(snapshot)
         self.view.head = head_content(snapshot, self.table)
-        self.tree.table = packed_table(tree_table(self.table) | {"details": eager_details(snapshot, self.table)})
+        self.tree.table = tree_content(snapshot, self.table)
         self._draw_marks()
 
     def _draw_marks(self) -> None:
         self.marks = overlay(self.table, self.trace)
         with self.tree.hold_sync():
             self.tree.cards = finding_cards(self.trace, self.table, self.marks) if self.trace else []
-            self.tree.marks = mark_columns(self.table, self.marks)
+            self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)

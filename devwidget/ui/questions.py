@@ -1,18 +1,21 @@
-"""Questions from the page: each is answered inside its handler, whatever thread that runs on."""
+"""Questions from the page: each is answered or refused inside its handler, whatever thread that runs on, whatever it holds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from devwidget.records.errors import DevwidgetError
-from devwidget.report.cards import row_detail
+from devwidget.report.content import detail_content
 from devwidget.report.exports import export
+from devwidget.report.safe_text import safe_block
 from devwidget.ui.actions import TraceRequest
 
 if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
 
 Message = dict[str, Any]
+T = TypeVar("T")
+_LONGEST_ID = 100
 
 
 class Questions:
@@ -21,27 +24,29 @@ class Questions:
     def __init__(self, panel: DeviceWidget) -> None:
         self._panel = panel
 
-    def on_message(self, control: Any, message: Message, buffers: Any) -> None:
-        """Handle one message of the control widget."""
+    def on_message(self, control: Any, message: Any, buffers: Any) -> None:
+        """Handle one message of the control widget: an object, or else what a broken page sends."""
+        asked: Message = message if isinstance(message, dict) else {}
         try:
-            answer = self._answer(message)
+            answer = self._answer(asked)
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        control.send({"to": message.get("id"), "ask": message.get("ask"), **answer})
+            answer = {"error": safe_block(f"{type(error).__name__}: {error}")}
+        control.send({"to": _echo(asked.get("id")), "ask": _echo(asked.get("ask")), **answer})
 
     def _answer(self, message: Message) -> Message:
         ask = message.get("ask")
         if ask == "hello":
             return {}
         if ask == "trace":
-            return {"state": self._panel.jobs.submit(lambda: self._trace(_request(message)))}
+            request = _request(message)
+            return {"state": self._panel.jobs.submit(lambda: self._trace(request))}
         if ask == "cancel":
             return {"cancelled": self._panel.jobs.cancel()}
         if ask == "detail":
-            return {"detail": self._detail(int(message["row"]))}
+            return {"detail": self._detail(_given(message, "row", int, -1))}
         if ask == "export":
-            return export(self._panel.snapshot, self._panel.trace, str(message.get("form")))
-        return {"error": f"unknown question {ask!r}"}
+            return export(self._panel.snapshot, self._panel.trace, _given(message, "form", str, ""))
+        return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
 
     def _trace(self, request: TraceRequest) -> None:
         try:
@@ -53,9 +58,26 @@ class Questions:
 
     def _detail(self, row: int) -> Message | None:
         snapshot, table = self._panel.snapshot, self._panel.table
-        return row_detail(snapshot, table, row) if snapshot is not None and row < len(table) else None
+        return detail_content(snapshot, table, row) if snapshot is not None and 0 <= row < len(table) else None
 
 
 def _request(message: Message) -> TraceRequest:
-    texts = {name: str(message.get(name) or "").strip() for name in ("batch", "loss", "target")}
-    return TraceRequest(**texts, heal=bool(message.get("heal", True)))
+    texts = {name: _given(message, name, str, "").strip() for name in ("batch", "loss", "target")}
+    return TraceRequest(**texts, heal=_given(message, "heal", bool, True))
+
+
+def _given(message: Message, name: str, kind: type[T], default: T) -> T:
+    """A part of a question; null and nothing are the default."""
+    value = message.get(name)
+    if value is None:
+        return default
+    if type(value) is not kind:  # not isinstance: `true` is no row
+        raise TypeError(f"`{name}` is {value!a:.{_LONGEST_ID}}, expected {kind.__name__}")
+    return value
+
+
+def _echo(value: object) -> str | int | None:
+    """What the page calls its question, if it can be sent back: numbers, and short texts without letters of no encoding."""
+    if type(value) is int and abs(value) < 2**53:
+        return value
+    return value if isinstance(value, str) and len(value) <= _LONGEST_ID and value.isprintable() else None

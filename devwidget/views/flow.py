@@ -98,18 +98,23 @@ class _Strand:
 
 def _strands(call: ParallelCall, rows: list[Span], batch: list[Span], outputs: list[Span]) -> Iterator[_Strand]:
     others = [each for each in call.replicas if each.parameter_bytes] or call.replicas[1:]
-    stack = dict(zip([each.number for each in others], _shares([1] * len(others), 0.5 + _GAP, 1, 0), strict=True))
+    foot = 0.5 + _GAP, 1.0
+    stack = dict(zip([each.number for each in others], _shares([1] * len(others), *foot, 0), strict=True))
     inward, outward = (LEFT[1], MIDDLE[0]), (MIDDLE[1], RIGHT[0])
     for each, row, cell, out in zip(call.replicas, rows, batch, outputs, strict=True):
         upper, lower = _halves(row)
         came = each.inputs[0].source if each.inputs else call.source
         yield _strand("scatter", each, came, each.device, each.input_bytes, inward, cell, upper)
         if each.parameter_bytes:
-            yield _strand("replicate", each, call.source, each.device, each.parameter_bytes, inward, stack[each.number], lower)
+            yield _strand(
+                "replicate", each, call.source, each.device, each.parameter_bytes, inward, stack.get(each.number, foot), lower
+            )
         if call.gather_point is not None:
             yield _strand("gather", each, each.device, call.gather_point, each.output_bytes, outward, upper, out)
         if each.gradient_bytes:
-            yield _strand("reduce", each, each.device, call.source, each.gradient_bytes, outward, lower, stack[each.number])
+            yield _strand(
+                "reduce", each, each.device, call.source, each.gradient_bytes, outward, lower, stack.get(each.number, foot)
+            )
 
 
 def _strand(

@@ -91,6 +91,10 @@ class ParallelCall:
         """Devices that the batch did not reach."""
         return self.call.device_ids[len(self.replicas) :] if self.replicas else ()
 
+    def replica(self, number: int) -> Replica:
+        """The replica at a place in `device_ids`, which an own `scatter` may leave out."""
+        return next(replica for replica in self.replicas if replica.number == number)
+
     def peak(self, device: DeviceId) -> int:
         """The highest allocation of a device: by the end of the step where that is known, else by the gather; 0 unknown."""
         known = self.memory[device].peak if device in self.memory else 0
@@ -118,6 +122,7 @@ def whole_outputs(replicas: Iterable[Replica], dim: int) -> tuple[Piece, ...]:
         before = wholes.get(piece.name)
         size = piece.bytes + (before.bytes if before else 0)
         shape = list(piece.shape or (0,))
-        shape[dim] = piece.stop
+        if -len(shape) <= dim < len(shape):  # torch gathers numbers along axis 0 alone
+            shape[dim] = piece.stop
         wholes[piece.name] = Piece(piece.name, tuple(shape), piece.dtype, size, 0, piece.stop, piece.source)
     return tuple(sorted(wholes.values(), key=lambda piece: -piece.bytes))

@@ -61,7 +61,7 @@ def spreads(snapshot: Snapshot) -> tuple[Spread, ...]:
 
 def whole_bytes(tensor: TensorFacts) -> int:
     """Bytes of a tensor with all its shards, wherever they are."""
-    found = re.search(r"\d+", tensor.dtype)
+    found = re.search(r"\d{1,4}", tensor.dtype)
     bits = int(found[0]) if found else 8
     return 0 if tensor.shape is None else math.prod(tensor.shape) * bits // 8
 

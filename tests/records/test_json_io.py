@@ -31,7 +31,7 @@ def edited(record: Any, *path: str | int, value: Any) -> str:
 
 
 def refused(text: str) -> str:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="devwidget") as caught:
         loads(text)
     assert type(caught.value) is ValueError
     return str(caught.value).removeprefix("not a saved devwidget record: ")
@@ -47,7 +47,8 @@ def test_what_is_saved_loads_equal_and_shows_in_every_view() -> None:
     (("data", "moves", 2, "source"), 7, "moves[2].source: expected a device, got 7"),
     (("data", "moves", 2, "source", "kind"), None, "moves[2].source.kind: expected a text, got null"),
     (("data", "moves", 1, "bytes"), -1, "moves[1].bytes: expected a whole number of 0 or more, got -1"),
-    (("data", "moves", 1, "bytes"), 10**400, "moves[1].bytes: expected a whole number of 0 or more below 2**70, got a number of 1329 bits"),
+    (("data", "moves", 1, "bytes"), 10**400,
+     "moves[1].bytes: expected a whole number of 0 or more below 2**70, got a number of 1329 bits"),
     (("data", "moves", 1, "bytes"), True, "moves[1].bytes: expected a whole number of 0 or more, got true"),
     (("data", "moves", 1, "bytes"), 1.5, "moves[1].bytes: expected a whole number of 0 or more, got 1.5"),
     (("data", "moves", 0, "shape"), [8, "x"], "moves[0].shape[1]: expected a whole number of 0 or more, got 'x'"),
@@ -75,14 +76,16 @@ def test_a_tree_that_no_view_can_show_is_refused(path: tuple[str | int, ...], va
     assert refused(edited(split_model(), "data", "modules", *path, value=value)) == message
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", "null", '"x"', "{}", "NaN", "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", "null", '"x"', "{}", "NaN", "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "9" * 5000]
+)
 def test_what_is_no_file_of_ours_is_refused(text: str) -> None:
     assert refused(text)
 
 
 def test_a_name_given_twice_is_refused() -> None:
-    text = dumps(one_step()).replace('"seconds"', '"bytes": 1, "seconds"', 1)
-    assert refused(text.replace('"bytes": 1', '"devwidget": 1, "devwidget": 1', 1)) == "expected every name once, not 'devwidget' again"
+    text = dumps(one_step()).replace('"seconds"', '"seconds": 1, "seconds"', 1)
+    assert refused(text) == "expected every name once, not 'seconds' again"
 
 
 def test_a_field_of_a_newer_version_is_ignored_and_a_missing_one_has_its_default() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from devwidget.report.figures.frame import Figure, base_layout, byte_axis, figure, label_axis, legend, paint, part_name
+from devwidget.report.safe_text import plotly_text
 from devwidget.report.units import format_bytes
 from devwidget.views.memory import USED, MemoryBar
 
@@ -33,7 +34,7 @@ def _reach(bars: tuple[MemoryBar, ...]) -> float:
 
 def _bar_label(bar: MemoryBar) -> str:
     total = f" of {format_bytes(bar.total)}" if bar.known_total else ""
-    return f"<b>{bar.device}</b>  {format_bytes(bar.used)}{total} "
+    return f"<b>{plotly_text(str(bar.device))}</b>  {format_bytes(bar.used)}{total} "
 
 
 def _bar_words(bar: MemoryBar) -> str:
@@ -53,7 +54,7 @@ def _category(category: str, bars: tuple[MemoryBar, ...], labels: list[str]) -> 
         "y": labels,
         "marker": paint(category),
         "customdata": [
-            [str(bar.device), format_bytes(size), f"{100 * size / bar.total:.1f} %" if bar.total else ""]
+            [plotly_text(str(bar.device)), format_bytes(size), f"{100 * size / bar.total:.1f} %" if bar.total else ""]
             for bar, size in zip(bars, sizes, strict=True)
         ],
         "hovertemplate": f"%{{customdata[0]}} {part_name(category)}<br>%{{customdata[1]}}  %{{customdata[2]}}<extra></extra>",

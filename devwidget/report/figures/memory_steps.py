@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import NamedTuple
 
 from devwidget.records.memory_curve import ROLES, MemoryPoint
 from devwidget.report.figures.frame import GRID, Figure, base_layout, byte_axis, figure
 from devwidget.report.memory_words import peak_words, refusal_words, role_words
 from devwidget.report.palette import CATEGORY_HUES, device_hue
+from devwidget.report.safe_text import plotly_text
 from devwidget.report.units import format_bytes
 from devwidget.report.words import module_words, site_words
 from devwidget.views.memory import MemorySeries, point_parts
@@ -86,7 +86,7 @@ def _outline(series: MemorySeries, steps: Figure) -> Figure:
     return steps | {
         "type": "scatter",
         "mode": "lines",
-        "name": str(series.curve.device),
+        "name": plotly_text(str(series.curve.device)),
         "y": [point.allocated for point in points],
         "line": {"shape": "hv", "width": 1, "color": "rgba(128,128,128,0.8)"},
         "customdata": [[_hover(series, point), point.module] for point in points],
@@ -96,9 +96,9 @@ def _outline(series: MemorySeries, steps: Figure) -> Figure:
 
 
 def _hover(series: MemorySeries, point: MemoryPoint) -> str:
-    where = ", ".join(filter(None, (point.phase, escape(module_words(point.module)), escape(site_words(point.site)))))
+    where = ", ".join(filter(None, (point.phase, plotly_text(module_words(point.module)), plotly_text(site_words(point.site)))))
     parts = "".join(f"<br>{role_words(role)} {format_bytes(size)}" for role, size in point_parts(point))
-    return f"<b>{series.curve.device}  {format_bytes(point.allocated)}</b><br>{where}{parts}"
+    return f"<b>{plotly_text(str(series.curve.device))}  {format_bytes(point.allocated)}</b><br>{where}{parts}"
 
 
 def _peak(series: MemorySeries, axes: Figure) -> Figure:
@@ -125,14 +125,17 @@ def _refused(series: MemorySeries, axes: Figure) -> Figure:
         "y": [refused.allocated + refused.bytes],
         "marker": {"symbol": "x", "size": 10, "color": _ALARM, "line": {"width": 1, "color": "#fff"}},
         "cliponaxis": False,
-        "customdata": [[escape(refusal_words(series.curve, refused)), refused.module]],
+        "customdata": [[plotly_text(refusal_words(series.curve, refused)), refused.module]],
         "hovertemplate": "%{customdata[0]}<extra></extra>",
         "meta": "refused",
     }
 
 
 def _axes(series: MemorySeries, spot: _Spot) -> Figure:
-    title = {"text": f"<b>{series.curve.device}</b>", "font": {"size": 12, "color": device_hue(series.curve.device)}}
+    title = {
+        "text": f"<b>{plotly_text(str(series.curve.device))}</b>",
+        "font": {"size": 12, "color": device_hue(series.curve.device)},
+    }
     order = {"showticklabels": False, "showgrid": False, "zeroline": False, "fixedrange": True}
     size = {"domain": list(spot.domain), "anchor": f"x{spot.axis}", "automargin": True, "title": title}
     return {

@@ -8,6 +8,7 @@ from devwidget.records.parallel import Replica
 from devwidget.report.figures.frame import Figure, base_layout, figure
 from devwidget.report.palette import device_hue
 from devwidget.report.parallel_marks import mark_of
+from devwidget.report.safe_text import plotly_text
 from devwidget.report.units import counted, format_bytes, format_seconds
 from devwidget.views.flow import Box, Flow, Ribbon, Span, Step, flow
 from devwidget.views.parallel import ParallelCall
@@ -37,7 +38,7 @@ def parallel_figure(call: ParallelCall) -> Figure:
 
 def _box_words(call: ParallelCall, box: Box) -> str:
     if box.what == "replica":
-        return _replica_words(call.replicas[box.number], call)
+        return _replica_words(call.replica(box.number), call)
     heads = {
         "batch": ("batch", counted(call.samples, "sample"), sum(each.input_bytes for each in call.replicas)),
         "model": (call.call.class_name, "copied at each call", max(each.parameter_bytes for each in call.replicas)),
@@ -45,7 +46,9 @@ def _box_words(call: ParallelCall, box: Box) -> str:
         "gradients": ("gradients", "added up", max(each.gradient_bytes for each in call.replicas)),
     }
     name, what, size = heads[box.what]
-    return "<br>".join(part for part in (f"<b>{name}</b>", str(box.device), format_bytes(size), what) if part)
+    return "<br>".join(
+        part for part in (f"<b>{plotly_text(name)}</b>", plotly_text(str(box.device)), format_bytes(size), what) if part
+    )
 
 
 def _gathered(call: ParallelCall) -> tuple[str, str]:
@@ -56,8 +59,9 @@ def _gathered(call: ParallelCall) -> tuple[str, str]:
 
 def _replica_words(replica: Replica, call: ParallelCall) -> str:
     peak = call.peak(replica.device)
+    failed = "  failed" if replica.failed else ""
     lines = [
-        f"<b>{replica.device}</b>  {counted(replica.samples, 'sample')}{'  failed' if replica.failed else ''}",
+        f"<b>{plotly_text(str(replica.device))}</b>  {counted(replica.samples, 'sample')}{failed}",
         f"out {format_bytes(replica.output_bytes)}  {format_seconds(replica.seconds)}",
         f"peak {format_bytes(peak)}" if peak else "",
     ]
@@ -79,8 +83,8 @@ def _ribbon(call: ParallelCall, ribbon: Ribbon, thinnest: float) -> Figure:
     along = [left + (right - left) * t for t, _ in _CURVE]
     upper, lower = ([a + (b - a) * rise for _, rise in _CURVE] for a, b in zip(start, end, strict=True))
     came = f"{ribbon.source} → {ribbon.target}" if ribbon.crosses else f"stays on {ribbon.target}"
-    words = f"{_STEPS[ribbon.step]}: {format_bytes(ribbon.bytes)}<br>{came}"
-    hue = device_hue(call.replicas[ribbon.number].device)
+    words = f"{_STEPS[ribbon.step]}: {format_bytes(ribbon.bytes)}<br>{plotly_text(came)}"
+    hue = device_hue(call.replica(ribbon.number).device)
     shape = _area([*along, *reversed(along)], [*upper, *reversed(lower)], hue, 0.5 if ribbon.crosses else 0.18, words)
     return shape | {"meta": {"mark": mark_of(ribbon.step, ribbon.number), "step": ribbon.step, "bytes": ribbon.bytes}}
 

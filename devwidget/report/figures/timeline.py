@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from html import escape
 
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move
 from devwidget.report.figures.frame import GRID, Figure, base_layout, figure, label_axis
 from devwidget.report.palette import device_hue
+from devwidget.report.safe_text import plotly_text
 from devwidget.report.units import counted, format_bytes, format_seconds
 from devwidget.report.words import module_words, site_words, tensor_words
 from devwidget.views.timeline import Arrow, Band, Box, Cross, Timeline
@@ -67,7 +67,7 @@ def timeline_figure(lanes: Timeline) -> Figure:
         "range": [total - 0.4, -0.8],
         "tickmode": "array",
         "tickvals": [rows.top[lane] + (rows.height[lane] - 1) / 2 for lane in lanes.lanes],
-        "ticktext": [f"<b>{lane}</b> " for lane in lanes.lanes],
+        "ticktext": [f"<b>{plotly_text(str(lane))}</b> " for lane in lanes.lanes],
         "fixedrange": True,
     }
     layout["xaxis"] = {"gridcolor": GRID, "zeroline": False, "title": {"text": _axis_words(lanes, rows), "font": {"size": 11}}}
@@ -101,7 +101,7 @@ def _band_names(bands: tuple[Band, ...]) -> list[Figure]:
 
 def _phase_words(band: Band, whole: float) -> str:
     name = _PHASE_NAMES.get(band.phase, band.phase)
-    return name if (band.stop - band.start) / whole > 0.012 * len(name) else name[0]
+    return name if band.stop - band.start > 0.012 * len(name) * whole else name[0]
 
 
 def _boxes(lane: DeviceId, rows: _Rows) -> Figure:
@@ -109,12 +109,12 @@ def _boxes(lane: DeviceId, rows: _Rows) -> Figure:
     return {
         "type": "bar",
         "orientation": "h",
-        "name": str(lane),
+        "name": plotly_text(str(lane)),
         "base": [box.start for box in boxes],
         "x": [max(box.stop - box.start, 0.6) for box in boxes],
         "y": [rows.top[lane] + box.level for box in boxes],
         "width": 0.9,
-        "text": [escape(box.path.rpartition(".")[2] or box.class_name) for box in boxes],
+        "text": [plotly_text(box.path.rpartition(".")[2] or box.class_name) for box in boxes],
         "textposition": "inside",
         "insidetextanchor": "start",
         "textangle": 0,
@@ -135,11 +135,12 @@ def _boxes(lane: DeviceId, rows: _Rows) -> Figure:
 
 
 def _box_words(box: Box) -> str:
-    name = escape(module_words(box.path))
+    name = plotly_text(module_words(box.path))
     calls = f", {counted(box.calls, 'call')}" if box.calls > 1 else ""
     replica = f", replica {box.replica}" if box.replica >= 0 else ""
     failed = "<br>a call raised" if box.failed else ""
-    return f"<b>{name}</b> {escape(box.class_name)}<br>{box.lane}, {format_seconds(box.seconds)}{calls}{replica}{failed}"
+    ran = f"{plotly_text(str(box.lane))}, {format_seconds(box.seconds)}{calls}{replica}{failed}"
+    return f"<b>{name}</b> {plotly_text(box.class_name)}<br>{ran}"
 
 
 def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
@@ -161,16 +162,19 @@ def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
 
 
 def _arrow_words(arrow: Arrow) -> str:
-    head = f"<b>{arrow.source} → {arrow.target}</b> {format_bytes(arrow.bytes)}, {counted(arrow.count, 'hop')}, {arrow.cause}"
+    ends = plotly_text(f"{arrow.source} → {arrow.target}")
+    head = f"<b>{ends}</b> {format_bytes(arrow.bytes)}, {counted(arrow.count, 'hop')}, {arrow.cause}"
     lines = [_move_words(move) for move in arrow.moves[:_MOST_EXAMPLES]]
     more = [f"and {len(arrow.moves) - _MOST_EXAMPLES} more"] if len(arrow.moves) > _MOST_EXAMPLES else []
-    return "<br>".join([head, escape(module_words(arrow.module)), *lines, *more])
+    return "<br>".join([head, plotly_text(module_words(arrow.module)), *lines, *more])
 
 
 def _move_words(move: Move) -> str:
     times = f" × {move.count}" if move.count > 1 else ""
     cost = f", {format_seconds(move.seconds)} in the host" if move.seconds else ""
-    return escape(f"{tensor_words(move.dtype, move.shape)} {format_bytes(move.bytes)}{times}{cost}  {site_words(move.site)}")
+    return plotly_text(
+        f"{tensor_words(move.dtype, move.shape)} {format_bytes(move.bytes)}{times}{cost}  {site_words(move.site)}"
+    )
 
 
 def _crosses(crosses: tuple[Cross, ...], rows: _Rows) -> Figure:
@@ -188,4 +192,4 @@ def _crosses(crosses: tuple[Cross, ...], rows: _Rows) -> Figure:
 
 
 def _cross_words(cross: Cross) -> str:
-    return f"{escape(cross.headline)}<br>{escape(module_words(cross.module))}"
+    return f"{plotly_text(cross.headline)}<br>{plotly_text(module_words(cross.module))}"

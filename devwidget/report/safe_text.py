@@ -1,0 +1,102 @@
+"""Texts of models and files made harmless for where they go: one function for each destination."""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_BLOCK = frozenset("\n\t")
+
+
+def safe_text(text: str) -> str:
+    r"""For one line of a terminal: what is not seen, or changes what is seen, as its escape: `\x1b`, `\n`, `\u202e`."""
+    if text.isprintable():
+        return text
+    return "".join(_shown(letter) for letter in text.replace("\t", "    "))
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """A report from its lines. Only here a line ends, so that no name can add one."""
+    return "\n".join(map(safe_text, lines))
+
+
+def safe_block(text: str) -> str:
+    """For a page, whose elements keep texts apart: as `safe_text`, with line breaks and tabs left as they are."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter in _BLOCK else _shown(letter) for letter in text)
+
+
+def displayed(make: Callable[P, T]) -> Callable[P, T]:
+    """For cards and figures: every text of the result, however deep, as `safe_block`."""
+
+    @functools.wraps(make)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        return cast(T, _displayable(make(*args, **kwargs)))
+
+    return wrapper
+
+
+def _displayable(value: Any) -> Any:
+    if isinstance(value, str):
+        return safe_block(value)
+    if isinstance(value, dict):
+        return {_displayable(key): _displayable(part) for key, part in value.items()}
+    return [_displayable(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def markup(text: str) -> Markup:
+    """For HTML, between tags and in quoted attributes; what is markup already stays as it is."""
+    return text if isinstance(text, Markup) else Markup(html.escape(safe_block(text)))
+
+
+def element(tag: str, *children: str, **attributes: str) -> Markup:
+    """`<tag class="...">...</tag>`; `class_` is the attribute `class`, and "" leaves an attribute out."""
+    inside = "".join(f' {name.rstrip("_")}="{markup(value)}"' for name, value in attributes.items() if value)
+    return Markup(f"<{tag}{inside}>{''.join(map(markup, children))}</{tag}>")
+
+
+def together(*parts: str) -> Markup:
+    """Parts of a page, one behind the other."""
+    return Markup("".join(map(markup, parts)))
+
+
+def plotly_text(text: str) -> str:
+    """For labels and hovers of figures: plotly reads some tags, some entities (not `&quot;`), and formulas between dollars."""
+    return html.escape(safe_text(text), quote=False).replace("$", "&#36;")
+
+
+def script_json(value: Any, default: Any = None) -> str:
+    """For a script of a page: JSON in ASCII that can neither end the script nor begin a comment in it."""
+    return json.dumps(value, default=default).replace("<", "\\u003c")
+
+
+def file_name(text: str) -> str:
+    """For a file: letters and digits, all else a dash."""
+    return re.sub(r"\W", "-", text)[:80] or "model"
+
+
+def spreadsheet_cell(value: Any) -> Any:
+    """For a CSV file: a text that a spreadsheet would compute is led by an apostrophe."""
+    text = safe_block(value) if isinstance(value, str) else value
+    return f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t")) else text
+
+
+def _shown(letter: str) -> str:
+    """A letter, if it is seen as itself; else its escape. Spaces of all widths, and letters of private fonts, are."""
+    if letter.isprintable() or unicodedata.category(letter) in ("Zs", "Co"):
+        return letter
+    return letter.encode("unicode_escape").decode("ascii")
