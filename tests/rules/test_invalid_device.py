@@ -1,4 +1,8 @@
-from tests.rules.builders import fault, findings, site
+"""invalid-device: devices that this machine has not."""
+
+from tests.rules.builders import CPU, GPU0, chain, fault, findings, is_silent, operand, site
+
+KIND = "invalid-device"
 
 
 def asked(requested, statement, available=("cuda:0", "cuda:1", "cpu")):
@@ -8,17 +12,21 @@ def asked(requested, statement, available=("cuda:0", "cuda:1", "cpu")):
     return found
 
 
-def test_gpu_is_no_device_string():
-    found = asked("gpu", "device = 'gpu'")
-    assert found.headline == "`gpu` is no device of this machine, which has cuda:0, cuda:1, cpu"
-    assert found.fixes[0].code == "device = 'cuda'"
+def test_gpu_is_no_device_string(golden):
+    golden(f"{KIND}.txt", asked("gpu", "device = 'gpu'"))
 
 
-def test_an_ordinal_beyond_the_visible_ones_names_the_renumbering():
-    found = asked("cuda:2", "device = torch.device('cuda:2')")
-    assert found.fixes[0].code == "device = torch.device('cuda:0')"
-    assert "CUDA_VISIBLE_DEVICES" in found.notes[0]
+def test_an_ordinal_beyond_the_visible_ones_names_the_renumbering(golden):
+    golden(f"{KIND}-ordinal.txt", asked("cuda:2", "device = torch.device('cuda:2')"))
 
 
 def test_without_gpus_the_cpu_is_what_there_is():
     assert asked("cuda", "model.to('cuda')", ("cpu",)).fixes[0].code == "model.to('cpu')"
+
+
+def test_a_failure_on_devices_that_exist_is_another_kind():
+    assert KIND not in {found.kind for found in findings(fault(operand("x"), operand("h", CPU, stray=True)))}
+
+
+def test_after_the_fix_a_move_to_a_device_that_exists_is_silent():
+    assert is_silent(KIND, crossings=chain(CPU, GPU0))

@@ -1,32 +1,62 @@
-"""needless-hop: detours and round trips within one step, and nothing else."""
+"""needless-hop: detours, round trips and constants copied anew, and nothing else."""
 
 import dataclasses
 
-from devwidget.records.device import DeviceId
-from devwidget.records.trace import Crossing, Trace
-from devwidget.rules import needless_hop
+import pytest
 
-CPU, FIRST, SECOND = DeviceId("cpu", None), DeviceId("cuda", 0), DeviceId("cuda", 1)
+from devwidget.records.trace import Held
+from tests.rules.builders import CPU, GPU0, GPU1, crossing, findings, is_silent, site
 
-
-def crossing(number, source, target, **facts):
-    return Crossing(number, source, target, 64, (16,), "", "forward", None, 5, **facts)
-
-
-def findings(*crossings):
-    return list(needless_hop.check(Trace(crossings=crossings)))
+KIND = "needless-hop"
+AWAY = crossing(1, GPU0, CPU, site=site("parked = h.cpu()", 11))
+SCALE = Held("block", "scale", "attribute", "Block", assigned=site("self.scale = torch.ones(16)", 5, "__init__"))
 
 
-def test_a_detour_within_one_step_is_reported():
-    (found,) = findings(crossing(1, FIRST, CPU), crossing(2, CPU, SECOND, direct_from=1))
-    assert found.kind == "needless-hop"
+def every_call(held, **more):
+    return crossing(1, CPU, GPU0, held=held, site=site("x * self.scale.to(x.device)", 12), **more)
 
 
-def test_an_input_that_the_loop_moved_before_the_step_is_silent():
-    before = dataclasses.replace(crossing(1, CPU, FIRST), phase="build", step=-1)
-    assert findings(before, crossing(2, FIRST, SECOND, direct_from=1)) == []
+def test_a_detour_through_the_host_is_one_finding(golden):
+    (found,) = findings(crossings=(AWAY, crossing(2, CPU, GPU1, direct_from=1)))
+    golden(f"{KIND}.txt", found)
 
 
-def test_an_input_of_a_later_step_that_the_loop_moved_is_silent():
-    before = dataclasses.replace(crossing(1, CPU, FIRST), phase="other", step=2)
-    assert findings(before, crossing(2, FIRST, SECOND, direct_from=1)) == []
+def test_a_round_trip_is_told_to_stay(golden):
+    (found,) = findings(crossings=(AWAY, crossing(2, CPU, GPU0, direct_from=1)))
+    golden(f"{KIND}-round-trip.txt", found)
+
+
+def test_an_attribute_that_is_copied_at_every_call_becomes_a_buffer(golden):
+    (found,) = findings(crossings=(every_call(SCALE),))
+    golden(f"{KIND}-attribute.txt", found)
+
+
+def test_a_global_that_is_copied_at_every_call_is_moved_once():
+    (found,) = findings(crossings=(every_call(Held(None, "SCALE", "global")),))
+    assert (found.fixes[0].summary, found.fixes[0].code) == ("move it once", "")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        dataclasses.replace(AWAY, phase="build", step=-1),  # the loop moved the input before the step
+        dataclasses.replace(AWAY, phase="other", step=2),  # or before a later step
+        dataclasses.replace(AWAY, meant="the host has the room"),
+    ],
+)
+def test_hops_of_two_steps_and_hops_that_are_allowed_stay_silent(before):
+    assert is_silent(KIND, crossings=(before, crossing(2, CPU, GPU1, direct_from=1)))
+
+
+@pytest.mark.parametrize("more", [{"phase": "build"}, {"phase": "other"}, {"meant": "it changes at every call"}])
+def test_an_attribute_that_moves_outside_the_step_or_is_allowed_stays_silent(more):
+    assert is_silent(KIND, crossings=(every_call(SCALE, **more),))
+
+
+def test_an_operation_on_the_host_with_moves_there_and_back_stays_silent():
+    there = dataclasses.replace(AWAY, computed=True)
+    assert is_silent(KIND, crossings=(there, crossing(2, CPU, GPU0, chain=(1,), computed=True)))
+
+
+def test_after_the_fix_the_direct_copy_is_silent():
+    assert is_silent(KIND, crossings=(crossing(1, GPU0, GPU1, computed=True),))

@@ -1,22 +1,33 @@
+"""parallel-misplaced: a wrapper around a model that is elsewhere."""
+
 from devwidget.records.device import DeviceId
-from tests.rules.builders import CPU, GPU0, fault, findings, operand, site
+from tests.rules.builders import CPU, GPU0, fault, findings, is_silent, operand, site
+from tests.rules.builders import facts as known
+
+KIND = "parallel-misplaced"
+THIRD = DeviceId("cuda", 2)
 
 
 def wrapped(found, device, target):
-    facts = (("device_ids", "2, 3"), ("found", found), ("wrapped", "Net"))
     birth = site("net = nn.DataParallel(model, device_ids=[2, 3])", 7, "build")
-    (finding,) = findings(fault(operand("w", device), what="parallel", facts=facts, target=target, birth=birth, module=""))
-    return finding
+    facts = known(device_ids="2, 3", found=found, wrapped="Net")
+    return findings(fault(operand("w", device), what="parallel", facts=facts, target=target, birth=birth, module=""))
 
 
-def test_a_model_on_another_gpu_moves_to_the_first_of_device_ids():
-    found = wrapped("cuda:0", GPU0, DeviceId("cuda", 2))
-    assert found.kind == "parallel-misplaced"
-    assert found.headline == "`DataParallel` with device_ids [2, 3] wraps a model on cuda:0"
-    assert found.fixes[0].code == "model.to('cuda:2')"
-    assert "CUDA_VISIBLE_DEVICES=2,3" in found.fixes[1].summary
+def test_a_model_on_another_gpu_moves_to_the_first_of_device_ids(golden):
+    (found,) = wrapped("cuda:0", GPU0, THIRD)
+    golden(f"{KIND}.txt", found)
 
 
-def test_a_model_meant_for_the_cpu_loses_its_wrapper():
-    found = wrapped("cpu", CPU, DeviceId("cuda", 2))
-    assert found.fixes[0].code == "model = model.module"
+def test_a_model_meant_for_the_cpu_loses_its_wrapper(golden):
+    (found,) = wrapped("cpu", CPU, THIRD)
+    golden(f"{KIND}-cpu.txt", found)
+
+
+def test_a_target_on_another_gpu_than_the_gathered_output_is_another_kind():
+    found = findings(fault(operand("out"), operand("target", THIRD, stray=True), phase="loss", module=None))
+    assert [each.kind for each in found] == ["wrong-device"]
+
+
+def test_after_the_fix_the_rule_looks_and_finds_nothing():
+    assert is_silent(KIND)

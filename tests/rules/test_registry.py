@@ -1,3 +1,9 @@
+"""Running the rules: crashes, order, and what a rule lacks."""
+
+import pathlib
+
+import pytest
+
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
 from devwidget.rules._registry import Rule, all_rules, judge
@@ -30,6 +36,13 @@ def test_a_rule_says_what_it_lacks():
 def test_the_worst_comes_first():
     trace = judge(Trace(), [Rule("soft", warns, (), ()), Rule("hard", fails, (), ())])
     assert [f.severity for f in trace.findings] == ["error", "warning"]
+
+
+@pytest.mark.parametrize("kind", [each.kind for each in all_rules()])
+def test_every_rule_has_a_test_file_and_shows_its_text(kind):
+    folder = pathlib.Path(__file__).parent
+    assert (folder / f"test_{kind.replace('-', '_')}.py").exists()
+    assert (folder / "golden" / f"{kind}.txt").read_text(encoding="utf-8").partition(" ")[0].endswith(f"[{kind}]")
 
 
 def test_the_folder_is_the_list():

@@ -1,29 +1,55 @@
-from tests.rules.builders import CPU, attribute, fault, findings, operand, site
+"""unregistered-tensor: what a module keeps where `.to()` does not reach."""
+
+import dataclasses
+
+import pytest
+
+from devwidget.records.trace import Held
+from tests.rules.builders import CPU, GPU0, attribute, fault, findings, is_silent, operand, site
+
+KIND = "unregistered-tensor"
 
 
-def test_a_plain_attribute_becomes_a_buffer():
-    statement = "self.mask = torch.tril(torch.ones(8, 8)).bool()"
-    stray = operand("self.mask", CPU, stray=True, birth=site(statement, 5, "__init__"), held=attribute("mask", statement))
-    (found,) = findings(fault(operand("x"), stray))
-    assert found.kind == "unregistered-tensor"
-    assert found.headline == "`block.mask` stayed on cpu when the model went to cuda:0"
-    assert found.fixes[0].code == "self.register_buffer('mask', torch.tril(torch.ones(8, 8)).bool(), persistent=False)"
-    assert found.fixes[1].code == "self.mask.to(x.device)"
+def kept(name, statement, expression="h", **more):
+    birth = site(statement, 5, "__init__")
+    return operand(expression, CPU, stray=True, birth=birth, held=attribute(name, statement), **more)
+
+
+def test_a_plain_attribute_becomes_a_buffer(golden):
+    mask = kept("mask", "self.mask = torch.tril(torch.ones(8, 8)).bool()", "self.mask")
+    (found,) = findings(fault(operand("x"), mask))
+    golden(f"{KIND}.txt", found)
 
 
 def test_it_wins_over_wrong_device_for_the_same_fault():
-    stray = operand("h", CPU, stray=True, held=attribute("mask", "self.mask = torch.ones(3)"))
-    assert [f.kind for f in findings(fault(operand("x"), stray))] == ["unregistered-tensor"]
+    assert [each.kind for each in findings(fault(operand("x"), kept("mask", "self.mask = torch.ones(3)")))] == [KIND]
 
 
-def test_a_list_of_layers_becomes_a_module_list():
-    held = attribute("layers[0].weight", "self.layers = [nn.Linear(2, 2) for _ in range(3)]")
-    (found,) = findings(fault(operand("x"), operand("weight", CPU, stray=True, held=held)))
-    assert found.fixes[0].code == "self.layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(3)])"
+def test_a_list_of_layers_becomes_a_module_list(golden):
+    statement = "self.layers = [nn.Linear(2, 2) for _ in range(3)]"
+    (found,) = findings(fault(operand("x"), kept("layers[0].weight", statement, "weight")))
+    golden(f"{KIND}-layers.txt", found)
 
 
-def test_a_global_is_not_unregistered():
-    from devwidget.records.trace import Held
+def test_a_tensor_in_a_list_or_an_object_is_registered_by_a_name_of_its_own():
+    (listed,) = findings(fault(operand("x"), kept("anchors[0]", "self.anchors = [torch.ones(2)]")))
+    (inside,) = findings(fault(operand("x"), kept("grid.centres", "self.grid = Grid()")))
+    assert "self.register_buffer(f'anchors_{index}', tensor)" in listed.fixes[0].code
+    assert inside.fixes[0].code == "self.register_buffer('grid_centres', self.grid.centres, persistent=False)"
 
-    stray = operand("RARE", CPU, stray=True, held=Held(None, "RARE", "global"))
-    assert [f.kind for f in findings(fault(operand("x"), stray))] == ["wrong-device"]
+
+def test_layers_that_no_optimizer_reaches_are_one_finding(golden):
+    weight = dataclasses.replace(kept("layers[0].weight", "self.layers = [nn.Linear(2, 2)]", "weight"), device=GPU0)
+    (found,) = findings(fault(weight, what="untrained", call="step", phase="optimizer", error="", healed=False))
+    golden(f"{KIND}-untrained.txt", found)
+
+
+@pytest.mark.parametrize("how", ["global", "closure", "batch"])
+def test_what_no_module_keeps_is_another_kind(how):
+    stray = operand("RARE", CPU, stray=True, held=Held(None, "RARE", how))
+    assert [each.kind for each in findings(fault(operand("x"), stray))] == ["wrong-device"]
+
+
+def test_after_the_fix_a_buffer_beside_its_input_is_silent():
+    mask = operand("self.mask", held=Held("block", "mask", "buffer", "Block"))
+    assert is_silent(KIND, fault(operand("x"), mask))

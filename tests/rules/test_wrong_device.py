@@ -1,9 +1,23 @@
-from tests.rules.builders import CPU, GPU0, GPU1, fault, findings, operand, site
+"""wrong-device: operations on tensors that it cannot mix."""
+
+import dataclasses
+
+import pytest
+
+from devwidget.records.trace import Held
+from tests.rules.builders import CPU, GPU0, GPU1, chain, fault, findings, is_silent, operand, site
+
+KIND = "wrong-device"
 
 BORN_HERE = {
     "stray": True, "birth": site("h = torch.zeros(2, 3)", 19), "birth_call": "torch.zeros(2, 3)", "birth_op": "zeros",
     "birth_direct": True, "birth_partner": "x",
 }  # fmt: skip
+
+
+def test_a_tensor_made_in_forward_is_one_finding(golden):
+    (found,) = findings(fault(operand("x"), operand("h", CPU, **BORN_HERE)))
+    golden(f"{KIND}.txt", found)
 
 
 def test_a_factory_in_forward_gets_the_partners_device():
@@ -25,8 +39,6 @@ def test_a_batch_made_elsewhere_is_moved_before_the_call():
 
 
 def test_a_layer_left_behind_moves_the_model_not_the_data():
-    from devwidget.records.trace import Held
-
     held = Held("head", "weight", "parameter", "Linear", left_behind="head")
     weight = operand("weight", CPU, stray=True, birth=site("self.head = nn.Linear(3, 2)", 4, "__init__"), held=held)
     (found,) = findings(fault(operand("x"), weight, module="head"))
@@ -49,8 +61,21 @@ def test_two_causes_are_two_findings():
     assert len(findings(*faults)) == 2
 
 
-def test_no_fault_gives_no_finding():
-    assert findings() == ()
+def test_an_operator_that_wants_a_tensor_elsewhere_says_where():
+    lengths = operand("lengths", GPU0, stray=True, birth=site("lengths = x.new_tensor([2, 3])", 6))
+    (found,) = findings(fault(lengths, call="pack_padded_sequence", target=CPU))
+    assert found.headline == "`pack_padded_sequence` was given a tensor on cuda:0 where it needs one on cpu"
+    assert "lengths = lengths.cpu()" in {fix.code for fix in found.fixes}
+
+
+@pytest.mark.parametrize("crossings", [(), chain(CPU, GPU0), chain(GPU0, GPU1)])
+def test_tensors_that_are_where_they_should_be_stay_silent(crossings):
+    assert is_silent(KIND, fault(operand("x"), operand("scale", CPU, shape=())), crossings=crossings)
+
+
+def test_after_the_fix_the_tensor_made_beside_its_partner_is_silent():
+    made = dataclasses.replace(operand("h", GPU0, **BORN_HERE), stray=False)
+    assert is_silent(KIND, fault(operand("x"), made))
 
 
 def test_a_fault_that_was_not_healed_is_not_called_verified():
@@ -59,8 +84,6 @@ def test_a_fault_that_was_not_healed_is_not_called_verified():
 
 
 def test_a_model_that_was_never_moved_is_one_finding():
-    from devwidget.records.trace import Held
-
     def layer(name, number, line):
         held = Held(name, "weight", "parameter", "Linear", left_behind="")
         birth = site(f"self.{name} = nn.Linear(3, 2)", line, "__init__")

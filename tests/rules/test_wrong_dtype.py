@@ -1,28 +1,50 @@
-"""wrong-dtype: constants that do not fit, and float64 that spreads."""
+"""wrong-dtype: floating types that do not mix, constants that do not fit, and float64 that spreads."""
 
 import dataclasses
 
-from devwidget.records.trace import Trace
-from devwidget.rules import wrong_dtype
-from tests.rules.builders import fault, operand
+from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
+from tests.rules.builders import facts as known
+
+KIND = "wrong-dtype"
+DOUBLE = operand("x", dtype="float64", stray=True, birth=site("x = torch.from_numpy(array)", 3, "train"))
+MIXED = fault(DOUBLE, operand("weight"), what="dtype", call="addmm", module="head", site=site("return self.head(x)", 9),
+              error="RuntimeError: mat1 and mat2 must have the same dtype", facts=known(wanted="float32"))  # fmt: skip
 
 
-def findings(what, problem=""):
-    facts = (("problem", problem), ("wanted", "float32")) if problem else (("wanted", "float32"),)
-    one = dataclasses.replace(fault(operand("x"), operand("gain", stray=True)), what=what, facts=facts)
-    return list(wrong_dtype.check(Trace(faults=(one,))))
+def test_types_that_do_not_mix_are_one_finding(golden):
+    (found,) = findings(MIXED)
+    golden(f"{KIND}.txt", found)
 
 
-def test_a_float64_tensor_that_spreads_is_a_warning():
-    (found,) = findings("promotion")
-    assert (found.kind, found.severity) == ("wrong-dtype", "warning")
+def test_a_float64_tensor_that_spreads_is_a_warning(golden):
+    spreads = dataclasses.replace(MIXED, what="promotion", call="mul", error="", site=site("y = h * x", 9), healed=False)
+    (found,) = findings(spreads)
+    golden(f"{KIND}-promotion.txt", found)
 
 
-def test_a_constant_that_does_not_fit_is_an_error_with_the_limit_of_the_dtype():
-    (found,) = findings("dtype", "constant")
+def test_a_constant_that_does_not_fit_is_an_error_with_the_limit_of_the_dtype(golden):
+    line = site("scores = scores.masked_fill(mask, -1e9)", 9)
+    scores = operand("scores", dtype="float16", stray=True)
+    facts = known(problem="constant", wanted="float16")
+    (found,) = findings(fault(scores, what="dtype", call="masked_fill", site=line, facts=facts, error="RuntimeError: overflow"))
+    golden(f"{KIND}-constant.txt", found)
+
+
+def test_a_float64_tensor_that_raises_and_spreads_is_one_finding():
+    spreads = dataclasses.replace(MIXED, number=1, what="promotion", call="mul", site=site("y = h * x", 10))
+    (found,) = findings(MIXED, spreads)
     assert found.severity == "error"
-    assert "torch.finfo" in found.fixes[0].code
+    assert found.explains == (0, 1)
 
 
 def test_a_fault_of_devices_is_not_one_of_dtypes():
-    assert findings("operands") == []
+    assert [each.kind for each in findings(fault(operand("x"), operand("h", CPU, stray=True)))] == ["wrong-device"]
+
+
+def test_types_that_autocast_reconciles_stay_silent():
+    half = dataclasses.replace(DOUBLE, dtype="float16", stray=False)
+    assert is_silent(KIND, dataclasses.replace(MIXED, operands=(half, operand("weight"))))
+
+
+def test_after_the_fix_the_rule_looks_and_finds_nothing():
+    assert is_silent(KIND)

@@ -1,0 +1,56 @@
+"""optimizer-misplaced: state that stayed behind, and parameters that the optimizer was never given."""
+
+import dataclasses
+
+import pytest
+
+from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
+from tests.rules.builders import facts as known
+
+KIND = "optimizer-misplaced"
+STEP = site("optimizer.step()", 30, "train")
+SUM = operand("state['sum']", CPU, expression="", stray=True)
+
+
+def state_left_behind(**more):
+    facts = known(problem="state", state="sum", optimizer="Adagrad")
+    built = site("optimizer = torch.optim.Adagrad(model.parameters())", 6, "train")
+    return fault(SUM, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, facts=facts,
+                 **more)  # fmt: skip
+
+
+def never_given(reason):
+    facts = known(problem="missing", missing="head.weight, head.bias", optimizer="Adam", reason=reason)
+    built = site("optimizer = torch.optim.Adam(model.parameters())", 6, "train")
+    weight = operand("head.weight", expression="")
+    return fault(weight, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, facts=facts,
+                 error="")  # fmt: skip
+
+
+def test_state_that_was_made_before_the_move_is_one_finding(golden):
+    (found,) = findings(state_left_behind())
+    golden(f"{KIND}.txt", found)
+
+
+@pytest.mark.parametrize("reason", ["younger", "frozen"])
+def test_parameters_that_the_optimizer_was_not_given_are_one_finding(golden, reason):
+    (found,) = findings(never_given(reason))
+    golden(f"{KIND}-{reason}.txt", found)
+
+
+def test_the_state_of_many_parameters_is_one_finding():
+    faults = (state_left_behind(number=0), dataclasses.replace(state_left_behind(number=1), operands=(SUM, SUM)))
+    assert len(findings(*faults)) == 1
+
+
+def test_two_problems_of_one_optimizer_are_two_findings():
+    assert len(findings(state_left_behind(number=0), dataclasses.replace(never_given("younger"), number=1))) == 2
+
+
+def test_an_optimizer_without_state_that_is_older_than_the_move_stays_silent():
+    assert is_silent(KIND)  # SGD survives the move: nothing is written down
+
+
+def test_after_the_fix_the_failure_of_another_part_is_not_the_optimizers():
+    found = findings(fault(operand("x"), operand("h", CPU, stray=True), phase="optimizer"))
+    assert KIND not in {each.kind for each in found}

@@ -1,0 +1,41 @@
+"""unsupported-on-device: operators without a kernel."""
+
+import dataclasses
+
+from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
+from tests.rules.builders import facts as known
+
+KIND = "unsupported-on-device"
+COUNTED = fault(
+    operand("x", stray=True), what="kernel", call="histogram", site=site("counts, _ = torch.histogram(x, 10)", 8),
+    error="NotImplementedError: Could not run 'aten::histogram.bin_ct'", expression="torch.histogram(x, 10)",
+)  # fmt: skip
+
+
+def test_an_operator_that_only_the_cpu_has_is_one_finding(golden):
+    (found,) = findings(COUNTED)
+    golden(f"{KIND}.txt", found)
+
+
+def test_a_dtype_without_a_kernel_is_one_finding(golden):
+    inverse = fault(
+        operand("x", dtype="float16", stray=True), what="kernel", call="linalg_inv", site=site("y = torch.linalg.inv(x)", 8),
+        error="RuntimeError: linalg.inv: Low precision dtypes not supported", expression="torch.linalg.inv(x)",
+        facts=known(dtype="float16"),
+    )  # fmt: skip
+    (found,) = findings(inverse)
+    golden(f"{KIND}-dtype.txt", found)
+
+
+def test_a_call_whose_source_is_unknown_still_has_a_cure():
+    (found,) = findings(dataclasses.replace(COUNTED, expression="", site=None, operands=()))
+    assert found.fixes[0].code == "x.cpu()"
+
+
+def test_tensors_that_do_not_mix_are_another_kind():
+    found = findings(fault(operand("x"), operand("h", CPU, stray=True), call="histogram"))
+    assert [each.kind for each in found] == ["wrong-device"]
+
+
+def test_after_the_fix_the_rule_looks_and_finds_nothing():
+    assert is_silent(KIND)
