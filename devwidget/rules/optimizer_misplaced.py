@@ -42,11 +42,17 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
         why=why,
         fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=confirmed(_fixes(fault, facts), fault),
+        fixes=_confirmed(fault, facts),
         operands=described(fault.operands[:4]),
         explains=(fault.number,),
         cause=f"{optimizer} {facts['problem']} {fault.birth or fault.site}",
     )
+
+
+def _confirmed(fault: Fault, facts: dict[str, str]) -> tuple[Fix, ...]:
+    """A healed run moves state to its parameters; it gives no optimizer a parameter."""
+    fixes = _fixes(fault, facts)
+    return confirmed(fixes, fault) if facts["problem"] == "state" else tuple(fixes)
 
 
 def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix]:

@@ -34,10 +34,16 @@ def _finding(fault: Fault) -> Finding:
         why="the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there",
         fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=confirmed(_fixes(fault, facts), fault),
+        fixes=_confirmed(fault, facts),
         notes=(f"`{name}` is on {fault.operands[0].device}, `device_ids[0]` is {fault.target}",),
         explains=(fault.number,),
     )
+
+
+def _confirmed(fault: Fault, facts: dict[str, str]) -> tuple[Fix, ...]:
+    """A healed run calls the model without its wrapper, and moves nothing."""
+    fixes = _fixes(fault, facts)
+    return confirmed(fixes, fault) if facts["found"] == "cpu" else tuple(fixes)
 
 
 def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix]:

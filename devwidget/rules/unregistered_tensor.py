@@ -75,6 +75,6 @@ def _fixes(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix]:
     else:
         code = _repairs.as_buffer(statement, attribute) or f"self.register_buffer({attribute!r}, ..., persistent=False)"
         yield Fix(f"register it as a buffer in `{held.assigned.function if held.assigned else '__init__'}`", code, "sure")
-    if stray.expression:
+    if stray.expression and fault.what == "operands":
         moved = f"{stray.expression}.to({right_device(fault)})"
         yield Fix("or move it at every use, at the price of a copy each time", moved, "choice")

@@ -40,10 +40,16 @@ def _finding(fault: Fault) -> Finding:
         headline=f"`{fault.call}` has no kernel for {of}",
         why="kernels are written device by device and dtype by dtype",
         fault=fault.site,
-        fixes=confirmed(_fixes(fault, dtype), fault),
+        fixes=_confirmed(fault, dtype),
         operands=described(fault.operands),
         explains=(fault.number,),
     )
+
+
+def _confirmed(fault: Fault, dtype: str) -> tuple[Fix, ...]:
+    """A healed run goes to the CPU, and casts at once where a dtype is at fault: neither repair by itself."""
+    fixes = _fixes(fault, dtype)
+    return tuple(fixes) if dtype else confirmed(fixes, fault)
 
 
 def _fixes(fault: Fault, dtype: str) -> Iterator[Fix]:
