@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from torch import nn
 from devwidget import simulator
 from devwidget.capture import between as between
 from devwidget.capture import meant
-from devwidget.capture.interrupts import all_or_nothing, interruptible, uninterrupted
+from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exit, uninterrupted
 from devwidget.capture.meant import allow
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
@@ -75,6 +75,9 @@ class Recording:
         allow: hops and waits that are meant, such as `"cuda:0 -> cpu"`.
     """
 
+    inside = False
+    _swallows = False
+
     def __init__(self, *, heal: bool = False, allow: str | Iterable[str] = ()) -> None:
         self._recorder = Recorder(heal=heal, allow=meant.all_parsed(allow))
         self._trace: Trace | None = None
@@ -102,8 +105,13 @@ class Recording:
     def _judged(self) -> Trace:
         return rules.judge(dataclasses.replace(self._recorder.facts(), virtual_gpus=self._gpus))
 
+    def __enter__(self) -> Self:
+        self._recorder.refuse_again()
+        self._begin()
+        return self
+
     @all_or_nothing
-    def __enter__(self) -> None:
+    def _begin(self) -> None:
         self._gpus = virtual_gpus()
         self._recorder.__enter__()
         if self._gpus:
@@ -113,21 +121,20 @@ class Recording:
 
             self._recorder.watch_memory(CudaMemory())
 
+    @sure_exit
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         with uninterrupted():
             self._recorder.__exit__(kind, error, trace)
         self._trace = self._judged()
-        return None
+        return True if self._swallows and isinstance(error, Exception) else None
 
 
 class _Step(Recording):
     """What the step raises is in the trace, and nowhere else."""
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        super().__exit__(kind, error, trace)
-        return isinstance(error, Exception)
+    _swallows = True
 
 
 def record(*, heal: bool = False, allow: str | Iterable[str] = ()) -> Recording:

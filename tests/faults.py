@@ -89,8 +89,8 @@ class LinesRun(_Lines):
         self.counts[line] = self.counts.get(line, 0) + 1
 
 
-class InterruptAt(_Lines):
-    """Ctrl-C, as the kernel's stop button sends it, before a line runs for the nth time."""
+class _At(_Lines):
+    """Strikes before a line runs for the nth time."""
 
     def __init__(self, line: Line, nth: int = 1) -> None:
         self._at, self._left = line, nth
@@ -99,7 +99,28 @@ class InterruptAt(_Lines):
         if line == self._at:
             self._left -= 1
             if self._left == 0:
-                signal.raise_signal(signal.SIGINT)
+                self.strike()
+
+    def strike(self) -> None:
+        raise NotImplementedError
+
+
+class InterruptAt(_At):
+    """Ctrl-C, as the kernel's stop button sends it."""
+
+    def strike(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+class Fault(MemoryError):
+    """What no guard can hold back: a full memory, or an exception that another thread has sent."""
+
+
+class RaiseAt(_At):
+    """A line that raises."""
+
+    def strike(self) -> None:
+        raise Fault
 
 
 @contextlib.contextmanager

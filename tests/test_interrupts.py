@@ -17,7 +17,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture import tracer
-from devwidget.capture.interrupts import interruptible, uninterrupted
+from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exit, uninterrupted
 from devwidget.simulator import session
 from tests import faults
 from tests.capture.test_restore import facts, same
@@ -344,3 +344,83 @@ def test_a_handler_that_the_users_code_sets_stays():
             assert seen == []
         assert seen == [signal.SIGINT]
         assert signal.getsignal(signal.SIGINT) is own
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has three signals")
+def test_every_signal_waits_and_all_of_them_strike_in_their_order():
+    struck = []
+
+    def raising(number, frame):
+        struck.append(signal.Signals(number))
+        raise TimeoutError(number)
+
+    def late():
+        with uninterrupted():
+            for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGALRM, signal.SIGTERM):
+                signal.raise_signal(number)
+                assert struck == []
+
+    numbers = (signal.SIGINT, signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1)
+    before = {number: signal.signal(number, raising) for number in numbers}
+    try:
+        with pytest.raises(TimeoutError):
+            late()
+        assert {signal.getsignal(number) for number in numbers} == {raising}
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert struck == [signal.SIGUSR1, signal.SIGINT, signal.SIGALRM, signal.SIGTERM]
+
+
+def test_what_was_put_in_is_out_again_before_a_second_ctrl_c_strikes():
+    class Twice:
+        inside, into = False, None
+
+        @all_or_nothing
+        def __enter__(self):
+            self.into = "in"
+            signal.raise_signal(signal.SIGINT)
+
+        @sure_exit
+        def __exit__(self, *exc_info):
+            signal.raise_signal(signal.SIGINT)
+            self.into = None
+
+    twice = Twice()
+    with faults.interrupts(), pytest.raises(KeyboardInterrupt), twice:
+        pytest.fail("Ctrl-C did not strike")
+    assert twice.into is None
+
+
+def first_line_of(function):
+    lines = [line for _, _, line in function.__code__.co_lines() if line and line > function.__code__.co_firstlineno + 1]
+    return function.__code__.co_filename, lines[0]
+
+
+@pytest.mark.parametrize("open_block", [devwidget.record, devwidget.simulate])
+def test_an_exit_that_is_cut_short_before_its_first_line_is_made_up_for(open_block):
+    def cut_short():
+        with faults.RaiseAt(first_line_of(type(open_block()).__exit__.__self__._leave)), open_block():
+            nn.Linear(2, 2)
+
+    world = faults.world()
+    with pytest.raises(faults.Fault):
+        cut_short()
+    assert faults.left_behind(world) == []
+
+
+def test_an_exit_that_somebody_looks_at_is_not_called():
+    with devwidget.record() as recording:
+        assert hasattr(recording, "__exit__")
+        nn.Linear(2, 2)(torch.ones(1, 2))
+    assert recording.trace.ops
+
+
+def test_a_recording_that_is_entered_again_goes_on():
+    with devwidget.record() as recording:
+        with pytest.raises(devwidget.DevwidgetError, match="once"):
+            recording.__enter__()
+        nn.Linear(2, 2)(torch.ones(1, 2))
+    with pytest.raises(devwidget.DevwidgetError, match="once"), recording:
+        pytest.fail("entered")
+    assert recording.trace.ops

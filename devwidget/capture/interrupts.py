@@ -1,90 +1,168 @@
-"""Ctrl-C: it waits while something is put in or taken out, so that no half of it is left behind."""
+"""Interrupts: signals wait while something is put in or taken out, and an exit that was cut short is made up for."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import signal
 import sys
 import threading
+import types
+import weakref
+from _signal import getsignal  # type: ignore[import-not-found]  # without the conversion to an enum: a tenth of the time
 from collections.abc import Callable
-from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-_Self = TypeVar("_Self")
+
+class _Enterable(Protocol):
+    inside: bool
+
+    def __exit__(self, *exc_info: Any) -> Any: ...
+
+
+_Entered = TypeVar("_Entered", bound=_Enterable)
+_R = TypeVar("_R")
+_Handler = Callable[[int, types.FrameType | None], Any]
+_NUMBERS = sorted(map(int, signal.valid_signals()), key=lambda number: number != signal.SIGINT)
+"""The most likely one is held first, and handed back last."""
+
+
+def _handlers() -> dict[int, _Handler]:
+    """Handlers written in Python, each of which may raise wherever the main thread is; no other thread is interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: found for number in _NUMBERS if callable(found := getsignal(number))}
 
 
 class _Held:
-    """A SIGINT handler that only remembers.
+    """A handler in place of the user's that only remembers.
 
-    Attributes:
-        users: the handler that it stands in for.
-        waiting: whether an interrupt has come.
+    Handlers are exchanged and no signals are blocked: a blocked signal goes to another thread of the process, and Python
+    runs its handler in the main thread all the same.
     """
 
-    def __init__(self, users: Callable[[int, FrameType | None], Any]) -> None:
-        self.users = users
-        self.waiting = False
+    def __init__(self) -> None:
+        self._users: dict[int, _Handler] = {}
+        self._waiting: list[int] = []
 
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.waiting = True
+    def __call__(self, number: int, frame: types.FrameType | None) -> None:
+        if number not in self._waiting:
+            self._waiting.append(number)
+
+    def hold(self) -> None:
+        """From now on signals wait."""
+        for number, users in _handlers().items():
+            if not isinstance(users, _Held):
+                self._users[number] = users
+                signal.signal(number, self)
+
+    def release(self) -> None:
+        """The user's handlers are in place again, but where the code inside has set another."""
+        for number in reversed(self._users):
+            if getsignal(number) is self:
+                signal.signal(number, self._users[number])
 
     def hand_on(self) -> None:
-        """The user's handler is in place again, and is given the interrupt that has waited for it."""
-        signal.signal(signal.SIGINT, self.users)
-        if self.waiting:
-            self.waiting = False
-            self.users(signal.SIGINT, sys._getframe(1))
+        """Give each signal that has waited to the user's handler, in the order in which they came, whichever of them raises."""
+        if self._waiting:
+            number = self._waiting.pop(0)
+            try:
+                self._users[number](number, sys._getframe(1))
+            finally:
+                self.hand_on()
 
 
-def _handler() -> Any:
-    """The handler of SIGINT; None outside the main thread, which alone is interrupted."""
-    return signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
+class sure_exit(Generic[_R]):
+    """An `__exit__` that runs even if an exception strikes before its first line, or cuts it short.
+
+    A `with` statement looks its `__exit__` up before it calls `__enter__`, and lets go of what it found in the end,
+    whatever became of the call. What it finds here is watched for that moment, and what is left to do is done then. Such
+    an `__exit__` must bear to be called again, and before `__enter__` is through. Its class has an attribute `inside`,
+    False at first, which `__enter__` sets first of all.
+    """
+
+    def __init__(self, leave: Callable[..., _R]) -> None:
+        self._leave = leave
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Callable[..., _R]:
+        if owner is None:
+            return self._left
+        if owner.inside:  # called by hand
+            return types.MethodType(self._left, owner)
+        found = functools.partial(self._left, owner)
+        owner.__dict__["_let_go"] = weakref.ref(found, lambda _: self._make_up(owner))
+        return found
+
+    def _left(self, owner: Any, /, *exc_info: Any) -> _R:
+        out = self._leave(owner, *exc_info)
+        owner.inside = False
+        owner.__dict__.pop("_let_go", None)
+        return out
+
+    def _make_up(self, owner: Any) -> None:
+        if owner.inside:
+            with contextlib.suppress(Exception):  # what cut it short is on its way already
+                self._left(owner, None, None, None)
 
 
 class uninterrupted:
-    """`with uninterrupted(): ...`: Ctrl-C takes effect at the end of the outermost such block.
+    """`with uninterrupted() as held: ...`: signals take effect at the end of the outermost such block.
 
-    A class and not a generator: a generator that is dropped half-way would hold interrupts when it is collected.
+    A class and not a generator: a generator that is dropped half-way would hold signals when it is collected.
     """
 
-    def __enter__(self) -> None:
-        users = _handler()
-        self._held = None if isinstance(users, _Held) or not callable(users) else _Held(users)
-        if self._held is not None:
-            signal.signal(signal.SIGINT, self._held)
+    inside = False
 
+    def __init__(self) -> None:
+        self._held = _Held()
+
+    def __enter__(self) -> _Held:
+        self.inside = True
+        if not any(isinstance(each, _Held) for each in _handlers().values()):
+            self._held.hold()
+        return self._held
+
+    @sure_exit
     def __exit__(self, *exc_info: object) -> None:
-        if self._held is not None:
-            self._held.hand_on()
+        self._held.release()
+        self._held.hand_on()
 
 
 class interruptible:
-    """The user's own code inside an `uninterrupted` block: Ctrl-C, and one that has waited, takes effect at once."""
+    """The user's own code inside an `uninterrupted` block: signals, and those that have waited, take effect at once."""
+
+    inside = False
 
     def __enter__(self) -> None:
-        held = _handler()
-        self._held = held if isinstance(held, _Held) else None
+        self._held = next((each for each in _handlers().values() if isinstance(each, _Held)), None)
         if self._held is not None:
+            self.inside = True
+            self._held.release()
             self._held.hand_on()
 
+    @sure_exit
     def __exit__(self, *exc_info: object) -> None:
-        users = _handler()  # the code inside may have set its own
-        if self._held is not None and callable(users):
-            self._held.users = users
-            signal.signal(signal.SIGINT, self._held)
+        if self._held is not None:
+            self._held.hold()
 
 
-def all_or_nothing(enter: Callable[[_Self], None]) -> Callable[[_Self], _Self]:
+def all_or_nothing(enter: Callable[[_Entered], None]) -> Callable[[_Entered], _Entered]:
     """Make an `__enter__` that calls `__exit__` if it fails or is interrupted, of a method that puts things in."""
 
     @functools.wraps(enter)
-    def entered(self: _Self) -> _Self:
+    def entered(self: _Entered) -> _Entered:
+        self.inside = True
         try:
-            with uninterrupted():
-                enter(self)
-            return self
-        except BaseException:
-            self.__exit__(*sys.exc_info())  # type: ignore[attr-defined]
+            with uninterrupted() as held:
+                try:
+                    enter(self)
+                    held.hand_on()
+                except BaseException:  # all of it is taken out before the next signal can strike
+                    self.__exit__(*sys.exc_info())
+                    raise
+        except BaseException:  # one that has struck while the handlers were put back
+            self.__exit__(*sys.exc_info())
             raise
+        return self
 
     return entered

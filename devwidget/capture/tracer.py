@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -55,7 +56,7 @@ class Recorder:
         self._held: list[tuple[int, Phase, tuple[DeviceMemory, ...]]] = []
         self._error = ""
         self._seconds = 0.0
-        self._entered = False
+        self._once = threading.Lock()
         self._facts: Trace | None = None
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
@@ -120,30 +121,37 @@ class Recorder:
             seconds=self._seconds,
         )
 
-    def __enter__(self) -> Recorder:
-        if self._entered:
+    def refuse_again(self) -> None:
+        """Say that the recording begins.
+
+        Raises:
+            DevwidgetError: if it has begun before; nothing is changed then.
+        """
+        if not self._once.acquire(blocking=False):
             raise DevwidgetError("a recording can be entered once", instead="with devwidget.record() as recording: ...")
-        self._entered = True
-        with contextlib.ExitStack() as stack:  # a failure half-way takes out what is in
-            for door in (constructions, arrivals, optimizers, checkpoints, parallel_gradients, fast_paths):
-                stack.enter_context(door(self._state))
-            stack.enter_context(gradients(self._state, lambda: Calls(self._state)))
-            stack.enter_context(self._state.traffic.watching())
-            stack.enter_context(module_hooks(self._state))
-            stack.enter_context(self._modes())
-            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Recorder:
+        stack = self._stack  # a failure half-way: `__exit__` takes out what is in
+        for door in (constructions, arrivals, optimizers, checkpoints, parallel_gradients, fast_paths):
+            stack.enter_context(door(self._state))
+        stack.enter_context(gradients(self._state, lambda: Calls(self._state)))
+        stack.enter_context(self._state.traffic.watching())
+        stack.enter_context(module_hooks(self._state))
+        stack.enter_context(self._modes())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Take out what is in; called again, do what an exception has kept it from."""
         with contextlib.ExitStack() as stack:
             stack.callback(forget_sites)
             stack.callback(self._stack.close)
-            if self._memory is not None:
+            if self._memory is not None and self._facts is None:
                 self._memory.finish(error)
-        self._seconds = time.perf_counter() - self._state.started
-        if error is not None:
-            self._error = f"{type(error).__name__}: {error}"
-        self._facts = self._read()
+        if self._facts is None:
+            self._seconds = time.perf_counter() - self._state.started
+            if error is not None:
+                self._error = f"{type(error).__name__}: {error}"
+            self._facts = self._read()
         self._state.forget()
 
     @contextlib.contextmanager

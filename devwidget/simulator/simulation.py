@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from devwidget.capture.interrupts import all_or_nothing, uninterrupted
+from devwidget.capture.interrupts import all_or_nothing, sure_exit, uninterrupted
 from devwidget.records.errors import SimulationError
 from devwidget.simulator.cluster import Cluster, parse_cluster
 
@@ -24,6 +24,8 @@ class Simulation:
         memory_bytes: the capacity of each, in bytes.
         compute: False if tensors have no values.
     """
+
+    inside = False
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -83,6 +85,7 @@ class Simulation:
     def __enter__(self) -> Simulation:
         return self.start()
 
+    @sure_exit
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
