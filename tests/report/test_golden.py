@@ -1,0 +1,72 @@
+"""What records print, whole: the files in golden/, written anew by `pytest tests/report --update-golden`."""
+
+import devwidget.report  # noqa: F401  registers the words
+from devwidget.records.explanation import Explanation, Value
+from devwidget.records.plan import DevicePlan, Plan, PlanMoment
+from devwidget.records.snapshot import ModuleFacts, Snapshot
+from devwidget.records.trace import Trace
+from tests.views.builders import CPU, GIB, GPU0, GPU1, data_parallel, one_step, site, split_model, unregistered, wrong_device
+
+LOSS = PlanMoment("loss", None, site(44, "loss = F.cross_entropy(logits, target)"))
+HEAD = PlanMoment("forward", "decoder.head", site(41, "return self.head(hidden)"))
+
+
+def test_a_finding(golden):
+    golden("finding.txt", wrong_device())
+
+
+def test_a_finding_with_its_birth_and_a_verified_repair(golden):
+    golden("finding-birth.txt", unregistered())
+
+
+def test_a_snapshot_of_a_split_model(golden):
+    golden("snapshot.txt", split_model())
+
+
+def test_a_snapshot_of_a_model_without_tensors(golden):
+    golden("snapshot-empty.txt", Snapshot((ModuleFacts("", "Identity", -1, 0),)))
+
+
+def test_a_trace_with_findings_and_hops(golden):
+    golden("trace.txt", one_step())
+
+
+def test_a_trace_of_data_parallel(golden):
+    golden("trace-data-parallel.txt", data_parallel(3))
+
+
+def test_a_trace_that_found_nothing_and_one_that_ended_early(golden):
+    golden("trace-clean.txt", Trace(checked=("wrong-device",)))
+    golden("trace-ended.txt", Trace(error="RuntimeError: boom", not_checked=("ping-pong: no forward pass in this trace",)))
+
+
+def test_a_plan_that_fits(golden):
+    row = DevicePlan(GPU0, 24 * GIB, 9 * GIB, 2 * GIB, 2 * GIB, 4 * GIB, GIB, LOSS)
+    golden("plan.txt", Plan("Translator", "as is", ("forward", "loss", "backward", "optimizer"), (row,)))
+
+
+def test_a_plan_that_tips_over_and_had_to_guess(golden):
+    first = DevicePlan(GPU0, 16 * GIB, 18 * GIB, 2 * GIB, 2 * GIB, 4 * GIB, 10 * GIB, LOSS, HEAD)
+    second = DevicePlan(GPU1, 16 * GIB, 5 * GIB, 2 * GIB, 0, 0, 3 * GIB, HEAD)
+    phases = ("forward", "loss", "backward", "optimizer")
+    plan = Plan("Translator", "device map", phases, (first, second), (("encoder", "cuda:0"), ("decoder", "cuda:1")), (HEAD,))
+    golden("plan-too-large.txt", plan)
+
+
+def test_an_explanation(golden):
+    values = (Value("hidden", (8, 512), "float32", GPU0), Value("weight", (1000, 512), "float32", GPU1))
+    golden("explanation.txt", Explanation(
+        error="RuntimeError: Expected all tensors to be on the same device",
+        verdict="`addmm` was given tensors from cuda:0 and cuda:1",
+        findings=(wrong_device(),),
+        site=site(41, "return self.head(hidden)"),
+        module="decoder.head",
+        values=values,
+        notes=("where `hidden` was moved cannot be seen after the fact",),
+    ))  # fmt: skip
+
+
+def test_an_explanation_that_finds_nothing(golden):
+    value = Value("ids", (8,), "int64", CPU)
+    golden("explanation-nothing.txt", Explanation("IndexError: index 9 is out of range", "not about devices or dtypes",
+                                                  site=site(12, "x = table[ids]"), values=(value,)))  # fmt: skip
