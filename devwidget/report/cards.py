@@ -66,6 +66,7 @@ def _hop(hop: Hop) -> Card:
         "bytes": format_bytes(hop.bytes),
         "seconds": format_seconds(hop.seconds) if hop.seconds else "",
         "module": module_words(hop.modules[0]) + more,
+        "path": hop.modules[0],
         "what": ", ".join(tensor_words(*example) for example in hop.examples[:3]) + (", …" if len(hop.examples) > 3 else ""),
         "place": site_words(hop.site),
         "code": first_line(hop.site),

@@ -51,6 +51,12 @@ def marks_content(table: Placement, marks: Overlay) -> Content:
     return mark_columns(table, marks)
 
 
+@displayed
+def hops_content(trace: Trace | None) -> list[Content]:
+    """The hops by line; none before the first trace."""
+    return hop_cards(trace) if trace is not None else []
+
+
 def _eager_details(snapshot: Snapshot, table: Placement, most: int) -> Content:
     if sum(len(module.tensors) for module in snapshot.modules) > most or len(table) > most:
         return {}

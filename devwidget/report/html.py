@@ -9,7 +9,15 @@ from devwidget.records._record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.assets import PANEL, TREE, joined, static_text
-from devwidget.report.content import finding_cards, head_content, marks_content, memory_content, traced_content, tree_content
+from devwidget.report.content import (
+    finding_cards,
+    head_content,
+    hops_content,
+    marks_content,
+    memory_content,
+    traced_content,
+    tree_content,
+)
 from devwidget.report.panel_text import panel_html
 from devwidget.report.plotly_file import plotly_path
 from devwidget.report.safe_text import element, script_json
@@ -70,6 +78,7 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
     marks = overlay(table, trace)
     cards = finding_cards(trace, table, marks) if trace else []
     tree = {"table": tree_content(snapshot, table, most=20_000), "marks": marks_content(table, marks), "cards": cards}
+    tree["hops"] = hops_content(trace)
     panel = {
         "tree": "tree",
         "plotly": "plotly",

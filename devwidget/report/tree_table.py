@@ -68,7 +68,7 @@ COLUMNS = (
     Column("dtype", "dtype", "words", ("70px", "76px", "76px"), words=_dtype_texts),
     Column("params", "params", "amount", ("76px", "68px", ""), values=_own_parameters, shown=_count_words),
     Column("bytes", "bytes", "amount", ("80px", "76px", "76px"), values=lambda table: table.bytes, shown=_bytes_words),
-    Column("flow", "in → out", "flow", ("minmax(124px, 1fr)", "", "")),
+    Column("flow", "in → out", "flow", ("minmax(168px, 1fr)", "", "")),
     Column("notes", "notes", "notes", ("minmax(124px, 1.5fr)", "minmax(128px, 1.5fr)", "minmax(110px, 1.5fr)")),
 )
 
@@ -104,9 +104,9 @@ def tree_table(table: Placement, columns: Sequence[Column] = COLUMNS) -> dict[st
 
 
 def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
-    """What a trace adds: `flow` codes into `flows` (0 for none), and the few rows with hops or findings."""
-    texts = {row: _flow_words(flow) for row, flow in marks.flows.items()}
-    flows, flow = _coded([texts.get(row, "") for row in range(len(table))] if texts else [])
+    """What a trace adds: `flow` codes into `flows` (devices in, devices out), and the few rows with hops or findings."""
+    shown = {row: _flow_names(flow) for row, flow in marks.flows.items()}
+    flows, flow = _coded([shown.get(row, ((), ())) for row in range(len(table))] if shown else [])
     return {
         "flows": flows,
         "flow": flow,
@@ -121,6 +121,7 @@ def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
             ]
             for row, mark in marks.marks.items()
         },
+        "hops": {str(row): list(numbers) for row, numbers in marks.hops.items()},
     }
 
 
@@ -167,15 +168,8 @@ def _flagged(table: Placement) -> Iterable[tuple[int, bool]]:
     return zip(table.gradients, (tensor is not None for tensor in table.tensors), strict=True)
 
 
-def _flow_words(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> str:
-    into, out = map(_side, flow)
-    return f"{into} → {out}"
-
-
-def _side(devices: tuple[DeviceId, ...]) -> str:
-    if len(devices) > 2:
-        return f"{len(devices)} devices"
-    return " ".join(map(str, sorted(devices, key=device_order))) or "–"
+def _flow_names(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(map(str, sorted(devices, key=device_order))) for devices in flow)
 
 
 def _rank(severity: str) -> int:

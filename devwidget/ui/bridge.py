@@ -36,6 +36,7 @@ class TreeTable(anywidget.AnyWidget):
     table = Dict().tag(sync=True)
     marks = Dict().tag(sync=True)
     cards = List().tag(sync=True)
+    hops = List().tag(sync=True)
     control = Unicode().tag(sync=True)
 
 

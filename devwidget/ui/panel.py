@@ -10,7 +10,15 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.content import finding_cards, head_content, marks_content, memory_content, traced_content, tree_content
+from devwidget.report.content import (
+    finding_cards,
+    head_content,
+    hops_content,
+    marks_content,
+    memory_content,
+    traced_content,
+    tree_content,
+)
 from devwidget.report.panel_text import panel_html, panel_text
 from devwidget.report.safe_text import safe_block
 from devwidget.ui import refresh
@@ -169,5 +177,6 @@ class DeviceWidget:
         self.marks = overlay(self.table, self.trace)
         with self.tree.hold_sync():
             self.tree.cards = finding_cards(self.trace, self.table, self.marks) if self.trace else []
+            self.tree.hops = hops_content(self.trace)
             self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Severity
 from devwidget.records.trace import Trace
+from devwidget.views.hops import group_hops
 from devwidget.views.placement import Placement, nearest_row
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
@@ -38,11 +39,13 @@ class Overlay:
         marks: row -> RowMark.
         flows: row -> (devices in, devices out).
         rows_of_findings: for each finding its row, -1 outside the model.
+        hops: row -> places in `group_hops(trace.moves)` of the hops that happened while it ran.
     """
 
     marks: dict[int, RowMark] = field(default_factory=dict)
     flows: dict[int, tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]] = field(default_factory=dict)
     rows_of_findings: list[int] = field(default_factory=list)
+    hops: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def overlay(placement: Placement, trace: Trace | None) -> Overlay:
@@ -52,6 +55,9 @@ def overlay(placement: Placement, trace: Trace | None) -> Overlay:
         return result
     index = {path: row for row, path in reversed(list(enumerate(placement.paths)))}
     hops, faults = _hops(index, trace), _findings(index, trace, result)
+    for number, hop in enumerate(group_hops(trace.moves)):
+        for row in {nearest_row(index, path) for path in hop.modules if path is not None}:
+            result.hops[row] = (*result.hops.get(row, ()), number)
     for row in sorted({*hops, *faults, *_ancestors(placement, [*hops, *faults])}):
         result.marks[row] = RowMark()
     for row, count in hops.items():

@@ -102,6 +102,8 @@ def test_hops_are_listed_by_line(bare):
     first = bare.page.locator(".dw-hop-row").first
     expect(first).to_contain_text("1.00 MiB")
     expect(first.locator(".dw-chip")).to_have_text(["cpu", "cuda:0"])
+    first.get_by_role("button", name="encoder.attention").click()
+    expect(bare.page.locator("[data-path='encoder.attention']")).to_have_attribute("aria-selected", "true")
 
 
 def test_replicas_and_the_gather_point_are_listed(bare):

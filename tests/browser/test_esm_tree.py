@@ -1,5 +1,6 @@
 """The tree table in a bare page."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -38,14 +39,40 @@ def row(bare, path):
 
 def test_every_module_has_a_row_with_its_devices(bare):
     assert bare.paths() == ALL
-    expect(row(bare, "decoder.head").locator(".dw-chip")).to_have_text(["cuda:1"])
-    expect(row(bare, "decoder").locator(".dw-chip")).to_have_text(["cuda:0", "cuda:1"])
+    expect(row(bare, "decoder.head").locator(".dw-device .dw-chip")).to_have_text(["cuda:1"])
+    expect(row(bare, "decoder").locator(".dw-device .dw-chip")).to_have_text(["cuda:0", "cuda:1"])
 
 
 def test_the_faulty_rows_are_marked_and_their_ancestors_say_so(bare):
     expect(row(bare, "decoder.head")).to_have_attribute("data-severity", "error")
     expect(row(bare, "decoder")).to_contain_text("1 below")
     expect(row(bare, "decoder")).to_contain_text("4 hops")
+
+
+def test_rows_in_which_a_tensor_hops_are_tinted_and_their_drawer_lists_the_hops(bare):
+    expect(row(bare, "decoder")).to_have_class(re.compile("dw-row-hop"))
+    expect(row(bare, "encoder.embed")).not_to_have_class(re.compile("dw-row-hop"))
+    row(bare, "decoder").click()
+    hop = bare.page.locator(".dw-detail-hop")
+    expect(hop).to_have_count(1)
+    expect(hop).to_contain_text("cuda:0 → cuda:1 64 KiB, 4 × f32[8, 512] explicit, forward train.py:40")
+
+
+def test_in_and_out_are_chips_where_data_changes_its_device_and_quiet_where_it_stays(bare):
+    expect(row(bare, "decoder").locator(".dw-flow .dw-chip")).to_have_text(["cuda:0", "cuda:1"])
+    expect(row(bare, "encoder").locator(".dw-flow .dw-chip")).to_have_count(0)
+    expect(row(bare, "encoder").locator(".dw-flow")).to_have_text("cuda:0")
+
+
+@pytest.mark.parametrize("width", [1600, 700, 560])
+def test_device_and_dtype_are_in_sight_at_every_width(browser, width):
+    narrow = BarePage(browser, split_model(), one_step(), viewport={"width": width, "height": 700})
+    for kind in ("device", "dtype", "bytes", "notes"):
+        expect(narrow.page.locator(f"[data-path='decoder.head'] .dw-{kind}")).to_be_visible()
+    cells = narrow.page.locator("[data-path='decoder'] > :visible")
+    tops = cells.evaluate_all("(cells) => cells.map((cell) => cell.offsetTop)")
+    assert max(tops) < 24, "a row is one line high"
+    narrow.close()
 
 
 def test_collapsing_hides_what_is_below_and_keeps_its_count(bare):

@@ -43,12 +43,13 @@ def test_marks_travel_for_the_few_rows_that_have_some():
     columns = mark_columns(table, overlay(table, one_step()))
     assert columns["marks"]["6"] == [0, 0, [0], [], 3, 0]
     assert "2" not in columns["marks"]
-    assert columns["flows"][unpacked("I", columns["flow"])[5]] == "cuda:0 → cuda:1"
+    assert columns["flows"][unpacked("I", columns["flow"])[5]] == (("cuda:0",), ("cuda:1",))
+    assert columns["hops"] == {"5": [1], "3": [0]}
 
 
 def test_without_a_trace_there_are_no_marks():
     table = place(split_model())
-    assert mark_columns(table, overlay(table, None)) == {"flows": [], "flow": b"", "marks": {}}
+    assert mark_columns(table, overlay(table, None)) == {"flows": [], "flow": b"", "marks": {}, "hops": {}}
 
 
 def test_a_new_column_is_one_entry():

@@ -3,7 +3,7 @@ import { chip, h, prose } from "./dom.js";
 
 const HEAD = ["tensor", "kind", "type", "device", "bytes", "gradient", "note"];
 
-export function detailView(detail, cards, close) {
+export function detailView(detail, cards, hops, close) {
   const title = h(
     "div",
     { class: "dw-detail-title" },
@@ -16,7 +16,14 @@ export function detailView(detail, cards, close) {
   const notes = cards.map((card) =>
     h("div", { class: `dw-detail-finding dw-${card.severity}` }, h("b", null, card.severity), " ", ...prose(card.headline)),
   );
-  return [title, ...notes, detail.tensors.length ? tensorTable(detail.tensors) : h("p", { class: "dw-soft" }, "no tensors of its own")];
+  return [title, ...notes, hops.length ? hopList(hops) : "", detail.tensors.length ? tensorTable(detail.tensors) : h("p", { class: "dw-soft" }, "no tensors of its own")];
+}
+
+// What crossed between devices while the module ran.
+function hopList(hops) {
+  const line = (hop) =>
+    h("li", { class: "dw-detail-hop", "data-cause": hop.cause }, chip(hop.source), " → ", chip(hop.target), ` ${hop.bytes}, ${hop.count} × ${hop.what} `, h("span", { class: "dw-soft" }, `${hop.cause}, ${hop.phase} `), hop.place, hop.code ? h("code", { class: "dw-code-line" }, hop.code) : "");
+  return h("ul", { class: "dw-detail-hops", "aria-label": "hops" }, hops.map(line));
 }
 
 function tensorTable(tensors) {

@@ -111,7 +111,7 @@ async function render({ model, el, host, signal }) {
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     tabs.page("Findings").replaceChildren(...findingsView(traced, reveal));
     const none = () => h("p", { class: "dw-empty" }, "No batch has been traced yet. Name a batch above and press Trace batch.");
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [h("p", { class: "dw-soft" }, traced.summary), timeline.el, hopTable(traced.hops)] : [none()]));
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [h("p", { class: "dw-soft" }, traced.summary), timeline.el, hopTable(traced.hops, reveal)] : [none()]));
     timeline.show(traced.timeline);
     drawParallel(traced, none);
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none()]));

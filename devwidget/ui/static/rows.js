@@ -16,6 +16,8 @@ export async function unpacked(table) {
   return { ...facts, ...Object.fromEntries(columns) };
 }
 
+const NO_FLOW = [[], []];
+
 export class Rows {
   constructor(table) {
     this.count = table.rows ?? 0;
@@ -36,6 +38,7 @@ export class Rows {
     this.flow = new Uint32Array(0);
     this.flows = [];
     this.marks = {};
+    this.hops = {};
     this.measure();
   }
 
@@ -56,6 +59,7 @@ export class Rows {
     this.flow = numbers(Uint32Array, columns.flow);
     this.flows = columns.flows ?? [];
     this.marks = columns.marks ?? {};
+    this.hops = columns.hops ?? {};
   }
 
   nameOf(row) {
@@ -75,7 +79,7 @@ export class Rows {
     return texts[this.codes[key][row]] ?? "";
   }
   flowOf(row) {
-    return this.flow.length ? this.flows[this.flow[row]] : "";
+    return (this.flow.length ? this.flows[this.flow[row]] : null) ?? NO_FLOW;
   }
   hasChildren(row) {
     return this.last[row] > row;
@@ -168,7 +172,7 @@ export class Rows {
       devices: () => text((row) => this.devicesOf(row).join(" ")),
       words: () => text((row) => this.textOf(head, row)),
       amount: () => number(this.codes[key]),
-      flow: () => text((row) => this.flowOf(row) ?? ""),
+      flow: () => text((row) => this.flowOf(row).join(" → ")),
       notes: () => (a, b) => sign * (this.weight(a) - this.weight(b)) || a - b,
     };
     return orders[head.cell]();

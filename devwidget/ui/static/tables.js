@@ -6,9 +6,10 @@ export function table(label, head, rows) {
   return h("div", { class: "dw-scroll-x dw-scroll-y", role: "region", tabindex: "0", "aria-label": label }, h("table", { class: "dw-table", "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
 }
 
-export function hopTable(hops) {
+// `reveal` leads to a row of the module tree.
+export function hopTable(hops, reveal) {
   if (!hops.length) return h("p", { class: "dw-empty" }, "No tensor crossed between devices.");
-  const head = [["from → to"], ["times", "dw-number"], ["bytes", "dw-number"], ["cause"], ["tensor"], ["module"], ["line"]];
+  const head = [["from → to"], ["times", "dw-number"], ["bytes", "dw-number"], ["cost", "dw-number"], ["cause"], ["tensor"], ["module"], ["line"]];
   const rows = hops.map((hop) =>
     h(
       "tr",
@@ -16,9 +17,10 @@ export function hopTable(hops) {
       h("td", { class: "dw-nowrap" }, chip(hop.source), " → ", chip(hop.target)),
       h("td", { class: "dw-number" }, hop.count),
       h("td", { class: "dw-number" }, hop.bytes),
+      h("td", { class: "dw-number", title: "time of the calls in the host" }, hop.seconds),
       h("td", null, hop.cause, h("span", { class: "dw-soft" }, ` ${hop.phase}`)),
       h("td", { class: "dw-mono" }, hop.what),
-      h("td", null, hop.module),
+      h("td", null, hop.path === null ? hop.module : h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: hop.path }) }, hop.module)),
       h("td", null, hop.place, hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
     ),
   );

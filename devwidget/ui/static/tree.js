@@ -154,7 +154,7 @@ export class TreeView {
     return h(
       "div",
       {
-        class: `dw-row${severity ? ` dw-row-${severity}` : ""}${dim ? " dw-dim" : ""}`,
+        class: `dw-row${severity ? ` dw-row-${severity}` : mark?.[0] ? " dw-row-hop" : ""}${dim ? " dw-dim" : ""}`,
         role: "row",
         id: `${this.id}-${row}`,
         style: `top:${place * ROW}px`,
@@ -173,7 +173,7 @@ export class TreeView {
   cellFor(head, row, mark, parent) {
     if (head.cell === "name") return this.nameCell(row, parent);
     if (head.cell === "devices") return this.cell(head, this.deviceChips(row));
-    if (head.cell === "flow") return this.flowCell(head, this.rows.flowOf(row) ?? "");
+    if (head.cell === "flow") return this.flowCell(head, ...this.rows.flowOf(row));
     if (head.cell === "notes") return this.cell(head, this.notes(row, mark, parent));
     return this.cell(head, this.rows.textOf(head, row));
   }
@@ -182,10 +182,14 @@ export class TreeView {
     return h("div", { ...cellOf(head), role: "gridcell", title: typeof content === "string" ? content : null }, content);
   }
 
-  flowCell(head, text) {
-    const [into, out] = text.split(" → ");
-    const cell = this.cell(head, text);
-    if (into !== out) cell.classList.add("dw-crossing");
+  // Chips where data leaves on another device than it came in on; a quiet word where it stays.
+  flowCell(head, into, out) {
+    const text = [into, out].map((side) => side.join(" ") || "–").join(" → ");
+    const stays = into.join() === out.join();
+    const side = (devices) => (devices.length > 1 ? [h("span", { class: "dw-soft" }, `${devices.length} devices`)] : devices.map((device) => chip(device)));
+    const cell = this.cell(head, stays ? (into.length === 1 ? into[0] : "") : [...side(into), " → ", ...side(out)]);
+    if (into.length || out.length) cell.title = text;
+    if (!stays) cell.classList.add("dw-crossing");
     return cell;
   }
 
