@@ -59,8 +59,10 @@ def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None
     Args:
         model: any module, wrapped or not.
         optimizer: its optimizer, to count the state as well.
+
     Returns:
-        A frozen record: print it, `.to_frame()`, `.to_html(path)`, `.save(path)`.
+        A frozen record to print, with `.to_frame()`, `.to_html(path)` and `.save(path)`.
+
     Raises:
         DevwidgetError: if `model` is no module or `optimizer` no optimizer.
     """
@@ -90,6 +92,7 @@ class Recording:
             model: the root.
             optimizer: its optimizer.
             name: how your code calls the model, for the texts.
+
         Raises:
             DevwidgetError: if `model` is no module.
         """
@@ -145,6 +148,10 @@ def record(*, heal: bool = False, allow: str | Iterable[str] = ()) -> Recording:
     Args:
         heal: move stray tensors where they belong and go on.
         allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
+
+    Returns:
+        A context manager; its `trace` is complete when the block has ended.
+
     Raises:
         DevwidgetError: if one of `allow` is no hop.
     """
@@ -180,8 +187,10 @@ def trace(
         allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
+
     Returns:
-        The trace. A step that failed for good is in it, with `error`; it does not raise.
+        The trace. A step that failed for good is in it, with `error`, and does not raise.
+
     Raises:
         DevwidgetError: if the model is no module, the batch does not fit (`BatchError`), or one of `allow` is no hop.
     """
@@ -215,12 +224,15 @@ def check(
     """`trace` for test suites: raises if something is in the wrong place.
 
     Args:
-        model, batch: as for `trace`.
+        model: as for `trace`.
+        batch: as for `trace`.
         fail_on: severities that fail.
         allow: kinds of findings that are meant, and hops such as `"cuda:0 -> cpu"`.
         step: further arguments of `trace`.
+
     Returns:
         The trace, if it is clean.
+
     Raises:
         PlacementError: with the report.
         DevwidgetError: if one of `allow` is neither a kind nor a hop.
@@ -251,8 +263,10 @@ def explain(error: BaseException | None = None) -> Explanation:
 
     Args:
         error: an exception; by default the one being handled, else the last one that nobody caught.
+
     Returns:
-        A frozen record: print it. `findings` is empty for an exception that is about something else.
+        A frozen record to print; `findings` is empty for an exception that is about something else.
+
     Raises:
         DevwidgetError: if there is no exception.
     """
@@ -270,6 +284,12 @@ def is_about_placement(error: BaseException) -> bool:
 
 def load(path: str | pathlib.Path) -> Any:
     """A saved record: a Snapshot, a Trace, a Plan, an Explanation or a Finding.
+
+    Args:
+        path: a file that `.save(path)` wrote.
+
+    Returns:
+        The record, as it was.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -295,13 +315,19 @@ def plan(
     """Predict the peak memory of one step on GPUs that are not here; a copy without values runs, the model is only read.
 
     Args:
-        model, batch, loss_fn, target: as for `trace`.
-        gpus, memory: as for `simulate`.
+        model: read, and never run itself.
+        batch: as for `trace`.
+        gpus: how many there would be.
+        memory: of each, as for `simulate`.
+        loss_fn: as for `trace`.
+        target: as for `trace`.
         optimizer: an optimizer of the model, or a class; with one, memory is that of the second step, with its state.
         placement: "as is" (a model on the cpu is placed on cuda:0), "data parallel", a device map as accelerate
             writes it, or "auto" for accelerate's proposal.
+
     Returns:
-        A frozen record: print it, `.fits`, `.devices`, `.to_frame()`, `.to_html(path)`, `.save(path)`.
+        A frozen record to print, with `.fits`, `.devices`, `.to_frame()`, `.to_html(path)` and `.save(path)`.
+
     Raises:
         DevwidgetError: if virtual GPUs are running, the placement cannot be used, or the step fails in it.
         SimulationError: if the step decides by values that the weights make of the batch, which a plan does not have.
@@ -324,8 +350,16 @@ def show(
     """Open the panel on a live model. The panel holds the model weakly: `del model` frees it.
 
     Args:
-        model, batch, loss_fn, target, optimizer: as for `trace`; the batch can also be chosen in the panel.
+        model: what the panel shows.
+        batch: as for `trace`; it can also be chosen in the panel.
+        loss_fn: as for `trace`.
+        target: as for `trace`.
+        optimizer: as for `trace`.
         batch_expression: the batch as an expression of the notebook, evaluated at each trace.
+
+    Returns:
+        The panel, a widget that the notebook displays.
+
     Raises:
         DevwidgetError: if `model` is no module.
     """

@@ -69,6 +69,7 @@ def allow(pattern: str, *, why: str) -> Iterator[None]:
     Args:
         pattern: source and target; `*` is every device, `cuda:*` every GPU.
         why: the reason, kept in the trace.
+
     Raises:
         DevwidgetError: if the pattern is none, or no reason is given.
     """

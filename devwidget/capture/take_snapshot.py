@@ -25,9 +25,11 @@ def take_snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None =
         model: the root of the tree.
         optimizer: its state is listed too.
         virtual_gpus: how many virtual GPUs are active.
+
     Returns:
         A snapshot that holds no tensor. In its memory all live tensors of a device are still one figure (`activations`);
         `memory.accounting.account` tells the model's from the others.
+
     Raises:
         DevwidgetError: if `model` is no module or `optimizer` no optimizer.
     """

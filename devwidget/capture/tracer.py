@@ -66,6 +66,7 @@ class Recorder:
             model: the root.
             optimizer: its optimizer.
             name: how the user's code calls the model, for the texts.
+
         Raises:
             DevwidgetError: if `model` is no module.
         """

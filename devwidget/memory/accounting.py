@@ -29,10 +29,13 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
     Args:
         requested_bytes: size asked for, in bytes, zero or more.
         device: where the storage lives.
+
     Returns:
         Bytes; on CUDA rounded up to a multiple of 512, elsewhere as asked.
+
     Raises:
         ValueError: if `requested_bytes` is negative.
+
     Source: `kMinBlockSize` in PyTorch's caching allocator.
     """
     if requested_bytes < 0:

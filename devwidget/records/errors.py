@@ -16,7 +16,9 @@ class DevwidgetError(Exception):
     """
 
     def __init__(self, what: str, *, why: str = "", instead: str = "") -> None:
-        self.what, self.why, self.instead = what, why, instead
+        self.what = what
+        self.why = why
+        self.instead = instead
         super().__init__("\n".join(part for part in (what, why and f"  why:  {why}", instead and f"  help: {instead}") if part))
 
 

@@ -17,7 +17,9 @@ class Value:
 
     Attributes:
         name: how the code of that line calls it, else the operator's name for it.
-        shape, dtype, device: as they are now.
+        shape: as it is now.
+        dtype: as it is now.
+        device: where it is now.
     """
 
     name: str

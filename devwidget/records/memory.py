@@ -20,7 +20,11 @@ class DeviceMemory:
         name: the card's name, such as `NVIDIA H100` or `virtual GPU`.
         virtual: True if the numbers come from virtual GPUs.
         total: bytes of the device; 0 when unknown.
-        parameters, buffers, attributes, gradients, optimizer: bytes of the model's and the optimizer's tensors.
+        parameters: bytes of the model's parameters.
+        buffers: bytes of its buffers.
+        attributes: bytes of tensors that modules keep without registering them.
+        gradients: bytes of gradients.
+        optimizer: bytes of the optimizer's state.
         activations: other live tensors of this process.
         cache: reserved by the allocator and not in use.
         others: other processes, driver and context.

@@ -28,7 +28,8 @@ class MemoryPoint:
         module: path of the module that ran, or, in backward, whose gradients were computed; "" the root; None outside.
         site: the user's line.
         allocated: what the allocator says; the sum of the parts.
-        parameters, buffers: of the model, replicas included.
+        parameters: of the model, replicas included.
+        buffers: of the model, replicas included.
         attributes: tensors that modules keep without registering them.
         gradients: in `.grad` of parameters, from the moment when they are allocated.
         optimizer: state of optimizers.
@@ -59,7 +60,9 @@ class Holding:
     Attributes:
         role: what they were for.
         bytes: live at the peak.
-        phase, module, site: where they were allocated, as for a point.
+        phase: part of the step in which they were allocated.
+        module: where, as for a point.
+        site: the line, as for a point.
     """
 
     role: str
@@ -77,7 +80,9 @@ class Refusal:
         number: place in the trace.
         bytes: what was asked for.
         allocated: what was in use then.
-        phase, module, site: where, as for a point.
+        phase: part of the step.
+        module: where, as for a point.
+        site: the line, as for a point.
     """
 
     number: int

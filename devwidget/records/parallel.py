@@ -15,8 +15,11 @@ class Piece:
 
     Attributes:
         name: what the signature or the container calls it: `input`, `args[1]`, `labels`, `batch['mask']`, `output['logits']`.
-        shape, dtype, bytes: of this replica's part.
-        start, stop: which part of the whole it is, along the axis that is cut.
+        shape: of this replica's part.
+        dtype: of this replica's part.
+        bytes: of this replica's part.
+        start: where it begins in the whole, along the axis that is cut.
+        stop: where it ends.
         source: where it came from: the device of the whole for an input, of the replica for an output.
     """
 
@@ -51,7 +54,8 @@ class Replica:
         started: seconds after the start of the recording.
         thread: name of the thread that ran it; "" if it never ran.
         failed: its forward raised.
-        inputs, outputs: its part of each tensor.
+        inputs: its part of each tensor that went in.
+        outputs: its part of each tensor that came out.
     """
 
     wrapper: str
@@ -80,13 +84,18 @@ class DataParallelCall:
 
     Attributes:
         number: its place in the trace.
-        wrapper, class_name: path of the DataParallel module, and the class that it wraps.
+        wrapper: path of the DataParallel module.
+        class_name: the class that it wraps.
         device_ids: all devices that it may use; a short batch does not reach the last ones.
         output_device: where it gathers.
         dim: the axis that is cut.
         site: the line that called it.
-        started, seconds: seconds after the start of the recording, and of the whole call.
-        scatter_seconds, replicate_seconds, forward_seconds, gather_seconds: time of each step in the host.
+        started: seconds after the start of the recording.
+        seconds: wall time of the whole call.
+        scatter_seconds: time in the host that cutting the inputs took.
+        replicate_seconds: the same of copying the model.
+        forward_seconds: the same of the replicas' forward.
+        gather_seconds: the same of joining the outputs.
         backward: gradients came back through it.
         with_grad: its outputs have a graph for backward.
     """

@@ -34,7 +34,9 @@ class DevicePlan:
         device: which GPU.
         capacity: bytes that it has.
         peak: the most that is predicted to be allocated at once.
-        weights, gradients, optimizer: bytes of parameters and buffers, of gradients and of optimizer state at the peak.
+        weights: bytes of parameters and buffers at the peak.
+        gradients: bytes of gradients at the peak.
+        optimizer: bytes of optimizer state at the peak.
         activations: the rest at the peak: kept for backward, inputs, outputs, replicas, temporaries.
         peak_at: when the peak is reached; None for a GPU that is not used.
         tips_over: when the capacity is exceeded first; None if the step fits.

@@ -53,7 +53,9 @@ class Operand:
     Attributes:
         argument: the operator's name for it (`input`, `weight`), or its position.
         expression: how the user's code names it in the failing frame (`h0`, `self.mask`); "" if it has no name there.
-        shape, dtype, device: as the call saw them.
+        shape: as the call saw it.
+        dtype: as the call saw it, such as `float32`.
+        device: as the call saw it.
         bytes: bytes of its elements.
         stray: True if this is the tensor in the wrong place.
         birth: the user's line that decided where it is.
@@ -95,7 +97,9 @@ class Fault:
             `optimizer`, `leaf`, `untrained` (a parameter that no optimizer can reach),
             `promotion` (float64 that spreads), `tie` (equal parameters trained apart), `checkpoint`.
         call: the torch function, such as `addmm` or `Tensor.to`.
-        module, phase, site: where it happened.
+        module: path of the innermost registered module running; "" for the root, None outside the model.
+        phase: part of the step.
+        site: the user's line that failed.
         error: `ErrorType: message` as PyTorch worded it.
         operands: the tensors of the call.
         target: where the strays should have been.
@@ -131,9 +135,14 @@ class Move:
     """One crossing, or several of one line folded (`count`).
 
     Attributes:
-        source, target: devices.
-        bytes: bytes of one crossing; `shape` and `dtype` of the tensor, of the first one if several went together.
-        module, phase, site: where it was asked for.
+        source: the device that it left.
+        target: the device that it went to.
+        bytes: bytes of one crossing.
+        shape: of the tensor, of the first one if several went together.
+        dtype: of that tensor.
+        module: path of the module that asked for it, as for a fault.
+        phase: part of the step.
+        site: the user's line that asked for it.
         cause: `explicit` (.to, .cuda, copy_), `scatter`, `replicate`, `gather`, `reduce`, `hook`, `index` or `healed`.
         seconds: time of the call in the host, not of the copy itself on a GPU; of the last one if folded. A step of
             DataParallel makes all its copies in one call, whose time is shared out by bytes.
@@ -163,9 +172,13 @@ class Crossing:
 
     Attributes:
         number: its place in the trace.
-        source, target: devices.
-        bytes, shape: of the tensor.
-        module, phase, site: where it was asked for.
+        source: the device that it left.
+        target: the device that it went to.
+        bytes: of the tensor.
+        shape: of the tensor.
+        module: path of the module that asked for it, as for a fault.
+        phase: part of the step.
+        site: the user's line that asked for it.
         step: number of the forward pass it belongs to, -1 outside.
         chain: numbers of the crossings that the data had behind it, oldest first.
         computed: an operation read the data after it had arrived.
@@ -201,7 +214,9 @@ class Wait:
     Attributes:
         call: `item`, `__bool__`, `tolist`, `numpy`, ...
         device: whose value.
-        module, phase, site: where.
+        module: path of the module that waits, as for a fault.
+        phase: part of the step.
+        site: the user's line.
         library: the call stands in library code below that line.
         expression: source of the call.
         count: how often.
@@ -246,8 +261,10 @@ class ModuleEvent:
     """The calls of one module.
 
     Attributes:
-        path, class_name: which module.
-        inputs, outputs: devices of the tensors that went in and came out, over all calls.
+        path: which module.
+        class_name: its class.
+        inputs: devices of the tensors that went in, over all calls.
+        outputs: devices of the tensors that came out, over all calls.
         calls: how often it ran; replicas of one module count one each.
         seconds: wall time of all calls, children included.
         failed: whether one of the calls raised.
@@ -277,7 +294,12 @@ class Trace(Record):
     Attributes:
         findings: what is wrong, worst first.
         faults: the failing calls that findings were drawn from.
-        moves, ops, modules, replicas, crossings, waits: the facts, in order.
+        moves: data that went from device to device, in order.
+        ops: operators below autograd, in order.
+        modules: what ran, in order.
+        replicas: the copies that DataParallel made, in order.
+        crossings: the moves that the user's own lines asked for, in order.
+        waits: lines at which the host waited for a device, in order.
         parallel: the calls of DataParallel modules that `replicas` belong to.
         memory: one curve for each device.
         error: `ErrorType: message` of the exception that ended the recording, "" if none did.

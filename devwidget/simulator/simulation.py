@@ -101,6 +101,10 @@ def simulate(gpus: int = 2, memory: int | str | Sequence[int | str] = "16GiB", c
         gpus: how many.
         memory: of each GPU: bytes, or text such as "16GiB" or "80 GB"; a sequence gives one size per GPU.
         compute: False to follow placement and memory alone, with nothing allocated and no values.
+
+    Returns:
+        A context manager, which has `.start()` and `.stop()` too.
+
     Raises:
         SimulationError: if that makes no sense, or virtual GPUs are running already.
     """

@@ -63,6 +63,7 @@ def twin_of_model(model: nn.Module, where_registered: Where, where_plain: Where)
         model: is only read.
         where_registered: device for the twin of a parameter or buffer.
         where_plain: device for the twin of a tensor in a plain attribute.
+
     Raises:
         DevwidgetError: for a model with lazy parameters, or one that cannot be copied.
     """

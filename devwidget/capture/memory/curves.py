@@ -55,6 +55,7 @@ class Curves:
         state: of the recording.
         backward: tells whose gradients are computed.
         exact: the blocks are all that is allocated; if not, the difference to the allocator's figure counts as other.
+
     Attributes:
         calling: the user's line that runs backward, which has threads of its own on CUDA.
     """

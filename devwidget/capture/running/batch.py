@@ -48,6 +48,7 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
         target: for the loss. If it is None and a loss is given, the last item of a batch that has one item too many
             for `forward` is the target, as loaders of pairs give it.
         has_loss: whether there is a loss function.
+
     Raises:
         BatchError: if there is no batch, or it does not fit.
     """
