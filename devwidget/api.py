@@ -183,7 +183,8 @@ def trace(
         optimizer: steps after backward.
         backward: whether to run it; by default if there is a loss.
         heal: repair each fault and go on, so that one run finds them all.
-        restore: leave parameters, buffers, gradients, optimizer, random state and flags bit-identical.
+        restore: leave model, loss, optimizer, batch, random state and flags bit-identical; what cannot be put back is
+            named in `not_restored`.
         allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
@@ -197,9 +198,12 @@ def trace(
     refuse_model(model)
     refuse_optimizer(optimizer)
     recording = _Step(heal=heal, allow=allow)
-    with uninterrupted(), keeping(model, optimizer) if restore else contextlib.nullcontext():
+    with uninterrupted(), keeping(model, optimizer, loss_fn) if restore else contextlib.nullcontext() as kept:
         with interruptible():
             inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+        if kept is not None:
+            kept.add(batch=(inputs.args, inputs.kwargs), target=inputs.target)
+            recording._recorder.beside(kept.watching)
         with recording:
             recording.attach(model, optimizer, name=name)
             recording._recorder.given((inputs.args, inputs.kwargs, inputs.target))
@@ -210,7 +214,7 @@ def trace(
                             progress(phase)
                         run()
                     recording._recorder.mark(phase, lambda: snapshot(model, optimizer=optimizer).memory)
-    return recording.trace
+    return recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
 
 
 def check(

@@ -20,7 +20,7 @@ from devwidget.capture import tracer
 from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exit, uninterrupted
 from devwidget.simulator import session
 from tests import faults
-from tests.capture.test_restore import facts, same
+from tests.capture.running.test_restore import facts, same
 
 ROOT = pathlib.Path(__file__).parent.parent
 EVENTS = [KeyboardInterrupt, RuntimeError, torch.cuda.OutOfMemoryError]

@@ -101,6 +101,17 @@ class Recorder:
         else:
             self._held.append((self._state.log.number(), phase, held()))
 
+    def beside(self, modes: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
+        """Enter these modes too in every further thread that is watched, outside the recorder's own."""
+        ours = self._state.watching
+
+        @contextlib.contextmanager
+        def both() -> Iterator[None]:
+            with modes(), ours():
+                yield
+
+        self._state.watching = both
+
     def facts(self) -> Trace:
         """All that was recorded, without findings."""
         return self._facts or self._read()

@@ -305,6 +305,7 @@ class Trace(Record):
         error: `ErrorType: message` of the exception that ended the recording, "" if none did.
         checked: names of the rules that ran.
         not_checked: `rule: reason` for rules that could not decide or crashed.
+        not_restored: what the step changed and could not be put back, each with its reason.
         virtual_gpus: how many virtual GPUs were active, 0 for none.
         seconds: wall time of the recording.
     """
@@ -324,3 +325,4 @@ class Trace(Record):
     virtual_gpus: Size = 0
     seconds: Duration = 0.0
     parallel: tuple[DataParallelCall, ...] = ()
+    not_restored: tuple[str, ...] = ()

@@ -94,6 +94,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "findings": finding_cards(trace, table, marks),
         "checked": list(trace.checked),
         "not_checked": list(trace.not_checked),
+        "not_restored": list(trace.not_restored),
         "hops": hop_cards(trace),
         "timeline": timeline_figure(lanes) if lanes.boxes else None,
         "parallel": [parallel_card(call) for call in calls],

@@ -74,6 +74,8 @@ def check_lines(trace: Trace) -> Iterator[str]:
         yield f"checked: {', '.join(trace.checked)}"
     for reason in trace.not_checked:
         yield f"not checked: {reason}"
+    for lost in trace.not_restored:
+        yield f"could not put back: {lost}"
 
 
 def _hop_lines(hops: tuple[Hop, ...]) -> Iterator[str]:

@@ -86,10 +86,12 @@ export function copyButton(text, label, word) {
 
 function checks(traced) {
   const skipped = traced.not_checked.map((reason) => h("li", null, ...prose(reason)));
+  const lost = traced.not_restored.map((what) => h("li", null, ...prose(what)));
   return h(
     "div",
     { class: "dw-checks dw-soft" },
     traced.checked.length ? h("p", null, `checked: ${traced.checked.join(", ")}`) : "",
     skipped.length ? h("div", null, "not checked:", h("ul", null, skipped)) : "",
+    lost.length ? h("div", null, "could not put back:", h("ul", null, lost)) : "",
   );
 }

@@ -1,0 +1,68 @@
+"""What functions hold: closures, defaults and attributes; and what other callables are made of."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    types.FunctionType: lambda call: (call.__dict__, call.__kwdefaults__, call.__defaults__, call.__closure__),
+    types.MethodType: lambda call: (call.__self__, call.__func__),
+    functools.partial: lambda call: (call.func, call.args, call.keywords, call.__dict__),
+}
+
+
+class Callee:
+    """A function, a bound method or a partial: only searched, since they themselves stay as they are."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner, self._parts = owner, _PARTS[type(owner)](owner)
+
+    def parts(self) -> Iterable[Any]:
+        """Where the search goes on."""
+        return self._parts
+
+    def labelled(self) -> Iterator[tuple[str, Any]]:
+        """None has a name that a reader would know."""
+        return (("", part) for part in self._parts)
+
+    def put_back(self) -> None:
+        """Nothing to do."""
+
+
+class Cell:
+    """One variable of a closure, which the function may set (`nonlocal`)."""
+
+    def __init__(self, owner: types.CellType) -> None:
+        self.owner = owner
+        self._full, self._content = _content(owner)
+
+    def parts(self) -> Iterable[Any]:
+        """What the variable was."""
+        return (self._content,)
+
+    def labelled(self) -> Iterator[tuple[str, Any]]:
+        """Its name is the function's affair."""
+        yield "", self._content
+
+    def put_back(self) -> None:
+        """Set it again, or unset it."""
+        full, content = _content(self.owner)
+        if self._full and not (full and content is self._content):
+            self.owner.cell_contents = self._content
+        elif full and not self._full:
+            del self.owner.cell_contents
+
+
+def _content(cell: types.CellType) -> tuple[bool, Any]:
+    try:
+        return True, cell.cell_contents
+    except ValueError:  # not set yet
+        return False, None
+
+
+def is_callee(kind: type) -> bool:
+    """Whether instances of a type are searched as callables."""
+    return any(kind is each for each in _PARTS)  # by identity: a metaclass may have an `__eq__` of its own

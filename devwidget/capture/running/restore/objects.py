@@ -1,0 +1,127 @@
+"""The class and the fields of objects, whatever properties and methods of attribute access their classes define."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+_HEAP_TYPE = 1 << 9
+"""Flag of classes that are not built into the interpreter (Py_TPFLAGS_HEAPTYPE)."""
+_set_class = vars(object)["__class__"].__set__
+mro = vars(type)["__mro__"].__get__
+class_namespace = vars(type)["__dict__"].__get__
+_flags = vars(type)["__flags__"].__get__
+
+_LIBRARY = frozenset(sys.stdlib_module_names) - {
+    "_collections_abc", "abc", "argparse", "builtins", "collections", "contextlib", "dataclasses", "decimal", "enum",
+    "fractions", "functools", "numbers", "types", "typing", "weakref",
+}  # fmt: skip
+"""Its objects hold threads, files and locks, which no copy of their fields would put back."""
+_OF_TORCH = ("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch.distributions", "torch.ao", "torch.autograd")
+_OWN_OR_TOOLS = frozenset({"devwidget", "IPython", "ipykernel", "ipywidgets", "traitlets", "_pytest", "hypothesis"})
+
+
+class Fields:
+    """The class, the `__dict__` and the slots of one object."""
+
+    __slots__ = ("_kind", "_slots", "namespace", "owner")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner, self._kind = owner, type(owner)
+        self.namespace = namespace_of(owner)
+        self._slots = [(name, member, _value(member, owner)) for name, member in _slots_of(self._kind)]
+
+    def parts(self) -> Iterable[Any]:
+        """The namespace, whose entries are put back as those of any dict, and what is in the slots."""
+        return [self.namespace, *(value for _, _, value in self._slots)]
+
+    def labelled(self) -> Iterator[tuple[str, Any]]:
+        """The namespace has no name of its own."""
+        yield "", self.namespace
+        yield from ((f".{name}", value) for name, _, value in self._slots)
+
+    def put_back(self) -> None:
+        """The class first: it says which fields there are."""
+        if type(self.owner) is not self._kind:
+            _set_class(self.owner, self._kind)
+        if namespace_of(self.owner) is not self.namespace:
+            object.__setattr__(self.owner, "__dict__", self.namespace)
+        for _, member, value in self._slots:
+            if _value(member, self.owner) is not value:
+                member.__delete__(self.owner) if value is _EMPTY else member.__set__(self.owner, value)
+
+
+class _Empty:
+    """A slot without a value."""
+
+
+_EMPTY = _Empty()
+
+
+def namespace_of(value: Any) -> dict[str, Any] | None:
+    """The object's `__dict__`; None without one, or where the class says itself what it is."""
+    for base in mro(type(value)):
+        found = class_namespace(base).get("__dict__")
+        if found is not None:
+            namespace = found.__get__(value) if type(found) is types.GetSetDescriptorType else None
+            return namespace if type(namespace) is dict else None
+    return None
+
+
+def has_slots(kind: type) -> bool:
+    """Whether classes written in Python gave it slots."""
+    return any(True for _ in _slots_of(kind))
+
+
+def _slots_of(kind: type) -> Iterator[tuple[str, Any]]:
+    for base in mro(kind):
+        own = class_namespace(base)
+        if "__slots__" in own:
+            yield from ((name, member) for name, member in own.items() if type(member) is types.MemberDescriptorType)
+
+
+def _value(member: Any, owner: Any) -> Any:
+    try:
+        return member.__get__(owner)
+    except AttributeError:
+        return _EMPTY
+
+
+def packages_of(kind: type) -> set[str]:
+    """The packages that the classes of a module come from."""
+    return {module_of(base).partition(".")[0] for base in mro(kind)}
+
+
+def is_users(kind: type, packages: set[str]) -> bool:
+    """Whether the fields of instances belong to the program: of its own classes, and those of its modules' packages."""
+    if not _flags(kind) & _HEAP_TYPE or issubclass(kind, type | types.ModuleType):
+        return False
+    return issubclass(kind, nn.Module | torch.optim.Optimizer) or all(is_open(base, packages) for base in mro(kind))
+
+
+def is_open(base: type, packages: set[str]) -> bool:
+    """Whether a class is the program's, or a plain base that holds nothing of its own."""
+    module = module_of(base)
+    top = module.partition(".")[0]
+    if top == "torch":
+        return module.startswith(_OF_TORCH)
+    if top in _LIBRARY or top in _OWN_OR_TOOLS:
+        return False
+    return top in packages or not _is_installed(top)
+
+
+def _is_installed(top: str) -> bool:
+    """Whether a package came from an installer, and so is none of the user's own."""
+    file = getattr(sys.modules.get(top), "__file__", None)
+    return isinstance(file, str) and ("site-packages" in file or "dist-packages" in file)
+
+
+def module_of(kind: type) -> str:
+    """Name of the module that defines a class."""
+    name = class_namespace(kind).get("__module__", "builtins")
+    return name if type(name) is str else ""

@@ -1,0 +1,64 @@
+"""Undo steps that run to the last, whatever one of them does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Step = tuple[Any, Callable[[], None]]
+"""What a step puts back, an object or a word for it, and the step. Running it twice does what running it once does."""
+
+_OFTEN = 3
+
+
+class Lost(Exception):
+    """What is gone for good; its words are the reason that the user reads."""
+
+
+class Undoing:
+    """Runs steps and remembers those that failed.
+
+    Attributes:
+        lost: what could not be put back, an object or a word for it, and why.
+    """
+
+    def __init__(self) -> None:
+        self.lost: list[tuple[Any, str]] = []
+
+    def run(self, steps: Iterable[Step]) -> None:
+        """Run them all.
+
+        Raises:
+            BaseException: an interrupt that came in between, after the last step.
+        """
+        waiting, interrupt, interrupts = deque(steps), None, 0
+        while waiting:
+            try:
+                while waiting:
+                    self.attempt(*waiting[0])
+                    waiting.popleft()
+            except BaseException as error:  # the step is run again, unless it brings the interrupt itself
+                interrupt, interrupts = error, interrupts + 1
+                if interrupts % _OFTEN == 0 and waiting:
+                    self.lost.append((waiting.popleft()[0], reason(error)))
+        if interrupt is not None:
+            raise interrupt
+
+    def attempt(self, owner: Any, undo: Callable[[], None]) -> None:
+        """Run one step; why it failed is kept beside what it should have put back."""
+        try:
+            undo()
+        except Exception as error:
+            self.lost.append((owner, reason(error)))
+
+
+def reason(error: BaseException) -> str:
+    """An exception in a line. Only torch's and Python's own are asked for their words."""
+    kind = type(error)
+    if kind is Lost:
+        return str(error)
+    if kind.__module__ != "builtins":
+        return kind.__name__
+    words = BaseException.__str__(error).strip().splitlines() or [""]
+    return f"{kind.__name__}: {words[0]}" if words[0] else kind.__name__
