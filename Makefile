@@ -3,7 +3,8 @@
 # make test-fast   what takes a minute or two: no browser, no simulator, nothing marked slow
 # make test-slow   the fuzz loops alone, with their figures
 # make coverage    the suite of `make test`, and the lines that it leaves out: artifacts/coverage/index.html
-# make check       ruff and mypy
+# make check       ruff and mypy; where node is, check-page too
+# make check-page  TypeScript on the page's modules
 # make shots       screenshots of the panel in artifacts/
 #
 # make lab PORT=8888 BROWSER=no    on a server
@@ -26,12 +27,15 @@ PYTHON ?= $(firstword $(foreach each,python3 python3.13 python3.12 python3.11 py
 IN_VENV := .venv/bin/python
 PYTEST = $(IN_VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+TYPESCRIPT = npm --prefix tests/page install --silent --no-audit --no-fund --prefer-offline --fetch-retries=0
+CHECK_PAGE = npm --prefix tests/page run --silent check
+
 LAB_OPTIONS := --LabApp.default_url=/lab/tree/$(NOTEBOOK) --ServerApp.root_dir=.
 LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test test-fast test-slow coverage shots set-up set-up-test check
+.PHONY: lab test test-fast test-slow coverage shots set-up set-up-test check check-page
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
@@ -54,6 +58,11 @@ shots: set-up-test
 check: set-up-test
 	$(IN_VENV) -m ruff check .
 	$(IN_VENV) -m mypy
+	@if $(TYPESCRIPT) 2>/dev/null; then $(CHECK_PAGE); else echo "no node here, or no way to TypeScript: make check-page was left out"; fi
+
+check-page:
+	$(TYPESCRIPT)
+	$(CHECK_PAGE)
 
 set-up:
 	@$(PYTHON) .ci/set_up.py lab

@@ -33,7 +33,7 @@ def joined(*names: str) -> str:
 def _lean(source: str) -> str:
     """Without indentation and comment lines: the page needs neither, and every panel carries the text."""
     lines = (line.strip() for line in source.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
+    return "\n".join(line for line in lines if line and not line.startswith(("//", "/** @")))
 
 
 @functools.cache

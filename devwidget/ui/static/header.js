@@ -16,8 +16,11 @@ export function headline(head, filterBy) {
 export class Inputs {
   constructor(act) {
     const list = `dw-names-${lists++}`;
-    const field = (name, label, hint, more) =>
-      h("label", { class: `dw-field dw-field-${name}` }, h("span", null, label), (this[name] = h("input", { class: "dw-input", type: "text", placeholder: hint, spellcheck: "false", autocomplete: "off", ...more })));
+    const field = (name, input) => h("label", { class: `dw-field dw-field-${name}` }, h("span", null, name), input);
+    const input = (hint, more) => h("input", { class: "dw-input", type: "text", placeholder: hint, spellcheck: "false", autocomplete: "off", ...more });
+    this.batch = input("variable or next(iter(loader))", { list, "aria-label": "batch" });
+    this.loss = input("loss_fn");
+    this.target = input("labels");
     this.names = h("datalist", { id: list });
     this.heal = h("input", { type: "checkbox", checked: true });
     this.button = h("button", { class: "dw-primary", type: "submit" }, "Trace batch");
@@ -25,10 +28,10 @@ export class Inputs {
     this.el = h(
       "form",
       { class: "dw-inputs", "aria-label": "trace one batch" },
-      field("batch", "batch", "variable or next(iter(loader))", { list, "aria-label": "batch" }),
+      field("batch", this.batch),
       this.names,
-      field("loss", "loss", "loss_fn"),
-      field("target", "target", "labels"),
+      field("loss", this.loss),
+      field("target", this.target),
       h("label", { class: "dw-check", title: "move stray tensors and go on, so that one run finds all faults" }, this.heal, "heal"),
       this.button,
       this.cancel,

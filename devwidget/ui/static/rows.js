@@ -39,13 +39,13 @@ export class Rows {
     this.flows = [];
     this.marks = {};
     this.hops = {};
+    this.parent = new Int32Array(this.count).fill(-1);
+    this.last = new Int32Array(this.count);
     this.measure();
   }
 
   // `last` row below each row, and its parent; rows are in pre-order.
   measure() {
-    this.parent = new Int32Array(this.count).fill(-1);
-    this.last = new Int32Array(this.count);
     const open = [];
     for (let row = 0; row < this.count; row++) {
       while (open.length && this.depth[open[open.length - 1]] >= this.depth[row]) this.last[open.pop()] = row - 1;

@@ -13,6 +13,8 @@ export class PageModel {
     this.state = revived(state);
     this.listeners = new Map();
     this.sent = [];
+    /** @type {((message: any) => void) | undefined} */
+    this.onsend = undefined;
   }
   get(name) {
     return this.state[name];
