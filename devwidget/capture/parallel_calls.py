@@ -70,7 +70,8 @@ class Call:
         devices = tuple(map(device_id, self.devices))
         flags = {"backward": self.backward, "with_grad": self.with_grad}
         return DataParallelCall(self.number, self.path, self.class_name, devices, device_id(self.output_device), self.dim,
-                                to_site(self.site), self.started, self.seconds, **flags, **steps)  # type: ignore[arg-type]
+                                to_site(self.site), self.started, self.seconds,
+                                **flags, **steps)  # type: ignore[arg-type]  # fmt: skip
 
     def replicas(self) -> list[Replica]:
         """The replicas that were made, as records; none where the module was called directly."""

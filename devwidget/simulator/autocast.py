@@ -19,19 +19,25 @@ from devwidget.simulator.patching import Patches
 from devwidget.simulator.words import words
 
 KEY = "AutocastCUDA"
-LOWER = frozenset(words("""
+LOWER = frozenset(
+    words("""
 _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
 conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm
 chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
 _scaled_dot_product_flash_attention scaled_dot_product_attention
-"""))
-PROMOTE = frozenset(words("""
+""")
+)
+PROMOTE = frozenset(
+    words("""
 addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
-"""))
-SET_DTYPE = frozenset(words("""
+""")
+)
+SET_DTYPE = frozenset(
+    words("""
 prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
 linalg_matrix_norm.str_ord sum sum.dim_IntList
-"""))
+""")
+)
 """Results in float32, unless the caller names a dtype. Source of the lists: `autocast_mode.h`; all others take float32."""
 BANNED = "binary_cross_entropy"
 BANNED_TEXT = (

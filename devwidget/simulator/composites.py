@@ -47,8 +47,10 @@ def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
     def recurrent(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((given,)):
             return handle_torch_function(recurrent, (given,), given, *args, **kwargs)
-        packed = isinstance(args[0], torch.Tensor) and isinstance(args[1], (torch.Tensor, tuple, list)) and isinstance(
-            args[2], (tuple, list)
+        packed = (
+            isinstance(args[0], torch.Tensor)
+            and isinstance(args[1], (torch.Tensor, tuple, list))
+            and isinstance(args[2], (tuple, list))
         )
         hidden, weights = (args[1], args[2]) if packed else (args[0], args[1])
         for kind, tensors in (("parameter", weights), ("hidden", hidden)):

@@ -72,7 +72,7 @@ def no_integers(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], targe
     dtype = args[0].dtype
     if target >= 0 and not (dtype.is_floating_point or dtype.is_complex):
         kind = failures.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
-        raise NotImplementedError(f'"{INTEGER_KERNELS[plan.name]}" not implemented for \'{kind}\'')
+        raise NotImplementedError(f"\"{INTEGER_KERNELS[plan.name]}\" not implemented for '{kind}'")
 
 
 def same_norm_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
@@ -102,7 +102,7 @@ def class_indices(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], tar
         if args[3] != 0 or given.dim() == 1:
             kernel = f"nll_loss_forward_reduce_cuda_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
         kind = failures.type_text(indices.dtype, False).removeprefix("torch.").removesuffix("Tensor")
-        raise NotImplementedError(f'"{kernel}" not implemented for \'{kind}\'')
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
 
 def convolution_types(given: Any, other: Any, name: str) -> RuntimeError:

@@ -24,9 +24,7 @@ def by_index(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         own = next((operand.label for operand in found if operand.label >= 0), CPU)
     for operand in found:
         if operand.name == "indices" and operand.label not in (CPU, own):
-            raise RuntimeError(
-                f"indices should be either on cpu or on the same device as the indexed tensor ({name_of(own)})"
-            )
+            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({name_of(own)})")
     for operand in found:
         if operand.name == "values" and operand.label != own and operand.tensor.dim() > 0:
             raise failures.two_devices(*map(name_of, sorted((own, operand.label), reverse=True)))
@@ -45,8 +43,7 @@ def by_mask(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         if own == CPU and isinstance(value, torch.Tensor):
             raise RuntimeError("masked_fill_: Expected inputs to be on same device")
         raise RuntimeError(
-            "expected self and mask to be on the same device, but got mask on "
-            f"{name_of(mask)} and self on {name_of(own)}"
+            f"expected self and mask to be on the same device, but got mask on {name_of(mask)} and self on {name_of(own)}"
         )
     if own == CPU and value_label >= 0:
         raise RuntimeError("masked_fill_: Expected inputs to be on same device")

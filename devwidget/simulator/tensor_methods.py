@@ -46,9 +46,11 @@ def type_(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, dtype, non_blocking, **kwargs)
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
         label = machine.current_index() if name.startswith("torch.cuda.") else CPU
-        wanted = torch.zeros(0).type(name.replace("torch.cuda.", "torch.")).dtype if label >= 0 else original(
-            torch.zeros(0), dtype
-        ).dtype
+        wanted = (
+            torch.zeros(0).type(name.replace("torch.cuda.", "torch.")).dtype
+            if label >= 0
+            else original(torch.zeros(0), dtype).dtype
+        )
         return self.to(labels.DEVICES[label] if label >= 0 else labels.CPU_DEVICE, wanted, non_blocking)
 
     return type

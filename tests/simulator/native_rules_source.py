@@ -1,6 +1,6 @@
 """Writes devwidget/simulator/native_rules.py from the native_functions.yaml that torch ships in torchgen.
 
-    python tests/simulator/native_rules_source.py
+Run as `python tests/simulator/native_rules_source.py`.
 """
 
 import pathlib
