@@ -20,7 +20,6 @@ from devwidget.capture.meant import allow
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.capture.running.batch import arguments
-from devwidget.capture.running.restore import keeping
 from devwidget.capture.running.step import Step
 from devwidget.capture.take_snapshot import take_snapshot
 from devwidget.capture.tracer import Recorder
@@ -195,6 +194,8 @@ def trace(
     Raises:
         DevwidgetError: if the model is no module, the batch does not fit (`BatchError`), or one of `allow` is no hop.
     """
+    from devwidget.capture.running.restore import keeping
+
     refuse_model(model)
     refuse_optimizer(optimizer)
     recording = _Step(heal=heal, allow=allow)

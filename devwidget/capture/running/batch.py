@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import weakref
+import sys
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from devwidget.capture.running.restore.objects import namespace_of
 from devwidget.records.errors import BatchError
 
 
@@ -35,7 +37,13 @@ class Arguments:
     target: Any = None
 
 
-_taken: weakref.WeakKeyDictionary[Iterator[Any], Any] = weakref.WeakKeyDictionary()
+_MOST_TAKEN = 8
+_taken: OrderedDict[int, tuple[Iterator[Any], Any]] = OrderedDict()
+"""The last iterators by id, with the item taken from each. They are held, since few kinds of iterators can be held weakly;
+those that nobody else holds any more are let go at the next look, and of the others the oldest beyond eight."""
+
+_OURS = 2
+"""References to an iterator that only this table holds: the entry, and the argument of `sys.getrefcount`."""
 
 
 def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: bool = False) -> Arguments:
@@ -44,7 +52,8 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
     Args:
         model: whose `forward` it must fit.
         batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; of a
-            DataLoader or an iterator the next item counts, and an iterator's item is taken once only.
+            DataLoader or an iterator the next item counts, and an iterator's item is taken once only, as long as the
+            iterator is among the last eight.
         target: for the loss. If it is None and a loss is given, the last item of a batch that has one item too many
             for `forward` is the target, as loaders of pairs give it.
         has_loss: whether there is a loss function.
@@ -75,13 +84,22 @@ def _item(batch: Any) -> Any:
     if isinstance(batch, DataLoader):
         return next(iter(batch))
     if isinstance(batch, Iterator):
-        if batch not in _taken:
-            try:
-                _taken[batch] = next(batch)
-            except StopIteration:
-                raise BatchError("the iterator is exhausted", instead="next(iter(loader)), or the loader itself") from None
-        return _taken[batch]
+        return _item_of(batch)
     return batch
+
+
+def _item_of(iterator: Iterator[Any]) -> Any:
+    """Its next item the first time, and the same one again after that."""
+    for key in [key for key, held in _taken.items() if sys.getrefcount(held[0]) <= _OURS]:
+        del _taken[key]
+    if id(iterator) not in _taken:
+        try:
+            _taken[id(iterator)] = iterator, next(iterator)
+        except StopIteration:
+            raise BatchError("the iterator is exhausted", instead="next(iter(loader)), or the loader itself") from None
+        while len(_taken) > _MOST_TAKEN:
+            _taken.popitem(last=False)
+    return _taken[id(iterator)][1]
 
 
 def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -96,9 +114,10 @@ def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _callable(model: nn.Module) -> Any:
     inner = model
-    while isinstance(inner, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        inner = inner.module
-    return getattr(inner, "_orig_mod", inner).forward
+    while issubclass(type(inner), nn.DataParallel | nn.parallel.DistributedDataParallel):
+        inner = inner._modules["module"]  # type: ignore[assignment]
+    compiled = (namespace_of(inner) or {}).get("_modules", {}).get("_orig_mod")  # a `__getattr__` of the user's may raise
+    return (inner if compiled is None else compiled).forward
 
 
 def _misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -59,7 +59,16 @@ class Step:
 
     def _step(self) -> None:
         if self.optimizer is not None:
-            self.optimizer.step()
+            closure = (self._again,) if _needs_closure(self.optimizer) else ()
+            self.optimizer.step(*closure)
+
+    def _again(self) -> Any:
+        """Forward, loss and backward, for an optimizer that asks for the loss as often as it likes, such as LBFGS."""
+        if self.optimizer is not None:
+            self.optimizer.zero_grad()
+        loss = self._loss(self.model(*self.inputs.args, **self.inputs.kwargs))
+        loss.backward()
+        return loss
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:
@@ -70,5 +79,16 @@ def _takes_one(function: Callable[..., Any]) -> bool:
     except TypeError:
         return True
     except ValueError:  # a builtin without a signature: the usual two arguments
+        return False
+    return False
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """True if `step` cannot be called without one."""
+    try:
+        inspect.signature(optimizer.step).bind()
+    except TypeError:
+        return True
+    except ValueError:
         return False
     return False

@@ -70,6 +70,7 @@ class Kept:
         unseen: list[Any] = []
         yield "written values", lambda: self._find_unseen(unseen)
         yield from ((state.owner, state.put_back) for state in self._search.states)
+        yield "empty containers", self._search.empty_again
         yield from self._switches
         for table in self._search.tensors:
             yield "tensors", lambda table=table: _plainly(table.put_back, undoing)  # type: ignore[misc]

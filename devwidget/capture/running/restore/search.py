@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ MOST = 2_000_000
 """Objects that are looked at, nearest first. What lies beyond them is not put back, and the trace says so."""
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size, slice, range)
 _LEAVES = frozenset(map(id, _PLAIN))
+_MAY_BE_EMPTY = frozenset(map(id, (dict, OrderedDict, list, set)))
 
 
 class State(Protocol):
@@ -64,12 +66,14 @@ class Search:
         states: of all objects but tensors.
         tensors: tables of tensors.
         lost: what could not be read, and why.
+        empty: containers that held nothing.
     """
 
     def __init__(self) -> None:
         self.states: list[State] = []
         self.tensors: list[Tensors] = []
         self.lost: list[tuple[Any, str]] = []
+        self.empty: list[Any] = []
         self._met: dict[int, Any] = {}
         self._kinds: dict[int, Kind] = {}
         self._packages: set[str] = set()
@@ -91,6 +95,9 @@ class Search:
             key = id(type(value))
             if key in _LEAVES or id(value) in met:
                 continue
+            if key in _MAY_BE_EMPTY and not value:  # most containers of a module are
+                self.empty.append(value)
+                continue
             if len(met) >= MOST:
                 self.lost.append(("what the model holds", f"only the nearest {MOST:,} objects are looked at"))
                 return []
@@ -107,6 +114,11 @@ class Search:
             self.tensors.append(Tensors(tensors))
             below += self.tensors[-1].parts()
         return below
+
+    def empty_again(self) -> None:
+        """Clear the containers that held nothing."""
+        for each in filter(None, self.empty):
+            each.clear()
 
     def _keep(self, make: Make, value: Any) -> None:
         try:

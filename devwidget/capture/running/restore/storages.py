@@ -44,7 +44,7 @@ class Storages:
         dense = [(key, alias) for key, alias in zip(ids, aliases, strict=True) if key is not None]
         new = {key: alias for key, alias in dense if key not in self._holders}
         self._holders.update(new)
-        self._sizes.update(zip(new, (size or 0 for size in column(_bytes_of, list(new.values()))), strict=True))
+        self._sizes.update(zip(new, _all_bytes(new.values()), strict=True))
         inner = [part for key, alias in zip(ids, aliases, strict=True) if key is None for part in components(alias)]
         if inner:
             self.add(inner)
@@ -92,10 +92,9 @@ class Storages:
     def put_back(self, undoing: Undoing) -> None:
         """Sizes, then bytes."""
         undoing.lost += self._failed
-        for key, holder in self._holders.items():
-            pieces, size = self._pieces.get(key), self._sizes[key]
-            if pieces or _bytes_of(holder) != size:
-                undoing.attempt(holder, lambda key=key: self._write_back(key))  # type: ignore[misc]
+        resized = map(operator.ne, self._sizes.values(), _all_bytes(self._holders.values()))
+        for key in dict.fromkeys([*itertools.compress(self._sizes, resized), *self._pieces]):
+            undoing.attempt(self._holders[key], lambda key=key: self._write_back(key))  # type: ignore[misc]
 
     def _write_back(self, key: int) -> None:
         holder, size, pieces = self._holders[key], self._sizes[key], self._pieces.get(key, [])
@@ -140,6 +139,10 @@ def _key(tensor: Any) -> int | None:
 
 def _bytes_of(tensor: Any) -> int:
     return _size(_BASE.untyped_storage(tensor))
+
+
+def _all_bytes(tensors: Iterable[Any]) -> Iterator[int]:
+    return map(_size, map(_BASE.untyped_storage, tensors))
 
 
 def _extent(tensor: Any, size: int) -> tuple[int, int]:

@@ -58,26 +58,30 @@ class Tensors:
     def __init__(self, tensors: list[Any]) -> None:
         self.tensors = tensors
         self._kinds = list(map(type, tensors))
-        self._shown = [None if is_wrapper(kind) else tensor for kind, tensor in zip(self._kinds, tensors, strict=True)]
+        wrappers = {id(kind) for kind in {id(kind): kind for kind in self._kinds}.values() if is_wrapper(kind)}
+        self._shown = tensors if not wrappers else [None if id(type(each)) in wrappers else each for each in tensors]
         self.aliases = column(_BASE.detach, self._shown)
         self.versions = column(_own["_version"], tensors)
         self._required = column(_own["requires_grad"], tensors)
         self._histories = column(_own["grad_fn"], tensors)
-        self._gradients = column(_gradient, tensors) if any(self._histories) else column(_own["grad"], tensors)
+        self._gradients = _gradients(tensors, self._histories)
         self._slots = [column(_own[name], tensors) for name in _SLOTS]
         self._namespaces = column(_namespace, tensors)
         self._bare = list(map(operator.not_, self._namespaces))
-        self._odd = [place for place, alias in enumerate(self.aliases) if alias is not None and _is_odd(alias)]
+        layouts, nested = column(_own["layout"], self.aliases), column(_own["is_nested"], self.aliases)
+        self._odd = list(_differing(operator.is_not, layouts, itertools.repeat(torch.strided)))
+        self._odd += itertools.compress(itertools.count(), nested)
 
     def parts(self) -> Iterable[Any]:
         """Gradients, hooks, and what the user has stored on the tensors."""
-        return filter(_is_there, itertools.chain(self._gradients, *self._slots, self._namespaces))
+        slots = itertools.chain.from_iterable(map(_present, self._slots))
+        return [*_present(self._gradients), *slots, *filter(None, self._namespaces)]
 
     def labelled(self) -> Iterator[tuple[Any, str, Any]]:
         """Each part after the tensor that has it, and how it is called from there."""
         words = ("", ".grad", "", "", "")
         for word, parts in zip(words, (self.aliases, self._gradients, *self._slots, self._namespaces), strict=True):
-            yield from ((tensor, word, part) for tensor, part in zip(self.tensors, parts, strict=True) if _is_there(part))
+            yield from ((tensor, word, part) for tensor, part in zip(self.tensors, parts, strict=True) if part is not None)
 
     def put_back(self, undoing: Undoing) -> None:
         """Each tensor that is no longer what it was."""
@@ -86,20 +90,20 @@ class Tensors:
 
     def _changed(self) -> Iterator[int]:
         """Places of the tensors that are not what they were, from one comparison of columns each."""
-        tensors = self.tensors
+        tensors, histories = self.tensors, column(_own["grad_fn"], self.tensors)
         before_and_now: list[tuple[list[Any], list[Any]]] = [
             (self._kinds, list(map(type, tensors))),
             (self._required, column(_own["requires_grad"], tensors)),
-            (self._histories, column(_own["grad_fn"], tensors)),
-            (self._gradients, column(_gradient, tensors)),
+            (self._histories, histories),
+            (self._gradients, _gradients(tensors, histories)),
             *zip(self._slots, [column(_own[name], tensors) for name in _SLOTS], strict=True),
         ]
         for before, now in before_and_now:
             yield from _differing(operator.is_not, before, now)
         for read in _SIGNATURE:
-            yield from _differing(_differ, column(read, self.aliases), column(read, self._shown))
+            yield from _differing(operator.ne, column(read, self.aliases), column(read, self._shown))
         yield from itertools.compress(itertools.count(), map(operator.and_, self._bare, map(bool, self._namespaces)))
-        yield from self._odd
+        yield from (place for place in self._odd if self.aliases[place] is not None)
 
     def _put_back(self, place: int) -> None:
         tensor, alias = self.tensors[place], self.aliases[place]
@@ -137,18 +141,14 @@ def _gradient(tensor: Any) -> Any:
     return _own["grad"](tensor) if _own["is_leaf"](tensor) or _own["retains_grad"](tensor) else None
 
 
-def _is_there(part: Any) -> bool:
-    return part is not None and (type(part) is not dict or bool(part))
+def _gradients(tensors: Sequence[Any], histories: Sequence[Any]) -> list[Any]:
+    """Of leaves alone it is one property; others need a look each."""
+    return column(_gradient if any(histories) else _own["grad"], tensors)
 
 
-def _differing(differ: Callable[[Any, Any], Any], before: list[Any], now: list[Any]) -> Iterator[int]:
+def _present(parts: list[Any]) -> Iterable[Any]:
+    return itertools.compress(parts, map(operator.is_not, parts, itertools.repeat(None)))
+
+
+def _differing(differ: Callable[[Any, Any], Any], before: Iterable[Any], now: Iterable[Any]) -> Iterator[int]:
     return itertools.compress(itertools.count(), map(differ, before, now))
-
-
-def _differ(before: Any, now: Any) -> bool:
-    return bool(before != now) if type(before) is type(now) else before is not now
-
-
-def _is_odd(alias: Any) -> bool:
-    """Without one storage that says whether it is still the same: sparse and nested tensors."""
-    return _own["layout"](alias) is not torch.strided or _own["is_nested"](alias)
