@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import pathlib
 import sys
 import sysconfig
@@ -88,12 +89,13 @@ def forget_sites() -> None:
 
 def positions(raw: RawSite) -> tuple[int, int, int, int] | None:
     """Line, last line, column and last column of the expression that was running; None if Python kept none."""
-    for index, (line, end_line, column, end_column) in enumerate(raw.code.co_positions()):
-        if index == raw.offset // 2:
-            if line is None or end_line is None or column is None or end_column is None:
-                return None
-            return line, end_line, column, end_column
-    return None
+    found = next(itertools.islice(raw.code.co_positions(), raw.offset // 2, None), None)
+    if found is None:
+        return None
+    line, end_line, column, end_column = found
+    if line is None or end_line is None or column is None or end_column is None:
+        return None
+    return line, end_line, column, end_column
 
 
 def line_of(raw: RawSite) -> int:

@@ -15,6 +15,7 @@ from torch import nn
 from devwidget.capture.call_site import call_text, locals_of, site_of
 from devwidget.capture.places import own_tensors
 from devwidget.capture.source import MOVES
+from devwidget.records.syntax import parsed_statement
 
 UNKNOWN = object()
 """The value of an expression that only a run could tell."""
@@ -164,12 +165,9 @@ def _one(values: list[Any]) -> list[Any]:
 
 def _parsed(text: str) -> ast.AST | None:
     for form in (f"({text.strip()}\n)", text.strip()):
-        try:
-            body = ast.parse(form).body
-        except SyntaxError:
-            continue
-        statement = body[0] if len(body) == 1 else None
-        return statement.value if isinstance(statement, ast.Expr) else statement
+        statement = parsed_statement(form)
+        if statement is not None:
+            return statement.value if isinstance(statement, ast.Expr) else statement
     return None
 
 

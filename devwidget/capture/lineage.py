@@ -16,6 +16,7 @@ from devwidget.capture.call_site import locals_of
 from devwidget.capture.expressions import UNKNOWN, Scope
 from devwidget.capture.frame_names import name_in
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_expression, parsed_statement
 
 MOST_STEPS = 16
 
@@ -98,7 +99,7 @@ def _call_of(frame: FrameType, site: Site) -> tuple[str, str, bool]:
     call, op = source.assigned_call(site.text)
     if not call:
         return "", "", False
-    node = ast.parse(call.strip(), mode="eval").body
+    node = parsed_expression(call)
     func = Scope(frame).value(node.func) if isinstance(node, ast.Call) else UNKNOWN
     direct = str(getattr(func, "__module__", None) or "").startswith("torch") or func is getattr(torch, op, None)
     return call, op, direct
@@ -127,9 +128,5 @@ def _is_empty(value: ast.expr) -> bool:
 
 
 def _value(statement: str) -> ast.expr | None:
-    try:
-        body = ast.parse(statement).body
-    except SyntaxError:
-        return None
-    node = body[0] if len(body) == 1 else None
+    node = parsed_statement(statement)
     return node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None

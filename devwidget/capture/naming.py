@@ -17,6 +17,7 @@ from devwidget.capture.holders import holder, registered_at
 from devwidget.capture.identity import Birth
 from devwidget.capture.state import State
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Operand
 
 
@@ -156,10 +157,7 @@ def _known_before(state: State, tensor: torch.Tensor, root: Birth) -> bool:
 
 
 def _argument_nodes(text: str) -> Iterable[ast.expr]:
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        return ()
+    node = parsed_expression(text)
     return [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else ()
 
 

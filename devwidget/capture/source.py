@@ -3,74 +3,31 @@
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeGuard
 
+from devwidget.capture.source_index import MOVES as MOVES
+from devwidget.capture.source_index import FileIndex, index_of, targets
 from devwidget.records.site import Site
+from devwidget.records.syntax import blocks, parsed, parsed_statement
 
 INITIALISERS = ("__init__", "reset_parameters", "setup")
-MOVES = frozenset({"to", "cuda", "cpu", "xpu", "hpu", "ipu", "mps", "type", "half", "float", "double", "bfloat16"})
-"""Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
-
 
 _CELL = re.compile(r"^<ipython-input-|ipykernel_\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class _Parsed:
-    lines: tuple[str, ...]
-    tree: ast.Module
-    statements: tuple[ast.stmt, ...]
-    """Outer ones first."""
-
-
-_parsed: dict[str, tuple[int, _Parsed | None]] = {}
-
-
-def _file(filename: str) -> _Parsed | None:
-    """Lines and syntax tree; None where there is no source or it does not parse (a cell with magics)."""
-    lines = linecache.getlines(filename)
-    known = _parsed.get(filename)
-    if known is not None and known[0] == hash(tuple(lines)):
-        return known[1]
-    try:
-        parsed = _parse(lines) if lines else None
-    except SyntaxError:
-        parsed = None
-    _parsed[filename] = (hash(tuple(lines)), parsed)
-    return parsed
-
-
-def _parse(lines: list[str]) -> _Parsed:
-    tree = ast.parse("".join(lines))
-    return _Parsed(tuple(lines), tree, tuple(node for node in ast.walk(tree) if isinstance(node, ast.stmt)))
-
-
-def _own_lines(node: ast.stmt) -> range:
-    """Lines of a statement without the body of a compound one."""
-    body = getattr(node, "body", None) or getattr(node, "cases", None)
-    last = body[0].lineno - 1 if body and isinstance(body[0], ast.stmt) else node.end_lineno or node.lineno
-    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-    return range(first, max(last, node.lineno) + 1)
-
-
-def _statement(parsed: _Parsed, line: int) -> ast.stmt | None:
-    around = [node for node in parsed.statements if line in _own_lines(node)]
-    return around[-1] if around else None
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def statement_text(filename: str, line: int) -> str:
     """The whole statement at a line, dedented; just the line where the file does not parse; "" without source."""
-    parsed = _file(filename)
-    node = _statement(parsed, line) if parsed else None
-    if parsed is None or node is None:
+    index = index_of(filename)
+    rows = index.statement(line) if index is not None else None
+    if index is None or rows is None:
         return linecache.getline(filename, line).strip()
-    rows = _own_lines(node)
-    return textwrap.dedent("".join(parsed.lines[rows.start - 1 : rows.stop - 1])).rstrip()
+    first, last = rows
+    return textwrap.dedent("".join(index.lines[first - 1 : last])).rstrip()
 
 
 def segment(filename: str, where: tuple[int, int, int, int]) -> str:
@@ -84,38 +41,25 @@ def segment(filename: str, where: tuple[int, int, int, int]) -> str:
     return b"".join(rows).decode()
 
 
-def _targets(node: ast.stmt) -> Iterator[ast.expr]:
-    """What a statement assigns to, tuples opened."""
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = list(node.targets)
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
-        targets = [node.target]
-    for target in targets:
-        yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-
-
-def _site(filename: str, parsed: _Parsed, node: ast.stmt, function: str) -> Site:
-    return Site(filename, node.lineno, statement_text(filename, node.lineno), function)
+def _site(filename: str, line: int, function: str = "") -> Site:
+    return Site(filename, line, statement_text(filename, line), function)
 
 
 def assignment(filename: str, name: str, before: int) -> Site | None:
     """The last statement above a line that assigns `name`, in the same function if it does, else at top level."""
-    parsed = _file(filename)
-    if parsed is None:
+    index = index_of(filename)
+    if index is None:
         return None
-    scopes: list[tuple[str, ast.AST]] = [("<module>", parsed.tree)]
-    scopes += [(n.name, n) for n in ast.walk(parsed.tree) if _is_function(n) and before in _lines_of(n)]
-    for function, scope in reversed(scopes):
-        found = [n for n in _statements(scope) if n.lineno < before and _assigns(n, name)]
-        if found:
-            return _site(filename, parsed, max(found, key=lambda n: n.lineno), function)
+    for number in (*index.functions(before), -1):
+        line = index.assignment(number, name, before)
+        if line:
+            return _site(filename, line, index.scopes[number].name if number >= 0 else "<module>")
     return None
 
 
 def cell_assignment(name: str) -> Site | None:
     """The last cell of the notebook that assigns a variable at its top level."""
-    for filename in reversed([file for file in linecache.cache if _CELL.search(file)]):
+    for filename in reversed([file for file in list(linecache.cache) if _CELL.search(file)]):
         site = assignment(filename, name, 1_000_000_000)
         if site is not None and site.function == "<module>":
             return site
@@ -124,11 +68,7 @@ def cell_assignment(name: str) -> Site | None:
 
 def assigned_call(statement: str) -> tuple[str, str]:
     """Source and function name of the call in `x = f(...)`; ("", "") if it is none."""
-    try:
-        body = ast.parse(statement).body
-    except SyntaxError:
-        return "", ""
-    node = getattr(body[0], "value", None) if len(body) == 1 else None
+    node = getattr(parsed_statement(statement), "value", None)
     if not isinstance(node, ast.Call):
         return "", ""
     op = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -137,45 +77,42 @@ def assigned_call(statement: str) -> tuple[str, str]:
 
 def first_parameter(filename: str, line: int) -> str:
     """The first parameter after `self` or `ctx` of the function around a line."""
-    parsed = _file(filename)
-    around = [n for n in ast.walk(parsed.tree) if _is_function(n) and line in _lines_of(n)] if parsed else []
-    names = [a.arg for a in around[-1].args.args if a.arg not in ("self", "ctx")] if around else []
-    return names[0] if names else ""
+    index = index_of(filename)
+    around = next(index.functions(line), None) if index is not None else None
+    parameters = index.scopes[around].parameters if index is not None and around is not None else None
+    return next((name for name in parameters or () if name not in ("self", "ctx")), "")
 
 
 def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site | None:
     """Where the methods of a class first say `self.attribute = ...`, `__init__` before the others."""
-    parsed = _file(filename)
-    if parsed is None:
-        return None
-    for owner in [n for n in ast.walk(parsed.tree) if isinstance(n, ast.ClassDef) and n.name == class_name]:
-        methods = [n for n in owner.body if _is_function(n)]
-        for method in sorted(methods, key=lambda m: m.name != "__init__"):
+    for owner in _classes(filename, class_name):
+        for method in sorted(_methods(owner), key=lambda m: m.name != "__init__"):
             for node in _statements(method):
-                if any(_is_self(target, attribute) for target in _targets(node)):
-                    return _site(filename, parsed, node, method.name)
+                if any(_is_self(target, attribute) for target in targets(node)):
+                    return _site(filename, node.lineno, method.name)
         for node in owner.body:
-            if _assigns(node, attribute):
-                return _site(filename, parsed, node, class_name)
+            if any(isinstance(target, ast.Name) and target.id == attribute for target in targets(node)):
+                return _site(filename, node.lineno, class_name)
     return None
 
 
 def attribute_read(filename: str, class_name: str, attribute: str) -> Site | None:
     """Where a method of a class first reads `self.attribute`; the initialisers are not asked."""
-    parsed = _file(filename)
-    owners = [n for n in ast.walk(parsed.tree) if isinstance(n, ast.ClassDef) and n.name == class_name] if parsed else []
-    methods = [m for owner in owners for m in owner.body if _is_function(m) and m.name not in INITIALISERS]
-    reads = [n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and _is_self(n, attribute)]
-    node = _statement(parsed, reads[0].lineno) if reads and parsed is not None else None
-    return _site(filename, parsed, node, class_name) if node is not None and parsed is not None else None
+    for owner in _classes(filename, class_name):
+        for method in _methods(owner):
+            reads = (n for n in ast.walk(method) if isinstance(n, ast.Attribute) and _is_self(n, attribute))
+            read = next(reads, None) if method.name not in INITIALISERS else None
+            if read is not None:
+                return _site(filename, _first_line(filename, read.lineno), class_name)
+    return None
 
 
 def made_by(filename: str, factory: str) -> Site | None:
     """The first statement of a file that assigns what a call of `factory` gives, such as `rng = torch.Generator()`."""
-    parsed = _file(filename)
-    for node in ast.walk(parsed.tree) if parsed is not None else ():
-        if parsed is not None and isinstance(node, ast.Assign) and any(_calls(part, factory) for part in ast.walk(node.value)):
-            return _site(filename, parsed, node, "")
+    for number, line in enumerate(linecache.getlines(filename), 1):
+        node = parsed_statement(statement_text(filename, number)) if f".{factory}(" in line else None
+        if isinstance(node, ast.Assign) and any(_calls(part, factory) for part in ast.walk(node.value)):
+            return _site(filename, _first_line(filename, number))
     return None
 
 
@@ -185,86 +122,99 @@ def _calls(node: ast.AST, factory: str) -> bool:
 
 def discarded_move(filename: str, line: int) -> Site | None:
     """The statement at a line, if it is a move whose result nobody keeps: `x.to(device)`, alone."""
-    parsed = _file(filename)
-    node = _statement(parsed, line) if parsed else None
-    if parsed is None or not isinstance(node, ast.Expr):
+    text = statement_text(filename, line)
+    node = parsed_statement(text)
+    if not isinstance(node, ast.Expr):
         return None
     value = node.value.elt if isinstance(node.value, ast.ListComp) else node.value
     called = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in MOVES
-    return Site(filename, line, statement_text(filename, line)) if called else None
+    return Site(filename, line, text) if called else None
 
 
 def uncalled_move(filename: str, name: str, before: int) -> Site | None:
     """The last statement above a line that names a move of a variable without calling it: `x.cuda`."""
-    parsed = _file(filename)
-    nodes = ast.walk(parsed.tree) if parsed is not None else ()
-    found = [n for n in nodes if isinstance(n, ast.Expr) and n.lineno < before and _names_move(n.value, name)]
-    line = max((n.lineno for n in found), default=0)
-    return Site(filename, line, statement_text(filename, line)) if line else None
+    index = index_of(filename)
+    moves = [move for move in index.moves if move.line < before and move.name == name] if index is not None else []
+    line = max((move.line for move in moves if not move.is_called), default=0)
+    return _site(filename, line) if line else None
 
 
 def unkept_move(filename: str, name: str, before: int) -> Site | None:
     """The last statement above a line, in the same function, that moves a variable and throws the result away."""
-    parsed = _file(filename)
-    if parsed is None:
+    index = index_of(filename)
+    if index is None:
         return None
-    functions = [n for n in ast.walk(parsed.tree) if _is_function(n) and before in _lines_of(n)]
-    above = [n for n in _statements(functions[-1] if functions else parsed.tree) if n.lineno < before]
-    for node in sorted(above, key=lambda n: -n.lineno):
-        if _assigns(node, name):
-            return None
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _names_move(node.value.func, name):
-            return Site(filename, node.lineno, statement_text(filename, node.lineno))
-    return None
-
-
-def _names_move(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in MOVES and ast.unparse(node.value) == name
+    scope = next(index.functions(before), -1)
+    moves = [move for move in index.moves if move.scope == scope and move.line < before and move.name == name]
+    line = max((move.line for move in moves if move.is_called), default=0)
+    return _site(filename, line) if line > index.assignment(scope, name, before) else None
 
 
 def relied_on_writes(filename: str, class_name: str, attribute: str) -> Site | None:
     """Where a method other than `__init__` writes `self.attribute`, if the class reads it too."""
-    parsed = _file(filename)
-    owners = [n for n in ast.walk(parsed.tree) if isinstance(n, ast.ClassDef) and n.name == class_name] if parsed else []
-    for owner in owners:
-        methods = [n for n in owner.body if _is_function(n) and n.name not in INITIALISERS]
-        writes = [(n, m) for m in methods for n in _statements(m) if any(_is_self(t, attribute) for t in _targets(n))]
-        reads = [n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)]
-        read = any(_is_self(n, attribute) for n in reads) or any(isinstance(n, ast.AugAssign) for n, _ in writes)
-        if writes and read and parsed is not None:
+    for owner in _classes(filename, class_name):
+        methods = [method for method in _methods(owner) if method.name not in INITIALISERS]
+        writes = [(n, m) for m in methods for n in _statements(m) if any(_is_self(t, attribute) for t in targets(n))]
+        reads = (n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
+        if writes and (any(isinstance(n, ast.AugAssign) for n, _ in writes) or any(_is_self(n, attribute) for n in reads)):
             node, method = writes[0]
-            return _site(filename, parsed, node, method.name)
+            return _site(filename, node.lineno, method.name)
     return None
 
 
 def last_return(filename: str, class_name: str, method: str) -> Site | None:
     """The last `return` of a method."""
-    parsed = _file(filename)
-    owners = [n for n in ast.walk(parsed.tree) if isinstance(n, ast.ClassDef) and n.name == class_name] if parsed else []
-    methods = [m for owner in owners for m in owner.body if _is_function(m) and m.name == method]
+    methods = [m for owner in _classes(filename, class_name) for m in _methods(owner) if m.name == method]
     returns = [n for m in methods for n in _statements(m) if isinstance(n, ast.Return)]
-    return _site(filename, parsed, returns[-1], method) if returns and parsed is not None else None
+    return _site(filename, returns[-1].lineno, method) if returns else None
 
 
-def _is_function(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-
-
-def _lines_of(node: ast.AST) -> range:
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)  # type: ignore[attr-defined]
-
-
-def _statements(scope: ast.AST) -> Iterator[ast.stmt]:
-    """Statements of a scope, not those of functions and classes inside it."""
-    for node in ast.iter_child_nodes(scope):
-        if isinstance(node, ast.stmt):
+def _classes(filename: str, name: str) -> Iterator[ast.ClassDef]:
+    """The classes of that name, parsed by themselves, with the lines of the file."""
+    index = index_of(filename)
+    for scope in index.classes(name) if index is not None else ():
+        node = _class("".join(_under_if(index, scope.first, scope.last)), scope.first) if index is not None else None
+        if node is not None:
             yield node
-        if not _is_function(node) and not isinstance(node, ast.ClassDef | ast.expr):
-            yield from _statements(node)
 
 
-def _assigns(node: ast.stmt, name: str) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == name for target in _targets(node))
+def _under_if(index: FileIndex, first: int, last: int) -> Iterator[str]:
+    """Lines that parse as they are indented: dedenting them would change texts of several lines inside."""
+    if index.lines[first - 1][:1].isspace():
+        yield "if True:\n"
+    yield from index.lines[first - 1 : last]
+
+
+@functools.lru_cache(maxsize=16)
+def _class(text: str, first: int) -> ast.ClassDef | None:
+    tree = parsed(text, deep=True)
+    if tree is None:
+        return None
+    outer = tree.body[0]
+    node = outer.body[0] if isinstance(outer, ast.If) else outer
+    ast.increment_lineno(node, first - node.lineno)
+    return node if isinstance(node, ast.ClassDef) else None
+
+
+def _methods(owner: ast.ClassDef) -> list[_Function]:
+    return [node for node in owner.body if isinstance(node, _Function)]
+
+
+def _statements(scope: _Function) -> Iterator[ast.stmt]:
+    """Statements of a function in order, not those of functions and classes inside it."""
+    waiting = scope.body[::-1]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _Function | ast.ClassDef):
+            waiting += [*blocks(node)][::-1]
+
+
+def _first_line(filename: str, line: int) -> int:
+    """The line on which the statement at a line begins."""
+    index = index_of(filename)
+    rows = index.statement(line) if index is not None else None
+    return rows[0] if rows is not None else line
 
 
 def _is_self(target: ast.expr, attribute: str) -> bool:

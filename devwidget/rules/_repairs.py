@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from devwidget.records.syntax import parsed, parsed_expression, parsed_statement
+
 FACTORIES = frozenset({
     "arange", "as_tensor", "asarray", "bartlett_window", "blackman_window", "complex", "empty", "empty_strided", "eye",
     "from_file", "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "new_empty", "new_full",
@@ -53,11 +55,7 @@ def is_container(statement: str) -> bool:
 
 def moved_name(statement: str) -> str:
     """`x` of the statement `x.to(device)` or `x.cuda`."""
-    try:
-        body = ast.parse(statement).body
-    except SyntaxError:
-        return ""
-    node = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+    node = parsed_expression(statement)
     method = node.func if isinstance(node, ast.Call) else node
     return ast.unparse(method.value) if isinstance(method, ast.Attribute) else ""
 
@@ -93,11 +91,8 @@ def through_module(statement: str) -> str:
 
 def replaced_keyword(statement: str, keyword: str, value: str) -> str:
     """The statement with the first such keyword of a call given another value."""
-    try:
-        tree = ast.parse(statement)
-    except SyntaxError:
-        return ""
-    for node in ast.walk(tree):
+    tree = parsed(statement)
+    for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.keyword) and node.arg == keyword:
             return _spliced(statement, node.value, value)
     return ""
@@ -152,11 +147,10 @@ def as_module_list(statement: str, name: str) -> str:
 
 def replaced(statement: str, old: str, new: str) -> str:
     """The statement with one expression exchanged, found by its meaning, not by its letters."""
-    try:
-        tree = ast.parse(statement)
-        wanted = ast.dump(ast.parse(old, mode="eval").body)
-    except SyntaxError:
+    tree, sought = parsed(statement), parsed_expression(old)
+    if tree is None or sought is None:
         return ""
+    wanted = ast.dump(sought)
     for node in ast.walk(tree):
         if isinstance(node, ast.expr) and ast.dump(node) == wanted:
             segment = ast.get_source_segment(statement, node)
@@ -165,20 +159,14 @@ def replaced(statement: str, old: str, new: str) -> str:
 
 
 def _call(text: str) -> ast.Call | None:
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        return None
+    node = parsed_expression(text)
     return node if isinstance(node, ast.Call) else None
 
 
 def _assignment(statement: str) -> ast.Assign | None:
-    try:
-        body = ast.parse(statement).body
-    except SyntaxError:
-        return None
-    if len(body) == 1 and isinstance(body[0], ast.Assign) and len(body[0].targets) == 1:
-        return body[0] if isinstance(body[0].targets[0], ast.Name | ast.Attribute) else None
+    node = parsed_statement(statement)
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        return node if isinstance(node.targets[0], ast.Name | ast.Attribute) else None
     return None
 
 

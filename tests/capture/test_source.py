@@ -1,8 +1,18 @@
+import ast
+import gc
+import linecache
+import pathlib
+import runpy
+import sys
 import textwrap
 
 import pytest
+import torch
 
-from devwidget.capture import source
+import devwidget
+from devwidget.capture import expressions, source, source_index
+from devwidget.capture.faults import failed_call
+from devwidget.rules import _repairs
 
 CODE = '''
 LIMIT = 3
@@ -63,3 +73,93 @@ def test_source_that_is_not_at_hand_is_no_error(tmp_path):
     broken = tmp_path / "cell.py"
     broken.write_text("%time model(x)\n")
     assert source.statement_text(str(broken), 1) == "%time model(x)"
+
+
+CHAIN = "model" + ".to(x).relu()" * 250
+NESTED = "+".join(["x"] * 600)
+
+
+@pytest.fixture
+def long_file(tmp_path):
+    """A file with a chain of 500 calls, a sum of 600, 900 `elif`s and ordinary lines after them."""
+    branches = "".join(f"    elif x == {n}:\n        y = {n}\n" for n in range(900))
+    head = f"def step(model, x):\n    z = {CHAIN}\n    s = {NESTED}\n    if x:\n        y = 0\n"
+    code = f"{head}{branches}    last = z\n    return last\n"
+    path = tmp_path / "long.py"
+    path.write_text(code)
+    return str(path)
+
+
+def test_long_chains_sums_and_branches_are_no_recursion_error(long_file):
+    assert source.statement_text(long_file, 2) == f"z = {CHAIN}"
+    assert source.assignment(long_file, "z", 1800).line == 2
+    assert source.assigned_call(f"z = {CHAIN}") == ("", "")
+    assert source.unkept_move(long_file, "model", 1806) is None
+    assert source.first_parameter(long_file, 1806) == "model"
+
+
+@pytest.mark.parametrize(
+    "expression", [CHAIN, NESTED, "(" * 90 + "x" + ",)" * 90, "f(" * 190 + ")" * 190, "-" * 900 + "x", "\x00", "("]
+)
+def test_an_expression_nested_too_deeply_has_no_repairs_and_no_values(expression):
+    frame = sys._getframe()
+    assert expressions._parsed(expression) is None
+    assert failed_call._written(expression, ()) == {}
+    assert list(expressions.Scope(frame).leaves(ast.Constant(1))) == []
+    for repair in (_repairs.receiver, _repairs.first_argument, _repairs.moved_name, _repairs.assigned_name):
+        assert repair(expression) == ""
+    assert _repairs.replaced(f"y = {expression}", "x", "x.cpu()") == ""
+    assert _repairs.moved_value(f"y = {expression}", "'cpu'") == ""
+
+
+def test_a_chain_of_500_calls_runs_recorded_and_explained(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(f"import torch\ndef run(x):\n    y = x{'.add(1).mul(1)' * 250}\n    return y @ torch.ones(3)\n")
+    space = runpy.run_path(str(path))
+    with devwidget.record() as recording:
+        space["run"](torch.ones(3))
+    assert recording.trace.error == ""
+    with pytest.raises(RuntimeError) as caught:
+        space["run"](torch.ones(2))
+    assert devwidget.explain(caught.value).site.line == 4
+
+
+def test_indices_are_kept_while_a_file_is_as_it_was_and_hold_no_tree(file, tmp_path):
+    first = source_index.index_of(file)
+    assert source_index.index_of(file) is first
+    assert not [each for each in gc.get_referents(first) if isinstance(each, ast.AST)]
+    pathlib.Path(file).write_text("changed = 1\n")
+    linecache.checkcache(file)
+    assert source.statement_text(file, 1) == "changed = 1"
+
+
+def test_indices_are_bounded_in_size(monkeypatch):
+    monkeypatch.setattr(source_index, "_MOST_KEPT", 1000)
+    for number in range(20):
+        name = f"<ipython-input-{number}-x>"
+        monkeypatch.setitem(linecache.cache, name, (200, None, [f"value_{number} = {'1' * 187}\n"], name))
+        assert source.assignment(name, f"value_{number}", 9).line == 1
+    assert sum(size for _, size, _ in source_index._known.values()) <= 1000
+
+
+def test_a_file_too_large_to_be_parsed_gives_its_lines(tmp_path):
+    path = tmp_path / "generated.py"
+    path.write_text("value = [\n    1]\n" * 70_000)
+    assert source.statement_text(str(path), 120_000) == "1]"
+    assert source.assignment(str(path), "value", 9) is None
+
+
+def test_moves_whose_result_is_lost_are_found_in_their_own_function(tmp_path):
+    path = tmp_path / "moves.py"
+    path.write_text("x.cuda\ndef f(x):\n    x.to(1)\n    def g(x):\n        x.cuda()\n    return x\nx.cpu()\nx = 1\ny(x)\n")
+    assert source.uncalled_move(str(path), "x", 9).line == 1
+    assert source.unkept_move(str(path), "x", 6).line == 3
+    assert source.unkept_move(str(path), "x", 9) is None
+    assert source.discarded_move(str(path), 5).text == "x.cuda()"
+
+
+def test_a_class_inside_a_function_keeps_its_lines_and_its_texts(tmp_path):
+    path = tmp_path / "inner.py"
+    inside = '        text = """\nflush left\n"""\n        def go(self):\n            self.a = 1\n'
+    path.write_text(f"def f():\n    class Net:\n{inside}")
+    assert source.attribute_assignment(str(path), "Net", "a").line == 7

@@ -17,6 +17,7 @@ from devwidget.capture.call_site import call_text, raw_site, to_site
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
 from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 
 NOT_OURS = object()
@@ -132,11 +133,8 @@ def _operand(expression: str, argument: str, tensor: torch.Tensor, *, stray: boo
 
 def _written(text: str, args: tuple[Any, ...]) -> dict[int, str]:
     """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`."""
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        return {}
-    parts = _parts(node, len(args))
+    node = parsed_expression(text)
+    parts = _parts(node, len(args)) if node is not None else []
     pairs = zip(parts, args, strict=True) if len(parts) == len(args) else ()
     return {id(arg): ast.unparse(part) for part, arg in pairs if isinstance(arg, torch.Tensor) and _is_a_place(part)}
 

@@ -28,6 +28,7 @@ from devwidget.capture.postmortem.replicas import CAUGHT, from_replica, here
 from devwidget.capture.postmortem.scene import Scene, scene_of
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 
 MOST_VALUES = 24
@@ -158,10 +159,7 @@ def _factory(text: str, frame: FrameType) -> tuple[str, str]:
 
 
 def _operands(text: str) -> list[ast.expr]:
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        return []
+    node = parsed_expression(text)
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     return [*node.args, *(keyword.value for keyword in node.keywords)] if isinstance(node, ast.Call) else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from devwidget.capture.postmortem.witnesses import described
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed
 from devwidget.records.trace import Fault, Operand
 
 CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device (\d+)")
@@ -118,18 +120,17 @@ def _wrong_device(scene: Scene, device: int, module: str | None, site: Site | No
 
 def _attributes_in(text: str) -> list[str]:
     """`scale` of `return y * self.scale`."""
-    try:
-        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
-    except SyntaxError:
-        return []
+    nodes = [node for node in _nodes(text) if isinstance(node, ast.Attribute)]
     return [node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == "self"]
 
 
 def _names_in(text: str) -> list[str]:
-    try:
-        return [node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
-    except SyntaxError:
-        return []
+    return [node.id for node in _nodes(text) if isinstance(node, ast.Name)]
+
+
+def _nodes(text: str) -> Iterator[ast.AST]:
+    tree = parsed(text, deep=True)
+    return ast.walk(tree) if tree is not None else iter(())
 
 
 def here(scene: Scene) -> Site | None:

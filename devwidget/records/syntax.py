@@ -1,0 +1,49 @@
+"""The syntax tree of a piece of source, or nothing: what cannot be parsed, or is nested too deeply to be walked, has none."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+DEEPEST = 80
+"""Nesting up to which a tree is walked by functions that call themselves; a call in a chain takes two."""
+
+
+def parsed(text: str, *, deep: bool = False) -> ast.Module | None:
+    """The tree of whole statements; `deep` for those who do not call themselves."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # magics, null bytes, and what nests too deeply for Python
+        return None
+    return tree if deep or is_shallow(tree) else None
+
+
+def parsed_statement(text: str) -> ast.stmt | None:
+    """The one statement of a text; None if there are none or several."""
+    tree = parsed(text)
+    return tree.body[0] if tree is not None and len(tree.body) == 1 else None
+
+
+def parsed_expression(text: str) -> ast.expr | None:
+    """The expression that a text is; positions are counted in the text without the spaces around it."""
+    node = parsed_statement(text.strip())
+    return node.value if isinstance(node, ast.Expr) else None
+
+
+def is_shallow(node: ast.AST) -> bool:
+    """Whether a tree can be walked by functions that call themselves, `ast.unparse` among them."""
+    level: list[ast.AST] = [node]
+    for _ in range(DEEPEST):
+        level = [child for parent in level for child in ast.iter_child_nodes(parent)]
+        if not level:
+            return True
+    return False
+
+
+def blocks(node: Any) -> Iterator[ast.stmt]:
+    """The statements directly inside a compound one, in order."""
+    for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield from getattr(part, "body", ())
+    for name in ("orelse", "finalbody"):
+        yield from getattr(node, name, ())
