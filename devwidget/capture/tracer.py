@@ -23,12 +23,14 @@ from devwidget.capture.doors.gradients import gradients
 from devwidget.capture.doors.optimizers import optimizers
 from devwidget.capture.doors.parallel_gradients import parallel_gradients
 from devwidget.capture.doors.wrappers import constructions
+from devwidget.capture.failure import failure_of
 from devwidget.capture.meant import Meant
 from devwidget.capture.memory.held import held_curves
 from devwidget.capture.module_hooks import module_hooks
 from devwidget.capture.refusals import refuse_model
 from devwidget.capture.state import State
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.failure import Failure
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.trace import Phase, Trace
 
@@ -55,6 +57,7 @@ class Recorder:
         self._memory: MemoryWatch | None = None
         self._held: list[tuple[int, Phase, tuple[DeviceMemory, ...]]] = []
         self._error = ""
+        self._failure: Failure | None = None
         self._seconds = 0.0
         self._once = threading.Lock()
         self._facts: Trace | None = None
@@ -129,6 +132,7 @@ class Recorder:
             crossings=self._state.traffic.crossings(),
             waits=self._state.traffic.waits_seen(),
             error=self._error,
+            failure=self._failure,
             not_checked=tuple(log.troubles),
             seconds=self._seconds,
         )
@@ -163,6 +167,7 @@ class Recorder:
             self._seconds = time.perf_counter() - self._state.started
             if error is not None:
                 self._error = f"{type(error).__name__}: {error}"
+                self._failure = failure_of(error, str(error), self._state.places.failed)
             self._facts = self._read()
         self._state.forget()
 

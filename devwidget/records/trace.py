@@ -8,6 +8,7 @@ from typing import Literal
 from devwidget.records._record import Record
 from devwidget.records.bounds import Duration, Size
 from devwidget.records.device import DeviceId
+from devwidget.records.failure import Failure
 from devwidget.records.finding import Finding
 from devwidget.records.memory_curve import MemoryCurve
 from devwidget.records.parallel import DataParallelCall, Replica
@@ -303,6 +304,7 @@ class Trace(Record):
         parallel: the calls of DataParallel modules that `replicas` belong to.
         memory: one curve for each device.
         error: `ErrorType: message` of the exception that ended the recording, "" if none did.
+        failure: where it was raised; None if none was, or in files of older versions.
         checked: names of the rules that ran.
         not_checked: `rule: reason` for rules that could not decide or crashed.
         not_restored: what the step changed and could not be put back, each with its reason.
@@ -326,3 +328,4 @@ class Trace(Record):
     seconds: Duration = 0.0
     parallel: tuple[DataParallelCall, ...] = ()
     not_restored: tuple[str, ...] = ()
+    failure: Failure | None = None

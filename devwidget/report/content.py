@@ -9,6 +9,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.cards import finding_card, header_card, hop_cards, row_detail
+from devwidget.report.failure_card import failure_card
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.memory_words import memory_cards
 from devwidget.report.packing import packed_table
@@ -90,7 +91,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
     return {
         "summary": summary_words(trace),
         "verdict": findings_words(trace),
-        "error": trace.error,
+        "failure": failure_card(trace),
         "findings": finding_cards(trace, table, marks),
         "checked": list(trace.checked),
         "not_checked": list(trace.not_checked),

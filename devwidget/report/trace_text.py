@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from devwidget.records._record import presents
 from devwidget.records.trace import Trace
 from devwidget.report.columns import columns
+from devwidget.report.failure_card import failure_lines
 from devwidget.report.finding_text import finding_lines
 from devwidget.report.memory_words import memory_lines
 from devwidget.report.parallel_advice import advice
@@ -30,7 +31,9 @@ def summary_words(trace: Trace) -> str:
     """One line: findings by severity, moves, time."""
     crossings = sum(move.count for move in trace.moves)
     total = sum(move.bytes * move.count for move in trace.moves)
-    parts = [findings_words(trace), f"{counted(crossings, 'hop')}, {format_bytes(total)}" if crossings else "no hops"]
+    ended = ["ended by an exception"] if trace.error else []
+    found = [findings_words(trace)] if trace.findings or not trace.error else []
+    parts = [*ended, *found, f"{counted(crossings, 'hop')}, {format_bytes(total)}" if crossings else "no hops"]
     if trace.seconds:
         parts.append(format_seconds(trace.seconds))
     if trace.virtual_gpus:
@@ -47,10 +50,7 @@ def findings_words(trace: Trace) -> str:
 
 def _lines(trace: Trace) -> Iterator[str]:
     yield f"Trace: {summary_words(trace)}"
-    if trace.error:
-        first, *more = trace.error.splitlines()
-        yield f"  ended by {first}"
-        yield from (f"    {line}" for line in more)
+    yield from failure_lines(trace)
     classes = {event.path: event.class_name for event in trace.modules}
     for finding in trace.findings:
         yield ""

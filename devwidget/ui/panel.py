@@ -105,7 +105,7 @@ class DeviceWidget:
             self._draw_marks()
             self._draw_memory()
             counts = self.view.traced["summary"]
-            self._say("error" if trace.error else "done", f"ended by {trace.error}" if trace.error else counts)
+            self._say("error" if trace.error else "done", counts)
 
     def refresh_after_cell(self) -> None:
         """`refresh` that shows what goes wrong in the panel: a failing panel must not spoil the user's next cell."""

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect
 
+from devwidget.records.failure import Failure
 from devwidget.records.trace import Trace
 from devwidget.report.content import traced_content
 from devwidget.views.overlay import overlay
 from devwidget.views.placement import place
 from tests.browser.esm import BarePage
-from tests.views.builders import data_parallel, one_step, split_model, wrong_device
+from tests.views.builders import data_parallel, one_step, site, split_model, wrong_device
 
 
 @pytest.fixture
@@ -94,6 +95,29 @@ def test_a_clean_trace_says_what_was_checked(bare):
     expect(page).to_contain_text("Nothing found")
     expect(page).to_contain_text("checked: wrong-device")
     expect(page).to_contain_text("ping-pong: no backward")
+
+
+FAILED = Trace(
+    error="ValueError: no such thing",
+    failure=Failure("ValueError", "no such thing", site(41, "raise ValueError(...)"), "decoder.head", ("a.py:1 in f",) * 3),
+    checked=("wrong-device",),
+)
+
+
+def test_a_step_that_ended_by_an_exception_says_so_first_and_never_that_nothing_was_found(bare):
+    bare.update("panel", "traced", traced(FAILED))
+    bare.update("panel", "status", {"kind": "error", "text": "ended by an exception"})
+    page = bare.page.get_by_role("tabpanel", name="Findings")
+    expect(page).to_be_visible()
+    card = page.locator(".dw-failure")
+    expect(card).to_contain_text("the step ended by ValueError in decoder.head")
+    expect(card).to_contain_text("raise ValueError(...)")
+    expect(page).not_to_contain_text("Nothing found")
+    expect(card.get_by_text("a.py:1 in f").first).to_be_hidden()
+    card.get_by_text("traceback, 3 frames").click()
+    expect(card.get_by_text("a.py:1 in f").first).to_be_visible()
+    card.get_by_role("button", name="decoder.head").click()
+    expect(bare.page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
 
 
 def test_hops_are_listed_by_line(bare):

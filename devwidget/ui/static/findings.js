@@ -6,8 +6,31 @@ const MARKS = { error: "✖", warning: "▲", info: "ℹ" };
 export function findingsView(traced, reveal) {
   if (!traced.summary) return [h("p", { class: "dw-empty" }, "No batch has been traced yet. Name a batch above and press Trace batch.")];
   const cards = traced.findings.map((card) => findingCard(card, reveal));
-  const clean = cards.length ? "" : h("p", { class: "dw-clean" }, "✓ Nothing found.");
-  return [traced.error ? h("p", { class: "dw-ended" }, `The recording ended by ${traced.error}`) : "", clean, ...cards, checks(traced)].filter(Boolean);
+  // Of a step that did not run to its end nobody knows whether there was nothing to find.
+  const clean = cards.length || traced.failure ? "" : h("p", { class: "dw-clean" }, `✓ Nothing found, ${traced.checked.length} checks.`);
+  return [traced.failure ? failureCard(traced.failure, reveal) : "", clean, ...cards, checks(traced)].filter(Boolean);
+}
+
+// What ended the step: the user's line, what is known of the cause, what to change, the traceback folded.
+function failureCard(card, reveal) {
+  const module = card.path === null ? card.module : h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: card.path }) }, card.module);
+  const where = h("dd", null, module, card.source ? source({ ...card, text: card.source }, "raised here") : h("span", { class: "dw-soft" }, ` ${card.place}`));
+  const folded = h("details", { class: "dw-traceback" }, h("summary", null, `traceback, ${card.frames.length} frames`), h("pre", null, card.frames.join("\n")));
+  const entries = [entry("where", where), ...card.notes.map((note) => entry("note", h("dd", null, ...prose(note)))), ...card.cures.map((cure) => entry("help", help({ ...cure, summary: cure.text, confidence: "choice" })))];
+  return h(
+    "article",
+    { class: "dw-finding dw-error dw-failure", "data-kind": card.kind, "data-severity": "error" },
+    h(
+      "header",
+      null,
+      h("span", { class: "dw-badge dw-error" }, h("span", { "aria-hidden": "true" }, MARKS.error), ` ${card.kind}`),
+      h("h4", null, ...prose(card.headline)),
+      copyButton([`${card.headline}: ${card.message}`, ...card.frames].join("\n"), "Copy this exception", "copy"),
+    ),
+    h("pre", { class: "dw-message" }, card.message),
+    h("dl", null, entries),
+    card.frames.length ? folded : "",
+  );
 }
 
 function findingCard(card, reveal) {

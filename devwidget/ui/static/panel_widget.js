@@ -106,7 +106,7 @@ async function render({ model, el, host, signal }) {
   function drawTrace() {
     const traced = model.get("traced") ?? {};
     const findings = traced.findings ?? [];
-    tabs.count("Findings", findings.length, findings[0]?.severity);
+    tabs.count("Findings", findings.length + (traced.failure ? 1 : 0), traced.failure ? "error" : findings[0]?.severity);
     tabs.count("Trace", traced.hops?.length ?? 0);
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     tabs.page("Findings").replaceChildren(...findingsView(traced, reveal));
@@ -150,7 +150,8 @@ async function render({ model, el, host, signal }) {
     const { kind, text } = model.get("status") ?? {};
     if (!kind) return;
     say(kind, text);
-    if (kind === "done" && model.get("traced")?.findings?.length) tabs.open("Findings");
+    const { findings, failure } = model.get("traced") ?? {};
+    if ((kind === "done" || kind === "error") && (findings?.length || failure)) tabs.open("Findings");
   }
   // Not in the widget specification, but Jupyter fires it when the kernel's side of a widget goes away.
   async function kernelChanged() {
