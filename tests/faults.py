@@ -7,53 +7,26 @@ import linecache
 import pathlib
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-import torch
-from torch import nn
-from torch.nn.modules import module as module_hooks
-from torch.nn.parallel import _functions, comm, data_parallel, parallel_apply, replicate, scatter_gather
-from torch.optim import optimizer as optimizer_hooks
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-
 import devwidget
+from tests.surface import Surface, differences, surface
 
 Line = tuple[str, int]
 """File and line number."""
 OURS = str(pathlib.Path(devwidget.__file__).parent)
-_CACHES = ("_cached_device_count", "__abstractmethods__")
-"""What torch itself remembers."""
-OWNERS = (
-    torch, torch.Tensor, torch.autograd.Function, torch.cuda, torch.accelerator, torch.overrides, torch.optim.Optimizer,
-    nn.Module, nn.DataParallel, _functions.Broadcast, _functions.ReduceAddCoalesced, _functions.Scatter, _functions.Gather,
-    comm, data_parallel, parallel_apply, replicate, scatter_gather, threading.Thread,
-)  # fmt: skip
 
 
-def world(*users: type) -> dict[object, object]:
+def world(*users: type) -> Surface:
     """All that devwidget may replace, install or hold in this process, and in classes of the user's."""
-    hooks = [table for owner in (module_hooks, optimizer_hooks) for name, table in vars(owner).items() if "_global_" in name]
-    names = [(owner, name) for owner in (*OWNERS, *users) for name in vars(owner) if name not in _CACHES]
-    return {
-        **{(id(owner), name): id(vars(owner)[name]) for owner, name in names},
-        "hooks": [list(table) for table in hooks if isinstance(table, dict)],
-        "function modes": [id(mode) for mode in _get_current_function_mode_stack()],
-        "dispatch modes": [id(mode) for mode in _get_current_dispatch_mode_stack()],
-        "grad mode": torch.is_grad_enabled(),
-        "autocast": torch.is_autocast_enabled("cpu"),
-        "SIGINT": signal.getsignal(signal.SIGINT),
-        "trace": sys.gettrace(),
-    }
+    return surface(*users)
 
 
-def left_behind(before: dict[object, object], *users: type) -> list[object]:
+def left_behind(before: Surface, *users: type) -> list[tuple[str, Any]]:
     """What has changed since."""
-    after = world(*users)
-    return [key for key in before | after if before.get(key) != after.get(key)]
+    return differences(before, surface(*users))
 
 
 class _Lines:
