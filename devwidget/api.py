@@ -15,7 +15,7 @@ from torch import nn
 from devwidget import simulator
 from devwidget.capture import between as between
 from devwidget.capture import meant
-from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exit, uninterrupted
+from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.meant import allow
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
@@ -129,8 +129,9 @@ class Recording:
     ) -> bool | None:
         with uninterrupted():
             self._recorder.__exit__(kind, error, trace)
-        self._trace = self._judged()
-        return True if self._swallows and isinstance(error, Exception) else None
+            self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
+        swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
+        return True if swallowed else None
 
 
 class _Step(Recording):

@@ -17,6 +17,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture import tracer
+from devwidget.capture.birth_watch import BirthWatch
 from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exit, uninterrupted
 from devwidget.simulator import session
 from tests import faults
@@ -424,3 +425,39 @@ def test_a_recording_that_is_entered_again_goes_on():
     with pytest.raises(devwidget.DevwidgetError, match="once"), recording:
         pytest.fail("entered")
     assert recording.trace.ops
+
+
+class Alarm(Exception):
+    """What a test runner raises when a test takes too long."""
+
+
+@contextlib.contextmanager
+def alarms():
+    """SIGALRM raises inside the block."""
+
+    def ring(number, frame):
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_alarm_that_rings_in_code_of_ours_is_not_taken_for_a_fault_of_it(monkeypatch):
+    def slow(*_):
+        signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(BirthWatch, "_born", slow)
+    with alarms(), pytest.raises(Alarm), devwidget.record():
+        torch.ones(1)
+
+
+def test_an_alarm_that_rings_in_a_traced_step_is_no_failure_of_the_step():
+    class Slow(nn.Linear):
+        def forward(self, x):
+            signal.raise_signal(signal.SIGALRM)
+
+    with alarms(), pytest.raises(Alarm):
+        devwidget.trace(Slow(2, 2), torch.ones(1, 2))

@@ -7,6 +7,7 @@ import functools
 import signal
 import sys
 import threading
+import traceback
 import types
 import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # without the conversion to an enum: a tenth of the time
@@ -34,6 +35,14 @@ def _handlers() -> dict[int, _Handler]:
     return {number: found for number in _NUMBERS if callable(found := getsignal(number))}
 
 
+def is_from_handler(error: BaseException) -> bool:
+    """Whether the handler of a signal has raised it, wherever the main thread was."""
+    users = [each.users(number) if isinstance(each, _Held) else each for number, each in _handlers().items()]
+    functions = [getattr(each, "__func__", each) for each in users]
+    codes = [each.__code__ for each in functions if isinstance(each, types.FunctionType)]
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
 class _Held:
     """A handler in place of the user's that only remembers.
 
@@ -48,6 +57,10 @@ class _Held:
     def __call__(self, number: int, frame: types.FrameType | None) -> None:
         if number not in self._waiting:
             self._waiting.append(number)
+
+    def users(self, number: int) -> _Handler:
+        """The user's handler."""
+        return self._users[number]
 
     def hold(self) -> None:
         """From now on signals wait."""

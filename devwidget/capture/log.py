@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.call_site import RawSite, to_site
+from devwidget.capture.interrupts import is_from_handler
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase
 
@@ -108,7 +109,13 @@ class Log:
             self.faults.append(replace(fault, number=self.number()))
 
     def trouble(self, error: Exception) -> None:
-        """Our own code failed: say so in the trace, and let the user's program go on as if we were not there."""
+        """Our own code failed: say so in the trace, and let the user's program go on as if we were not there.
+
+        Raises:
+            Exception: the same, if a signal has struck our code; then it is the user's.
+        """
+        if is_from_handler(error):
+            raise error
         text = f"recorder: {type(error).__name__}: {error}"
         if text not in self.troubles:
             self.troubles.append(text)

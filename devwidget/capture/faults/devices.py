@@ -11,6 +11,7 @@ import torch
 from devwidget.capture import naming
 from devwidget.capture.call_site import raw_site, to_site
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Fault
 
@@ -94,5 +95,7 @@ def _again(func: Any, args: Any, kwargs: Any, wrong: _Wrong, known: tuple[str, .
         return NOT_OURS
     try:
         return func(*new_args, **{key: change(value) for key, value in kwargs.items()})
-    except Exception:  # something else is wrong with this call: the caller raises the first error
+    except Exception as other:  # something else is wrong with this call: the caller raises the first error
+        if is_from_handler(other):
+            raise
         return NOT_OURS

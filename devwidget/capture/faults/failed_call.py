@@ -14,6 +14,7 @@ import torch
 from devwidget.capture import naming
 from devwidget.capture.call_arguments import arguments
 from devwidget.capture.call_site import call_text, raw_site, to_site
+from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
 from devwidget.capture.tensors import replace_tensors, tensors_in
@@ -68,7 +69,9 @@ class FailedCall:
         with self.state.places.because("healed"):
             try:
                 return self.func(*args, **kwargs)
-            except Exception:  # that was not all that was wrong: the caller raises the first error
+            except Exception as other:  # that was not all that was wrong: the caller raises the first error
+                if is_from_handler(other):
+                    raise
                 return NOT_OURS
 
     def again_moved(self, strays: Sequence[torch.Tensor], target: torch.device) -> Any:
