@@ -44,7 +44,7 @@ _CLASSES = (
 )  # fmt: skip
 _REMEMBERED = {
     "_cached_device_count", "__abstractmethods__", "__annotations__", "__warningregistry__", "filters", "_filters_version",
-    "onceregistry", "cache", "_validate_args", "___needs_generation_tag_patch",
+    "onceregistry", "cache", "__slotnames__", "_validate_args", "___needs_generation_tag_patch",
 }  # fmt: skip
 """What Python and torch write themselves."""
 _HOOKS = {
@@ -109,9 +109,15 @@ def _changed(before: dict[Any, Any], after: dict[Any, Any]) -> list[Any]:
         for name in before.keys() | after.keys()
         if name not in _REMEMBERED
         and not _same(before.get(name, missing), found := after.get(name, missing))
-        and not (name not in before and isinstance(found, types.ModuleType))
+        and not (name not in before and _is_anothers(found))
         and not str(getattr(found, "__module__", "")).startswith("torch._dynamo")
     ]
+
+
+def _is_anothers(value: Any) -> bool:
+    """A part of torch that was imported meanwhile, or what another library adds to torch when it is imported."""
+    module = str(getattr(value, "__module__", None) or type(value).__module__)
+    return isinstance(value, types.ModuleType) or module.partition(".")[0] not in ("devwidget", "torch", "builtins", "tests")
 
 
 def _same(one: Any, other: Any) -> bool:
