@@ -1,0 +1,55 @@
+"""pyproject.toml, noxfile.py, the workflow and the set-up script say the same about Pythons and torch."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+NOXFILE = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def matrix() -> dict[str, list[str]]:
+    """What the workflow tests the wheel with."""
+    workflow: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    found: dict[str, list[str]] = workflow["jobs"]["wheel"]["strategy"]["matrix"]
+    return found
+
+
+def nox_pythons() -> list[str]:
+    keywords = [each for node in ast.walk(NOXFILE) if isinstance(node, ast.Call) for each in node.keywords]
+    (pythons,) = [ast.literal_eval(each.value) for each in keywords if each.arg == "python"]
+    assert isinstance(pythons, list)
+    return pythons
+
+
+def nox_torch() -> dict[str, str]:
+    (value,) = [n.value for n in NOXFILE.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "TORCH"]
+    found: dict[str, str] = ast.literal_eval(value)
+    return found
+
+
+def test_each_python_that_the_project_names_is_tested(matrix: dict[str, list[str]]) -> None:
+    named = re.findall(r"Programming Language :: Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
+    assert named == nox_pythons() == matrix["python"]
+    assert PROJECT["project"]["requires-python"] == f">={named[0]}"
+
+
+def test_the_oldest_torch_that_may_be_installed_and_the_pinned_one_are_tested(matrix: dict[str, list[str]]) -> None:
+    (oldest,) = [each.removeprefix("torch>=") for each in PROJECT["project"]["dependencies"] if each.startswith("torch")]
+    assert list(nox_torch()) == matrix["torch"] == ["oldest", "pinned", "newest"]
+    assert nox_torch()["oldest"] == f"torch=={oldest}.*"
+    assert f'"{nox_torch()["pinned"]}"' in (ROOT / ".ci" / "set_up.py").read_text(encoding="utf-8")
+
+
+def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
+    assert set(PROJECT["project"]["optional-dependencies"]) == {"tutorial"}
+    assert not any("pytest" in each for each in PROJECT["project"]["dependencies"])
