@@ -16,7 +16,7 @@ from devwidget.report.packing import packed_table
 from devwidget.report.parallel_card import parallel_card
 from devwidget.report.safe_text import displayed
 from devwidget.report.spread_card import spread_cards
-from devwidget.report.trace_text import findings_words, summary_words
+from devwidget.report.trace_text import findings_words, not_checked_words, summary_words
 from devwidget.report.tree_table import mark_columns, tree_table
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
@@ -94,7 +94,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "failure": failure_card(trace),
         "findings": finding_cards(trace, table, marks),
         "checked": list(trace.checked),
-        "not_checked": list(trace.not_checked),
+        "not_checked": not_checked_words(trace),
         "not_restored": list(trace.not_restored),
         "hops": hop_cards(trace),
         "timeline": timeline_figure(lanes) if lanes.boxes else None,

@@ -72,10 +72,17 @@ def check_lines(trace: Trace) -> Iterator[str]:
     """What was checked, and what was not and why."""
     if trace.checked:
         yield f"checked: {', '.join(trace.checked)}"
-    for reason in trace.not_checked:
-        yield f"not checked: {reason}"
+    yield from (f"not checked: {words}" for words in not_checked_words(trace))
     for lost in trace.not_restored:
         yield f"could not put back: {lost}"
+
+
+def not_checked_words(trace: Trace) -> list[str]:
+    """`non-leaf-grad, optimizer-misplaced: no backward pass in this trace`: the rules that lack the same thing, together."""
+    groups: dict[str, list[str]] = {}
+    for name, _, reason in (each.partition(": ") for each in trace.not_checked):
+        groups.setdefault(reason, []).append(name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
 
 
 def _hop_lines(hops: tuple[Hop, ...]) -> Iterator[str]:

@@ -7,13 +7,12 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
 
 from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules._needs import Need, missing
 
-Need = Literal["moves", "ops", "modules", "memory", "replicas"]
 Check = Callable[[Trace], Iterator[Finding]]
 
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
@@ -26,7 +25,7 @@ class Rule:
     Attributes:
         kind: its name, as in the findings.
         check: yields findings for a trace.
-        needs: parts of the trace without which it cannot decide.
+        needs: what must have run before its silence is an answer.
         loses_to: kinds that explain the same fault better.
     """
 
@@ -39,8 +38,8 @@ class Rule:
 _rules: dict[str, Rule] = {}
 
 
-def rule(kind: str, *, needs: tuple[Need, ...] = (), loses_to: tuple[str, ...] = ()) -> Callable[[Check], Check]:
-    """Register a check under the name of its kind."""
+def rule(kind: str, *, needs: tuple[Need, ...], loses_to: tuple[str, ...] = ()) -> Callable[[Check], Check]:
+    """Register a check under the name of its kind; every rule needs something, if only that anything ran."""
 
     def keep(check: Check) -> Check:
         _rules[kind] = Rule(kind, check, needs, loses_to)
@@ -65,15 +64,17 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
     checked, not_checked = [], []
     chosen = all_rules() if rules is None else tuple(rules)
     for each in chosen:
-        missing = [need for need in each.needs if not getattr(trace, need)]
-        if missing:
-            not_checked.append(f"{each.kind}: no {' and no '.join(missing)} in this trace")
-            continue
         try:
-            found += each.check(trace)
-            checked.append(each.kind)
+            told = list(each.check(trace))
         except Exception as error:  # one broken rule must not hide what the others found
             not_checked.append(f"{each.kind}: the rule itself failed with {type(error).__name__}: {error}")
+            continue
+        found += told
+        lacking = "" if told else missing(each.needs, trace)  # what was found is an answer, whatever else did not run
+        if lacking:
+            not_checked.append(f"{each.kind}: {lacking}")
+        else:
+            checked.append(each.kind)
     causes = _one_per_cause(_without_losers(found, chosen))
     ordered = sorted(causes, key=lambda f: _ORDER[f.severity])
     return dataclasses.replace(

@@ -6,12 +6,44 @@ import ast
 
 from devwidget.records.syntax import parsed, parsed_expression, parsed_statement
 
-FACTORIES = frozenset({
-    "arange", "as_tensor", "asarray", "bartlett_window", "blackman_window", "complex", "empty", "empty_strided", "eye",
-    "from_file", "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "new_empty", "new_full",
-    "new_ones", "new_tensor", "new_zeros", "normal", "ones", "rand", "randint", "randn", "randperm", "range",
-    "scalar_tensor", "sparse_coo_tensor", "tensor", "tril_indices", "triu_indices", "zeros",
-})
+FACTORIES = frozenset(
+    {
+        "arange",
+        "as_tensor",
+        "asarray",
+        "bartlett_window",
+        "blackman_window",
+        "complex",
+        "empty",
+        "empty_strided",
+        "eye",
+        "from_file",
+        "full",
+        "hamming_window",
+        "hann_window",
+        "kaiser_window",
+        "linspace",
+        "logspace",
+        "new_empty",
+        "new_full",
+        "new_ones",
+        "new_tensor",
+        "new_zeros",
+        "normal",
+        "ones",
+        "rand",
+        "randint",
+        "randn",
+        "randperm",
+        "range",
+        "scalar_tensor",
+        "sparse_coo_tensor",
+        "tensor",
+        "tril_indices",
+        "triu_indices",
+        "zeros",
+    }
+)
 """Torch functions that decide a device themselves and take it as `device=` (torch.overrides, 2.13)."""
 
 

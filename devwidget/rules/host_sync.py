@@ -15,7 +15,7 @@ from devwidget.records.trace import Trace, Wait
 from devwidget.rules._registry import rule
 
 
-@rule("host-sync")
+@rule("host-sync", needs=("forward",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each source line that waits; a line where a fault was found already is not told twice."""
     faulty = {(f.site.file, f.site.line) for f in trace.faults if f.site is not None}

@@ -16,7 +16,7 @@ from devwidget.rules import _repairs
 from devwidget.rules._registry import confirmed, rule
 
 
-@rule("invalid-device")
+@rule("invalid-device", needs=("operations",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each request of a device that is not there."""
     for fault in trace.faults:

@@ -16,7 +16,7 @@ from devwidget.rules._registry import rule
 from devwidget.rules._wording import described, strays_in
 
 
-@rule("meta-tensor")
+@rule("meta-tensor", needs=("operations",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each use of a tensor without data."""
     for fault, stray in strays_in(trace, "meta"):

@@ -16,7 +16,7 @@ from devwidget.rules import _repairs
 from devwidget.rules._registry import rule
 
 
-@rule("needless-hop", loses_to=("ping-pong",))
+@rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))
 def check(trace: Trace) -> Iterator[Finding]:
     """Round trips, detours, and attributes that are copied anew at every call."""
     known = {crossing.number: crossing for crossing in trace.crossings}

@@ -17,7 +17,7 @@ from devwidget.rules._registry import rule
 from devwidget.rules._wording import described
 
 
-@rule("non-leaf-grad")
+@rule("non-leaf-grad", needs=("backward",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each tensor that an optimizer refused, or that has no gradient where the code looks for it."""
     for fault in trace.faults:

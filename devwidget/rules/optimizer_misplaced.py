@@ -16,7 +16,7 @@ from devwidget.rules._registry import confirmed, rule
 from devwidget.rules._wording import described
 
 
-@rule("optimizer-misplaced")
+@rule("optimizer-misplaced", needs=("backward", "optimizer"))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each optimizer and problem."""
     for fault in trace.faults:

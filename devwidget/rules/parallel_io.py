@@ -16,7 +16,7 @@ from devwidget.rules._registry import rule
 from devwidget.rules._wording import described
 
 
-@rule("parallel-io")
+@rule("parallel-io", needs=("replicas",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each input or output that does not fit the wrapper."""
     for fault in trace.faults:

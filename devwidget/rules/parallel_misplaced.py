@@ -15,7 +15,7 @@ from devwidget.records.trace import Fault, Trace
 from devwidget.rules._registry import confirmed, rule
 
 
-@rule("parallel-misplaced")
+@rule("parallel-misplaced", needs=("replicas",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each wrapper that could not run."""
     for fault in trace.faults:

@@ -18,7 +18,7 @@ ENOUGH = 3
 """Crossings of one chain of data: one excursion there and back is two, and may be meant."""
 
 
-@rule("ping-pong")
+@rule("ping-pong", needs=("forward",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each pair of devices and forward pass, at the line that crosses most often."""
     known = {crossing.number: crossing for crossing in trace.crossings}
@@ -50,8 +50,6 @@ def _finding(chain: list[Crossing]) -> Finding:
         headline=f"one chain of data crosses between {names} {len(chain)} times in one forward pass, {total} bytes in all",
         why="each crossing waits for the computation before it, so neither device is busy for long",
         fault=fault,
-        fixes=(
-            Fix("group the layers: consecutive ones on the same device, so that the data crosses once", "", "likely"),
-        ),
+        fixes=(Fix("group the layers: consecutive ones on the same device, so that the data crosses once", "", "likely"),),
         cause=f"{names} at {fault}",
     )

@@ -15,7 +15,7 @@ from devwidget.records.trace import Fault, Trace
 from devwidget.rules._registry import rule
 
 
-@rule("replica-state-lost")
+@rule("replica-state-lost", needs=("replicas",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each attribute that is lost, or look-up that finds nothing."""
     for fault in trace.faults:

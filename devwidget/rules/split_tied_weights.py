@@ -16,7 +16,7 @@ from devwidget.rules._registry import confirmed, rule
 from devwidget.rules._wording import described, strays_in
 
 
-@rule("split-tied-weights")
+@rule("split-tied-weights", needs=("forward",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault whose stray is a parameter that several modules share."""
     for fault, _ in strays_in(trace, "operands"):

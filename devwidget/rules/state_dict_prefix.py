@@ -16,7 +16,7 @@ from devwidget.rules import _repairs
 from devwidget.rules._registry import confirmed, rule
 
 
-@rule("state-dict-prefix")
+@rule("state-dict-prefix", needs=("operations",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each checkpoint whose names miss the module's by a prefix."""
     for fault in trace.faults:

@@ -18,7 +18,7 @@ from devwidget.rules._registry import confirmed, rule
 from devwidget.rules._wording import described, strays_in
 
 
-@rule("unassigned-move")
+@rule("unassigned-move", needs=("operations",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each move that was asked for in vain and whose tensor was then missed."""
     for fault, _ in strays_in(trace, "operands", "dtype"):

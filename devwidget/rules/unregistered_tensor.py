@@ -18,7 +18,7 @@ from devwidget.rules._registry import confirmed, rule
 from devwidget.rules._wording import described, right_device
 
 
-@rule("unregistered-tensor")
+@rule("unregistered-tensor", needs=("forward",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault whose stray tensor a module keeps unregistered."""
     for fault in trace.faults:

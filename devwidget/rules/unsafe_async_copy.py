@@ -16,7 +16,7 @@ from devwidget.rules import _repairs
 from devwidget.rules._registry import rule
 
 
-@rule("unsafe-async-copy")
+@rule("unsafe-async-copy", needs=("operations",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each asynchronous copy that was read too early."""
     for crossing in trace.crossings:

@@ -22,7 +22,7 @@ _ALTERNATIVES = {
 }
 
 
-@rule("unsupported-on-device")
+@rule("unsupported-on-device", needs=("operations",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each call without a kernel."""
     for fault in trace.faults:

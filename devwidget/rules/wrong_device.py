@@ -19,6 +19,7 @@ from devwidget.rules._wording import described, devices_of, right_device, strays
 
 @rule(
     "wrong-device",
+    needs=("operations",),
     loses_to=("unregistered-tensor", "unassigned-move", "parallel-misplaced", "split-tied-weights", "meta-tensor"),
 )
 def check(trace: Trace) -> Iterator[Finding]:

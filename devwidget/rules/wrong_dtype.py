@@ -17,7 +17,7 @@ from devwidget.rules._registry import confirmed, rule
 from devwidget.rules._wording import described, strays_in
 
 
-@rule("wrong-dtype", loses_to=("unassigned-move",))
+@rule("wrong-dtype", needs=("operations",), loses_to=("unassigned-move",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of floating types."""
     for fault, stray in strays_in(trace, "dtype"):

@@ -8,6 +8,7 @@ from typing import Any
 import devwidget.report  # noqa: F401  registers how a finding prints
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
+from devwidget.records.parallel import DataParallelCall
 from devwidget.records.phase import Phase
 from devwidget.records.site import Site
 from devwidget.records.trace import Crossing, Fault, Held, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
@@ -62,11 +63,12 @@ def wait(**more: Any) -> Wait:
 
 
 def step(**more: Any) -> Trace:
-    """A whole training step on one GPU, with nothing wrong but what is added."""
+    """A whole training step on one GPU, with a wrapper for one in it, and nothing wrong but what is added."""
     ops = tuple(OpEvent("addmm", "block", phase, site("y = self.block(x)"), (GPU0,), GPU0) for phase in PHASES)
     moved = Move(CPU, GPU0, 64, (16,), "float32", None, "build", site("x = x.to('cuda:0')", 3, "train"), "explicit")
     ran = ModuleEvent("block", "Linear", (GPU0,), (GPU0,), 1, 0.001)
-    return Trace(**{"ops": ops, "moves": (moved,), "modules": (ran,), **more})
+    wrapped = DataParallelCall(0, "wrapped", "Linear", (GPU0,), GPU0)
+    return Trace(**{"ops": ops, "moves": (moved,), "modules": (ran,), "parallel": (wrapped,), **more})
 
 
 def findings(*faults: Fault, **more: Any) -> tuple[Finding, ...]:

@@ -7,6 +7,7 @@ import pytest
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
 from devwidget.rules._registry import Rule, all_rules, judge
+from tests.rules.builders import step
 
 
 def broken(trace):
@@ -28,9 +29,42 @@ def test_a_rule_that_crashes_is_shown_and_the_others_go_on():
     assert trace.not_checked == ("broken: the rule itself failed with KeyError: 'oops'",)
 
 
-def test_a_rule_says_what_it_lacks():
-    trace = judge(Trace(), [Rule("hard", fails, ("moves", "replicas"), ())])
-    assert trace.not_checked == ("hard: no moves and no replicas in this trace",)
+def silent(trace):
+    yield from ()
+
+
+def test_a_silent_rule_says_what_it_lacks():
+    trace = judge(Trace(), [Rule("soft", silent, ("backward", "optimizer"), ())])
+    assert trace.not_checked == ("soft: no backward pass and no optimizer step in this trace",)
+    assert trace.checked == ()
+
+
+def test_a_rule_that_found_something_was_checked_whatever_else_did_not_run():
+    trace = judge(Trace(), [Rule("hard", fails, ("replicas",), ())])
+    assert (trace.checked, trace.not_checked) == (("hard",), ())
+
+
+def test_an_empty_recording_checks_nothing():
+    trace = judge(Trace())
+    assert trace.checked == ()
+    assert [text.partition(": no ")[0] for text in trace.not_checked] == [each.kind for each in all_rules()]
+
+
+def test_a_forward_pass_alone_says_which_rules_had_no_backward_pass():
+    forward = tuple(op for op in step().ops if op.phase == "forward")
+    lacking = dict(text.split(": ", 1) for text in judge(step(ops=forward, parallel=())).not_checked)
+    assert lacking == {
+        "non-leaf-grad": "no backward pass in this trace",
+        "optimizer-misplaced": "no backward pass and no optimizer step in this trace",
+        "parallel-io": "no call of DataParallel in this trace",
+        "parallel-misplaced": "no call of DataParallel in this trace",
+        "replica-state-lost": "no call of DataParallel in this trace",
+    }
+
+
+def test_a_whole_step_with_replicas_checks_every_rule():
+    judged = judge(step())
+    assert (len(judged.checked), judged.not_checked) == (len(all_rules()), ())
 
 
 def test_the_worst_comes_first():

@@ -1,0 +1,31 @@
+"""What must have been recorded before the silence of a rule means anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from devwidget.records.phase import Phase
+from devwidget.records.trace import Trace
+
+Need = Literal["operations", "forward", "backward", "optimizer", "replicas"]
+
+
+def _ran(phase: Phase) -> Callable[[Trace], bool]:
+    return lambda trace: any(event.phase == phase for events in (trace.ops, trace.moves) for event in events)
+
+
+_MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
+    "operations": ("operation", lambda trace: bool(trace.ops or trace.moves or trace.modules)),
+    "forward": ("forward pass of a module", lambda trace: bool(trace.modules)),
+    "backward": ("backward pass", _ran("backward")),
+    "optimizer": ("optimizer step", _ran("optimizer")),
+    "replicas": ("call of DataParallel", lambda trace: bool(trace.parallel or trace.replicas)),
+}
+"""Need -> what is missing without it, and whether a trace has it."""
+
+
+def missing(needs: tuple[Need, ...], trace: Trace) -> str:
+    """`no backward pass and no optimizer step in this trace`; "" if nothing is."""
+    names = [name for name, met in map(_MET.__getitem__, needs) if not met(trace)]
+    return f"no {' and no '.join(names)} in this trace" if names else ""
