@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from tests import faults
+from tests.golden import golden as golden
+from tests.golden import pytest_addoption as pytest_addoption
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
