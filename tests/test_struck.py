@@ -1,0 +1,164 @@
+"""Signals at every line of ours and in bursts: nothing is left, and none is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from tests import faults
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has neither SIGALRM nor bursts of SIGINT")
+BURSTS, SIZES, GAPS_S = 200, (2, 3, 5, 16), (0.0, 1e-5, 1e-4, 3e-4, 1e-3)
+SENDER = """
+import mmap, os, signal, sys, time
+done = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 1)
+
+def wait(seconds):
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+for line in sys.stdin:
+    delay, count, gap = map(float, line.split())
+    wait(delay)
+    for _ in range(int(count)):
+        os.kill(os.getppid(), signal.SIGINT)
+        wait(gap)
+    done[0] = 1
+"""
+
+
+class Alarm(Exception):
+    """What a test runner raises when a test takes too long."""
+
+
+class AlarmAt(faults._At):
+    def strike(self):
+        signal.raise_signal(signal.SIGALRM)
+
+
+@contextlib.contextmanager
+def handling(number, handler):
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def ring(number, frame):
+    raise Alarm
+
+
+def recorded():
+    with devwidget.record():
+        pass
+
+
+def simulated():
+    with devwidget.simulate(2):
+        pass
+
+
+def allowed():
+    with devwidget.allow("cuda:0 -> cpu", why="meant"):
+        pass
+
+
+def trained():
+    with devwidget.record() as recording:
+        model = nn.Linear(4, 4)
+        recording.attach(model)
+        model(torch.ones(2, 4)).sum().backward()
+
+
+def traced():
+    devwidget.trace(nn.Linear(4, 4), torch.ones(2, 4), loss_fn=torch.sum)
+
+
+def struck_at_lines(act, every):
+    """How many runs, and the lines after which something was left, or whose alarm was lost."""
+    act()
+    with faults.LinesRun() as lines:
+        act()
+    left, lost, runs = [], [], [(line, nth) for line, count in lines.counts.items() for nth in {1, count}][::every]
+    for line, nth in runs:
+        before = faults.world()
+        try:
+            with handling(signal.SIGALRM, ring), AlarmAt(line, nth):
+                act()
+            lost.append(line)
+        except Alarm:
+            pass
+        left += [(line, what) for what in faults.left_behind(before)]
+    print(f"{act.__name__}: an alarm at {len(runs)} lines, {len(left)} left, {len(lost)} lost")
+    return left, lost
+
+
+@pytest.mark.parametrize("act", [recorded, simulated, allowed])
+def test_an_alarm_at_a_line_of_an_entry_or_an_exit_leaves_nothing(act):
+    assert struck_at_lines(act, every=19) == ([], [])
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("act", [recorded, simulated, allowed])
+def test_an_alarm_at_any_line_of_an_entry_or_an_exit_leaves_nothing(act):
+    assert struck_at_lines(act, every=1) == ([], [])
+
+
+class Strikes:
+    """A handler of SIGINT that raises in one function and what it calls, and nowhere else."""
+
+    def __init__(self, function):
+        self._code, self.count = function.__code__, 0
+
+    def __call__(self, number, frame):
+        self.count += 1
+        while frame is not None and frame.f_code is not self._code:
+            frame = frame.f_back
+        if frame is not None:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("act", [trained, traced, simulated])
+def test_bursts_of_ctrl_c_leave_nothing(act, tmp_path):
+    def struck(child, order):
+        os.write(child.stdin.fileno(), order)
+        act()
+
+    chosen, file, strikes = random.Random(0), tmp_path / "done", Strikes(struck)
+    file.write_bytes(bytes(1))
+    act()
+    started = time.perf_counter()
+    act()
+    took, left, lost = time.perf_counter() - started, [], 0
+    command = [sys.executable, "-c", SENDER, str(file)]
+    with (
+        open(file, "r+b") as opened, mmap.mmap(opened.fileno(), 1) as done, handling(signal.SIGINT, strikes),
+        subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as child,
+    ):  # fmt: skip
+        for _ in range(BURSTS):
+            before, done[0], strikes.count = faults.world(), 0, 0
+            order = f"{chosen.random() * took} {chosen.choice(SIZES)} {chosen.choice(GAPS_S)}\n".encode()
+            with contextlib.suppress(KeyboardInterrupt):
+                struck(child, order)
+            while not done[0]:
+                time.sleep(0.001)
+            left += faults.left_behind(before)
+            lost += not strikes.count
+        child.stdin.close()
+    print(f"{act.__name__}: {BURSTS} bursts, {len(left)} left, {lost} lost")
+    assert (left, lost) == ([], 0)
