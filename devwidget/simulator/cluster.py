@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ _UNITS |= {prefix + "ib": 1024**power for power, prefix in enumerate("kmgt", 1)}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
 UNLIMITED = 1 << 60
 """Bytes that no program asks for."""
+LONGEST = 40
+"""Characters of a size, which a float holds for certain."""
 MOST_GPUS = 128
 """torch keeps a device index in a signed byte."""
 
@@ -44,13 +47,20 @@ def parse_cluster(gpus: object, memory: object, compute: object) -> Cluster:
     """
     if isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 < gpus <= MOST_GPUS:
         raise SimulationError(
-            f"cannot simulate {gpus!r} GPUs",
+            f"cannot simulate {_shown(gpus)} GPUs",
             why=f"`gpus` is a whole number from 1 to {MOST_GPUS}",
             instead="devwidget.simulate(gpus=2)",
         )
     if not isinstance(compute, bool):
         raise SimulationError(f"`compute` is True or False, not {compute!r}", instead="devwidget.simulate(compute=False)")
     return Cluster(_memory_of_each(memory, gpus), compute)
+
+
+def _shown(given: object) -> str:
+    """What the user wrote; Python refuses to write numbers of thousands of digits."""
+    if isinstance(given, int) and abs(given) > UNLIMITED:
+        return f"a number of {given.bit_length()} bits"
+    return reprlib.repr(given)
 
 
 def _memory_of_each(memory: object, gpus: int) -> tuple[int, ...]:
@@ -74,13 +84,13 @@ def parse_bytes(size: object) -> int:
     found: float | None = None
     if isinstance(size, int) and not isinstance(size, bool):
         found = size
-    elif isinstance(size, str) and (match := _SIZE.fullmatch(size)):
+    elif isinstance(size, str) and len(size) < LONGEST and (match := _SIZE.fullmatch(size)):
         factor = _UNITS.get(match[2].lower())
         found = None if factor is None else float(match[1]) * factor
-    if found is None or found < 1:
+    if found is None or not 1 <= found <= UNLIMITED:
         raise SimulationError(
-            f"{size!r} is no memory size",
-            why="a size is a number of bytes above zero, or a number with a unit",
+            f"{_shown(size)} is no memory size",
+            why="a size is a number of bytes from one to an exbibyte, or such a number with a unit",
             instead='devwidget.simulate(memory="16GiB")',
         )
     return int(found)
