@@ -7,20 +7,25 @@ import time
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from devwidget.capture.doors.higher_order import take_apart
 from devwidget.capture.log import alone, joined
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
 _MOVES = ("_to_copy", "copy_")
+_HIGHER_ORDER = "higher-order operator"
+_APART = (*_MOVES, _HIGHER_ORDER)
 _names: dict[int, tuple[Any, str]] = {}
 """Operators by id, and their names; keeping the operator keeps its id. Its hash would be a call of Python code."""
 
 
 def _name(func: Any) -> str:
-    return _names.setdefault(id(func), (func, func._schema.name.removeprefix("aten::")))[1]
+    name = func._schema.name.removeprefix("aten::") if isinstance(func, OpOverload) else _HIGHER_ORDER
+    return _names.setdefault(id(func), (func, name))[1]
 
 
 def _devices(args: tuple[Any, ...]) -> tuple[torch.device, ...]:
@@ -45,6 +50,8 @@ def _all_devices(args: tuple[Any, ...]) -> tuple[torch.device, ...]:
 class Ops(TorchDispatchMode):
     """Logs operators; one instance for each thread."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, state: State) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._state = state
@@ -55,15 +62,15 @@ class Ops(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         # True would wrap every call in `torch._dynamo.disable`: 2 us per operator, and a first import of 0.9 s. It is
-        # not needed, because Dynamo skips every frame while a dispatch mode is active.
+        # not needed, because nothing is compiled while a recording runs.
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then write down where it ran."""
         known = _names.get(id(func))
         name = known[1] if known is not None else _name(func)
-        if name in _MOVES:
-            return self._moved(func, name, args, kwargs)
+        if name in _APART:
+            return self._moved(func, name, args, kwargs) if name in _MOVES else take_apart(self, func, args, kwargs)
         out = func(*args, **kwargs) if kwargs else func(*args)
         self._log(name, args, out)
         return out

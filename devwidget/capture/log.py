@@ -120,6 +120,11 @@ class Log:
         if text not in self.troubles:
             self.troubles.append(text)
 
+    def note(self, text: str) -> None:
+        """Something that the trace cannot tell, and why."""
+        if text not in self.troubles:
+            self.troubles.append(text)
+
     # -- records
 
     def moves(self) -> tuple[Move, ...]:

@@ -18,8 +18,10 @@ from devwidget.capture.calls import Calls
 from devwidget.capture.dispatch import Ops
 from devwidget.capture.doors.arrivals import arrivals
 from devwidget.capture.doors.checkpoints import checkpoints
+from devwidget.capture.doors.compiled import compiled
 from devwidget.capture.doors.fast_paths import fast_paths
 from devwidget.capture.doors.gradients import gradients
+from devwidget.capture.doors.higher_order import higher_order
 from devwidget.capture.doors.optimizers import optimizers
 from devwidget.capture.doors.parallel_gradients import parallel_gradients
 from devwidget.capture.doors.wrappers import constructions
@@ -148,7 +150,8 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         stack = self._stack  # a failure half-way: `__exit__` takes out what is in
-        for door in (constructions, arrivals, optimizers, checkpoints, parallel_gradients, fast_paths):
+        doors = (constructions, arrivals, optimizers, checkpoints, parallel_gradients, fast_paths, compiled, higher_order)
+        for door in doors:
             stack.enter_context(door(self._state))
         stack.enter_context(gradients(self._state, lambda: Calls(self._state)))
         stack.enter_context(self._state.traffic.watching())

@@ -39,9 +39,9 @@ def run_like(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
 def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`_to_copy`: a copy on the device that is named, or only a change of dtype where it is."""
     label = _asked_for(kwargs)
-    if label is None:
-        label = labels.label_of(args[0])
-    if label != META and not Books.compute and labels.label_of(args[0]) == META:
+    if label is None:  # a number that C++ wraps in a tensor comes down as a number, and goes where its partner is
+        label = labels.label_of(args[0]) if isinstance(args[0], torch.Tensor) else TEMPORARY
+    if label != META and not Books.compute and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) == META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     kwargs = _real(kwargs)
     kwargs.pop("non_blocking", None)

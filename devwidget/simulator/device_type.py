@@ -19,6 +19,13 @@ class _DeviceType(type):
     def __subclasscheck__(cls, other: type) -> bool:
         return other is cls or issubclass(other, RealDevice)
 
+    # torch's tables and its code generators compare with the type that they hold.
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is RealDevice
+
+    def __hash__(cls) -> int:
+        return hash(RealDevice)
+
 
 class device(metaclass=_DeviceType):
     """Makes real `torch.device` objects; an integer alone names a GPU."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from devwidget.simulator import follow, op_rules
+from devwidget.capture.doors.higher_order import take_apart
+from devwidget.simulator import follow, op_rules, tracing
 from devwidget.simulator.plans import Plan
 
 PLANS: dict[OpOverload, Plan] = {}
@@ -16,25 +18,34 @@ PLANS: dict[OpOverload, Plan] = {}
 class VirtualMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One per thread; all of them share the labels."""
 
+    supports_higher_order_operators = True
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Wrapping the handler for dynamo would import it, which takes seconds; no frame is compiled under a mode anyway."""
+        """Wrapping the handler for dynamo costs a microsecond per operator; nothing is compiled in a simulation anyway."""
         return False
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run one operator on real tensors and say where its results are."""
+        if types or tracing.modes_beneath():
+            answer = tracing.run(self, func, types, args, kwargs)
+            if answer is not tracing.NOT_THEIRS:
+                return answer
         plan = PLANS.get(func)
         if plan is None:
+            if not isinstance(func, OpOverload):
+                return take_apart(self, func, args, kwargs)
             plan = PLANS[func] = op_rules.plan_for(func)
         if plan.passive:
             return func(*args, **kwargs) if kwargs else func(*args)
         if kwargs is None:
             kwargs = {}
         if plan.special is not None:
-            if plan.special is op_rules.decompose:
+            if plan.special is not op_rules.decompose:
+                return plan.special(plan, func, args, kwargs)
+            if not any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):  # those have kernels of their own
                 with self:
                     return func.decompose(*args, **kwargs)
-            return plan.special(plan, func, args, kwargs)
         return follow.run(plan, func, args, kwargs)

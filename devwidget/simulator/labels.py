@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from devwidget.capture.memory.block import Block
 from devwidget.simulator import failures, internals
@@ -72,14 +73,35 @@ class Allocation:
 def label_of(tensor: torch.Tensor) -> int:
     """The label of any tensor, sparse ones included."""
     try:
-        return LABELS.get(storage_id(tensor), CPU)
+        label = LABELS.get(storage_id(tensor), CPU)
+        return label if label != CPU or type(tensor) in _PLAIN else _label_of_wrapper(tensor)
     except NotImplementedError:
         part = _part_with_storage(tensor)
-        return CPU if part is None else label_of(part)
+        return label_of(part) if part is not None else CPU if tensor.is_mkldnn else TEMPORARY
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _label_of_wrapper(tensor: torch.Tensor) -> int:
+    """Fake tensors say themselves where they would be."""
+    device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
+    return device.index if device.type == "cuda" else CPU
+
+
+def name_wrapper(tensor: torch.Tensor, label: int) -> None:
+    """Say where a tensor is that has no memory, being made of others."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        storage = tensor.untyped_storage()
+    storage._devwidget = Allocation(storage._cdata, None)  # type: ignore[attr-defined]
+    LABELS[storage._cdata] = label
 
 
 def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Sparse tensors have no storage of their own: their values say where they are; functorch wraps tensors."""
+    """Sparse tensors have no storage of their own: their values say where they are; functorch wraps tensors.
+
+    What is left are the tensors of `vectorize=True`, whose parts nobody can ask for: they go wherever their partners are.
+    """
     functorch = internals.C._functorch
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         if functorch.is_functorch_wrapped_tensor(tensor):

@@ -77,7 +77,7 @@ def plan_for(func: OpOverload) -> Plan:
     """Read the schema of an operator and choose its rule."""
     plan = Plan(func)
     if func.namespace == "aten" and _is_composite(func):
-        plan.special, plan.passive = decompose, False
+        plan.special, plan.passive, plan.resolve = decompose, False, _by_table(plan)
         return plan
     plan.special = _special(plan) if func.namespace == "aten" else run_foreign
     plan.resolve = BY_NAME.get(plan.name) or _by_table(plan)

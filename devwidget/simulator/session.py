@@ -17,6 +17,7 @@ from devwidget.simulator import (
     cuda_surface,
     device_type,
     factories,
+    fakes,
     generators,
     imports,
     legacy_types,
@@ -25,6 +26,7 @@ from devwidget.simulator import (
     tensor_surface,
     threads,
     valueless,
+    wrappers,
 )
 from devwidget.simulator.cluster import Cluster
 from devwidget.simulator.labels import LABELS, Books
@@ -45,6 +47,8 @@ PARTS = (
     device_type,
     threads,
     compiling,
+    wrappers,
+    fakes,
     imports,
 )
 

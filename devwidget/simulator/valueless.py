@@ -6,7 +6,8 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from devwidget.simulator import failures, op_rules, valueless_call
+from devwidget.capture.doors.higher_order import take_apart
+from devwidget.simulator import failures, op_rules, tracing, valueless_call
 from devwidget.simulator.dispatch_mode import PLANS, VirtualMode
 from devwidget.simulator.indices import WrittenIndices
 from devwidget.simulator.labels import Books, inside
@@ -29,13 +30,19 @@ class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
         self._indices.pop().leave()
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run one operator without values.
 
         Raises:
             SimulationError: if it needs them.
         """
+        if types or tracing.modes_beneath():
+            answer = tracing.run(self, func, types, args, kwargs)
+            if answer is not tracing.NOT_THEIRS:
+                return answer
+        if not isinstance(func, OpOverload):
+            return take_apart(self, func, args, kwargs)
         # Many meta kernels are Python that asks tensors for their device: they must see the real one.
         inside.depth += 1
         try:

@@ -10,8 +10,10 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from devwidget.capture.doors.higher_order import take_apart
 from devwidget.capture.memory.block import Block
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.tensors import tensors_in
@@ -116,6 +118,8 @@ class CudaMemory:
 
 
 class _Results(TorchDispatchMode):
+    supports_higher_order_operators = True
+
     def __init__(self, memory: CudaMemory) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
@@ -126,6 +130,8 @@ class _Results(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then look where its results are."""
+        if isinstance(func, HigherOrderOperator):
+            return take_apart(self, func, args, kwargs)
         out = func(*args, **(kwargs or {}))
         self._memory.saw(out)
         return out
