@@ -12,7 +12,7 @@ from devwidget.capture import promotions
 from devwidget.capture.birth_watch import BirthWatch, calls_itself
 from devwidget.capture.call_site import RawSite
 from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operands
-from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.failed_call import ENOUGH, NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.holders import kept_by_user
 from devwidget.capture.identity import Birth
@@ -36,10 +36,14 @@ class Calls(BirthWatch):
 
     def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
+        if isinstance(error, ENOUGH):
+            return NOT_OURS
         call = FailedCall(self._state, func, args, kwargs, error, frame)
         for family in FAMILIES:
             try:
                 out = family.meet(call)
+            except ENOUGH:
+                raise
             except Exception as trouble:  # a bug of ours must not take the place of the user's exception
                 self._state.log.trouble(trouble)
                 continue

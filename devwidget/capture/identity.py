@@ -126,7 +126,9 @@ class Births:
         if birth is not None and birth.tensor() is tensor:
             return birth
         if self._others:
-            known = self._other(tensor) or (self._other(tensor.untyped_storage()) if _has_storage(tensor) else None)
+            known = self._other(tensor)
+            if known is None and (storage := _storage(tensor)) is not None:
+                known = self._other(storage)
             if known is not None:
                 return known
         return None if self._older is None else self._older.get(tensor)
@@ -146,8 +148,8 @@ class Births:
 
     def put_storage(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember the birth of all that shares a tensor's storage."""
-        if _has_storage(tensor):
-            storage = tensor.untyped_storage()
+        storage = _storage(tensor)
+        if storage is not None:
             self._others[id(storage)] = weakref.ref(storage), birth
 
     def _other(self, owner: Any) -> Birth | None:
@@ -162,6 +164,11 @@ class Births:
         self._sweep_at = max(FIRST_SWEEP, 2 * (len(self._tensors) + len(self._others)))
 
 
-def _has_storage(tensor: torch.Tensor) -> bool:
-    """False for sparse, lazy and wrapped tensors, which raise when they are asked."""
-    return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """None for sparse, lazy and wrapped tensors."""
+    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided:
+        return None
+    try:
+        return tensor.untyped_storage()
+    except NotImplementedError:  # under `torch.func` a tensor stands for others
+        return None

@@ -32,7 +32,7 @@ class Ties:
 
     def look(self, state: State, root: nn.Module) -> None:
         """Before a root first runs: which parameters on different devices hold the same values?"""
-        if root in self._looked:
+        if root in self._looked or torch._C._get_tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
         self._looked.add(root)
         with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():

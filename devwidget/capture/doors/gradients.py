@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from devwidget.capture import naming
 from devwidget.capture.call_site import RawSite, is_library, raw_site, to_site
@@ -62,7 +63,23 @@ def gradients(state: State, calls: Calls) -> Iterator[None]:
         stack.callback(recording.clear)
         register = _registering(torch.Tensor.register_hook, state, calls, recording, stack)
         stack.enter_context(patched(torch.Tensor, "register_hook", register))
+        engine: Any = torch.autograd
+        stack.enter_context(patched(engine, "_engine_run_backward", _running(engine._engine_run_backward, state, calls)))
         yield
+
+
+def _running(original: Any, state: State, calls: Calls) -> Any:
+    """The engine with the mode active: what a checkpoint computes again is the user's code as much as the first time."""
+
+    @functools.wraps(original)
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        modes = _get_current_dispatch_mode_stack()
+        if not any(getattr(mode, "_state", None) is state for mode in modes):  # a thread that is not recorded
+            return original(*args, **kwargs)
+        with _active(state, calls):
+            return original(*args, **kwargs)
+
+    return _engine_run_backward
 
 
 def _registering(original: Any, state: State, calls: Calls, recording: list[bool], stack: contextlib.ExitStack) -> Any:

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, Literal
 
 import torch
+import torch.utils.checkpoint
 
 from devwidget.capture import naming
 from devwidget.capture.call_arguments import arguments
@@ -21,6 +22,8 @@ from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 
+ENOUGH: type[Exception] = getattr(torch.utils.checkpoint, "_StopRecomputationError")  # noqa: B009  # torch does not list it
+"""Not a failure: a checkpoint has computed again all that backward asked for."""
 NOT_OURS = object()
 """The answer for an exception that is no fault of placement, or could not be healed."""
 
@@ -69,6 +72,8 @@ class FailedCall:
         with self.state.places.because("healed"):
             try:
                 return self.func(*args, **kwargs)
+            except ENOUGH:
+                raise
             except Exception as other:  # that was not all that was wrong: the caller raises the first error
                 if is_from_handler(other):
                     raise

@@ -49,7 +49,7 @@ class Roles:
         """Parameters, buffers and gradients of modules; a replica keeps its parameters as plain attributes."""
         for module in modules:
             own = own_tensors(module)
-            buffers = [own.pop(name) for name in module._buffers if name in own]
+            buffers = [own.pop(name) for name in module._buffers.keys() if name in own]  # noqa: SIM118  # scripted modules have only that
             self.claim("buffers", buffers)
             self.claim("parameters", own.values())
             self.gradients(own.values())
