@@ -5,7 +5,6 @@ import pytest
 from devwidget.records.errors import SimulationError
 from devwidget.simulator import simulate
 
-
 SIZES = ["1" * 5000, "9" * 39, 10**40, 10**5000, 0, "2000000 TiB", float("nan")]
 
 

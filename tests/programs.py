@@ -1,0 +1,908 @@
+"""Small programs across torch's less used surface: each returns numbers, which must not depend on who watches."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils import _pytree
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+TORCH_WARNS = (
+    r".*torch\.jit\.", r".*treespec", r".*nested tensors is in prototype", r"flex_attention called without",
+    r".*Anomaly Detection", r".*MaskedTensors", r"Attempted to insert a get_attr Node",
+)  # fmt: skip
+"""What torch says of itself, watched or not."""
+Program = Callable[[torch.device], Any]
+PROGRAMS: dict[str, Program] = {}
+
+
+def program(run: Program) -> Program:
+    """Add a program; it is given the device to work on."""
+    PROGRAMS[run.__name__] = run
+    return run
+
+
+def numbers(results: Any) -> list[Any]:
+    """What a program returned, on the CPU and without history."""
+    leaves = _pytree.tree_leaves(results)
+    return [leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+
+
+def run(name: str, device: str) -> list[Any]:
+    """The numbers of one program."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        for message in TORCH_WARNS:
+            warnings.filterwarnings("ignore", message=message)
+        results = PROGRAMS[name](torch.device(device))
+    for leaf in _pytree.tree_leaves(results):
+        assert not isinstance(leaf, torch.Tensor) or leaf.device.type == torch.device(device).type, (name, leaf.device)
+    return numbers(results)
+
+
+def equal(left: list[Any], right: list[Any]) -> bool:
+    """Bit for bit; NaN equals NaN."""
+    return len(left) == len(right) and all(_same(one, two) for one, two in zip(left, right, strict=True))
+
+
+def _same(one: Any, two: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return one.dtype == two.dtype and torch.equal(torch.nan_to_num(one), torch.nan_to_num(two))
+    return bool(one == two)
+
+
+def net(device: torch.device) -> nn.Module:
+    """A small network with weights that depend on the seed alone."""
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4)).to(device)
+
+
+def batch(device: torch.device, *shape: int) -> torch.Tensor:
+    """Random numbers that depend on the seed alone."""
+    return torch.randn(shape or (3, 4)).to(device)
+
+
+def trained(model: nn.Module, loss: torch.Tensor) -> list[Any]:
+    """The loss and the gradients that it gives."""
+    loss.backward()
+    return [loss, *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)]
+
+
+# -- higher-order operators
+
+
+@program
+def cond_forward(device):
+    x = batch(device)
+    return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+
+@program
+def cond_backward(device):
+    x = batch(device).requires_grad_()
+    out = torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos(), (x,))
+    out.sum().backward()
+    return out, x.grad
+
+
+@program
+def cond_in_module(device):
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, self.left, self.right, (x,))
+
+    model, x = Branches().to(device), batch(device)
+    return trained(model.left if x.sum() > 0 else model.right, model(x).sum())
+
+
+@program
+def while_loop_forward(device):
+    from torch._higher_order_ops import while_loop
+
+    x = batch(device)
+    return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5), (torch.zeros((), dtype=torch.int64, device=device), x))
+
+
+@program
+def scan_forward(device):
+    from torch._higher_order_ops import scan
+
+    x = batch(device, 5, 3)
+    return scan(lambda carry, x: (carry + x, carry * x), torch.ones(3, device=device), x)
+
+
+@program
+def scan_backward(device):
+    from torch._higher_order_ops import scan
+
+    x = batch(device, 5, 3).requires_grad_()
+    carry, out = scan(lambda carry, x: (carry + x, carry * x), torch.ones(3, device=device, requires_grad=True), x)
+    (carry.sum() + out.sum()).backward()
+    return carry, out, x.grad
+
+
+@program
+def associative_scan_generic(device):
+    from torch._higher_order_ops import associative_scan
+
+    return associative_scan(lambda x, y: x * y, batch(device, 8, 3), 0, combine_mode="generic")
+
+
+@program
+def map_forward(device):
+    from torch._higher_order_ops import map as hop_map
+
+    return hop_map(lambda x, y: x.sin() + y, batch(device, 5, 3), batch(device, 3))
+
+
+@program
+def map_backward(device):
+    from torch._higher_order_ops import map as hop_map
+
+    x, y = batch(device, 5, 3).requires_grad_(), batch(device, 3).requires_grad_()
+    hop_map(lambda x, y: x.sin() + y, x, y).sum().backward()
+    return x.grad, y.grad
+
+
+@program
+def flex_attention_forward(device):
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q, k, v = (batch(device, 1, 2, 16, 8) for _ in range(3))
+    return flex_attention(q, k, v)
+
+
+@program
+def flex_attention_masked(device):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    q, k, v = (batch(device, 1, 2, 16, 8) for _ in range(3))
+    mask = create_block_mask(lambda b, h, q, k: q >= k, 1, 2, 16, 16, device=device.type)
+    bias = batch(device, 16)
+    return flex_attention(q, k, v, score_mod=lambda s, b, h, q, k: s + bias[k], block_mask=mask)
+
+
+@program
+def flex_attention_compiled(device):
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q, k, v = (batch(device, 1, 2, 16, 8) for _ in range(3))
+    return torch.compile(flex_attention, backend="eager")(q, k, v, score_mod=lambda s, b, h, q, k: torch.mul(s, 0.5))
+
+
+@program
+def invoke_subgraph(device):
+    from torch._higher_order_ops.invoke_subgraph import mark_compile_region
+
+    region = mark_compile_region(lambda x: x.sin() + 1)
+    x = batch(device).requires_grad_()
+    out = region(region(x))
+    out.sum().backward()
+    return out, x.grad
+
+
+@program
+def out_dtype(device):
+    from torch._higher_order_ops.out_dtype import out_dtype
+
+    x = torch.randint(-100, 100, (3, 3), dtype=torch.int8).to(device)
+    return out_dtype(torch.ops.aten.mm.default, torch.int32, x, x)
+
+
+@program
+def hints_wrapper(device):
+    from torch._higher_order_ops.hints_wrap import hints_wrapper
+
+    return hints_wrapper(lambda x: x.sin(), (batch(device),), {}, hints={"a": True})
+
+
+@program
+def auto_functionalized(device):
+    from torch._higher_order_ops.auto_functionalize import auto_functionalized
+
+    @torch.library.custom_op("devwidget_programs::fill", mutates_args={"out"})
+    def fill(x: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(x * 2)
+
+    return auto_functionalized(torch.ops.devwidget_programs.fill.default, x=batch(device), out=torch.zeros(3, 4, device=device))
+
+
+@program
+def strict_mode(device):
+    from torch._higher_order_ops.strict_mode import strict_mode
+
+    return strict_mode(lambda x: x.sin() + 1, (batch(device),))
+
+
+@program
+def wrap_with_set_grad(device):
+    from torch._higher_order_ops import wrap
+
+    return wrap.wrap(lambda x: (x.sin(),), batch(device))
+
+
+@program
+def foreach_map(device):
+    from torch._higher_order_ops.foreach_map import foreach_map
+
+    return foreach_map(torch.add, [batch(device), batch(device)], [batch(device), batch(device)])
+
+
+# -- functorch
+
+
+@program
+def vmap_forward(device):
+    return torch.vmap(lambda x, y: (x * y).sum(), in_dims=(0, None))(batch(device), batch(device, 4))
+
+
+@program
+def vmap_in_loss(device):
+    model = net(device)
+    out = model(batch(device))
+    return trained(model, torch.vmap(lambda row: (row - row.mean()).pow(2).sum())(out).mean())
+
+
+@program
+def vmap_randomness(device):
+    return torch.vmap(lambda x: F.dropout(x, 0.5), randomness="different")(batch(device))
+
+
+@program
+def vmap_in_chunks(device):
+    return torch.vmap(torch.sin, chunk_size=2)(batch(device))
+
+
+@program
+def grad_transform(device):
+    return torch.func.grad(lambda x: x.sin().sum())(batch(device))
+
+
+@program
+def per_sample_gradients(device):
+    model = net(device)
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def loss(weights, x):
+        return torch.func.functional_call(model, weights, (x.unsqueeze(0),)).pow(2).sum()
+
+    return torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, batch(device))
+
+
+@program
+def jacrev(device):
+    return torch.func.jacrev(net(device))(batch(device, 4))
+
+
+@program
+def jacfwd(device):
+    return torch.func.jacfwd(net(device))(batch(device, 4))
+
+
+@program
+def hessian(device):
+    return torch.func.hessian(lambda x: x.sin().prod())(batch(device, 4))
+
+
+@program
+def jvp(device):
+    return torch.func.jvp(torch.sin, (batch(device),), (batch(device),))
+
+
+@program
+def vjp(device):
+    out, pull = torch.func.vjp(net(device), batch(device))
+    return out, pull(torch.ones_like(out))
+
+
+@program
+def linearize(device):
+    out, push = torch.func.linearize(torch.sin, batch(device))
+    return out, push(batch(device))
+
+
+@program
+def functionalize(device):
+    def f(x):
+        y = x.clone()
+        y.add_(1)
+        return y * 2
+
+    return torch.func.functionalize(f)(batch(device))
+
+
+@program
+def jacrev_in_loss(device):
+    model = net(device)
+    penalty = torch.func.jacrev(lambda x: model(x).sum())(batch(device, 4)).pow(2).sum()
+    return trained(model, penalty)[:2]
+
+
+@program
+def functional_call(device):
+    model = net(device)
+    weights = {name: parameter.detach().clone().requires_grad_() for name, parameter in model.named_parameters()}
+    torch.func.functional_call(model, weights, (batch(device),)).sum().backward()
+    return [weight.grad for weight in weights.values()]
+
+
+@program
+def model_ensemble(device):
+    models = [net(device) for _ in range(3)]
+    weights, buffers = torch.func.stack_module_state(models)
+    base = copy.deepcopy(models[0])
+    return torch.vmap(lambda w, b, x: torch.func.functional_call(base, (w, b), (x,)), in_dims=(0, 0, None))(
+        weights, buffers, batch(device)
+    )
+
+
+@program
+def vectorized_jacobian(device):
+    return torch.autograd.functional.jacobian(lambda x: x.sin() * x.sum(), batch(device, 4), vectorize=True)
+
+
+@program
+def forward_mode_jacobian(device):
+    f, x = (lambda x: x.sin() * x.sum()), batch(device, 4)
+    return torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode")
+
+
+@program
+def vectorized_hessian(device):
+    return torch.autograd.functional.hessian(lambda x: x.sin().pow(3).sum(), batch(device, 4), vectorize=True)
+
+
+@program
+def batched_gradients(device):
+    x = batch(device, 4).requires_grad_()
+    out = x.sin()
+    return torch.autograd.grad(out, x, torch.eye(4).to(device), is_grads_batched=True)
+
+
+@program
+def forward_mode(device):
+    import torch.autograd.forward_ad as fwd
+
+    with fwd.dual_level():
+        dual = fwd.make_dual(batch(device), batch(device))
+        out = fwd.unpack_dual(dual.sin() * 2)
+        return out.primal, out.tangent
+
+
+@program
+def double_backward(device):
+    x = batch(device, 4).requires_grad_()
+    (gradient,) = torch.autograd.grad(x.pow(3).sum(), x, create_graph=True)
+    gradient.pow(2).sum().backward()
+    return gradient, x.grad
+
+
+@program
+def custom_function_under_vmap(device):
+    class Square(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            return 2 * x * gradient
+
+    return torch.vmap(torch.func.grad(lambda x: Square.apply(x).sum()))(batch(device))
+
+
+# -- checkpointing
+
+
+def _checkpointed(device, **options):
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 4)).to(device)
+    x = batch(device).requires_grad_()
+    return [*trained(model, checkpoint(model, x, **options).sum()), x.grad]
+
+
+@program
+def checkpoint_reentrant(device):
+    return _checkpointed(device, use_reentrant=True)
+
+
+@program
+def checkpoint_plain(device):
+    return _checkpointed(device, use_reentrant=False)
+
+
+@program
+def checkpoint_without_random_state(device):
+    model = net(device)
+    x = batch(device).requires_grad_()
+    return trained(model, checkpoint(model, x, use_reentrant=True, preserve_rng_state=False).sum())
+
+
+@program
+def checkpoint_to_the_end(device):
+    from torch.utils.checkpoint import set_checkpoint_early_stop
+
+    with set_checkpoint_early_stop(False):
+        return _checkpointed(device, use_reentrant=False)
+
+
+@program
+def checkpoint_segments(device):
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4))).to(device)
+    x = batch(device).requires_grad_()
+    return trained(model, checkpoint_sequential(model, 2, x, use_reentrant=True).sum())
+
+
+@program
+def checkpoint_selective(device):
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+    def policy(context, operator, *args, **kwargs):
+        return CheckpointPolicy.MUST_SAVE if operator is torch.ops.aten.addmm.default else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return _checkpointed(device, use_reentrant=False, context_fn=lambda: create_selective_checkpoint_contexts(policy))
+
+
+@program
+def checkpoint_nested(device):
+    inner, outer = net(device), net(device)
+
+    def block(x):
+        return outer(checkpoint(inner, x, use_reentrant=False))
+
+    return trained(inner, checkpoint(block, batch(device).requires_grad_(), use_reentrant=False).sum())
+
+
+@program
+def saved_tensor_hooks(device):
+    model = net(device)
+    with torch.autograd.graph.save_on_cpu():
+        loss = model(batch(device)).sum()
+    return trained(model, loss)
+
+
+# -- nested and other layouts
+
+
+@program
+def nested_jagged(device):
+    parts = [batch(device, 2, 4), batch(device, 3, 4)]
+    nested = torch.nested.nested_tensor(parts, layout=torch.jagged, device=device)
+    return (nested * 2).values()
+
+
+@program
+def nested_jagged_backward(device):
+    parts = [batch(device, 2, 4).requires_grad_(), batch(device, 3, 4).requires_grad_()]
+    layer = nn.Linear(4, 5).to(device)
+    nested = torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+    layer(nested).values().sum().backward()
+    return [part.grad for part in parts], layer.weight.grad
+
+
+@program
+def nested_jagged_attention(device):
+    nested = torch.nested.nested_tensor([batch(device, 2, 8), batch(device, 3, 8)], layout=torch.jagged)
+    heads = nested.unflatten(-1, [2, 4]).transpose(1, 2)
+    return F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).values()
+
+
+@program
+def nested_jagged_padded(device):
+    nested = torch.nested.nested_tensor([batch(device, 2, 8), batch(device, 3, 8)], layout=torch.jagged)
+    return nested.to_padded_tensor(0.0), nested.offsets(), nested.sum(dim=1)
+
+
+@program
+def nested_jagged_moved(device):
+    host = torch.device("cpu")
+    nested = torch.nested.nested_tensor([batch(host, 2, 4), batch(host, 3, 4)], layout=torch.jagged)
+    return nested.to(device).sin().values(), list(nested.to(device).unbind())
+
+
+@program
+def nested_strided(device):
+    nested = torch.nested.nested_tensor([batch(device, 2, 4), batch(device, 3, 4)])
+    return (nested * 2).to_padded_tensor(0.0)
+
+
+@program
+def nested_strided_backward(device):
+    parts = [batch(device, 2, 4).requires_grad_(), batch(device, 3, 4).requires_grad_()]
+    nested = torch.nested.as_nested_tensor(parts)
+    torch.nested.to_padded_tensor(nested, 0.0).sum().backward()
+    return [part.grad for part in parts]
+
+
+@program
+def sparse_product(device):
+    weight = batch(device, 4, 4).relu().to_sparse().requires_grad_()
+    torch.sparse.mm(weight, batch(device, 4, 2)).sum().backward()
+    return weight.grad.to_dense()
+
+
+@program
+def masked_tensor(device):
+    data = batch(device)
+    return torch.masked.masked_tensor(data, data > 0).sum(1).get_data()
+
+
+@program
+def expanded_and_strided(device):
+    x = batch(device, 4)
+    return x.expand(3, 4).sum(0), x.as_strided((2, 2), (1, 1)).clone(), x.unfold(0, 2, 1).sum()
+
+
+@program
+def complex_numbers(device):
+    x = batch(device, 4, 2).requires_grad_()
+    out = torch.fft.fft(torch.view_as_complex(x)).abs().sum()
+    out.backward()
+    return out, x.grad
+
+
+# -- subclasses and modes of the user
+
+
+class Wrapper(torch.Tensor):
+    """Holds a tensor of the same shape and device, as TensorDict, DTensor and quantized tensors do."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.size(), strides=inner.stride(), dtype=inner.dtype, device=inner.device, requires_grad=inner.requires_grad
+        )
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        args, kwargs = _pytree.tree_map_only(Wrapper, lambda wrapper: wrapper.inner, (args, kwargs or {}))
+        return _pytree.tree_map_only(torch.Tensor, Wrapper, func(*args, **kwargs))
+
+
+@program
+def wrapper_subclass(device):
+    wrapped = Wrapper(batch(device))
+    out = wrapped * 2 + 1
+    assert out.device == wrapped.device == wrapped.inner.device
+    return out.inner
+
+
+@program
+def wrapper_subclass_backward(device):
+    wrapped = Wrapper(batch(device)).requires_grad_()
+    (wrapped.sin() * 2).sum().backward()
+    return wrapped.grad.inner
+
+
+@program
+def wrapper_subclass_moved(device):
+    wrapped = Wrapper(batch(torch.device("cpu"))).to(device)
+    assert wrapped.device.type == device.type
+    return wrapped.inner
+
+
+@program
+def two_tensor(device):
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    x = TwoTensor(batch(device), batch(device)).requires_grad_()
+    (x * 2).sum().backward()
+    return x.grad.a, x.grad.b
+
+
+@program
+def user_dispatch_mode(device):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            Counter.seen += 1
+            return func(*args, **(kwargs or {}))
+
+    model, x = net(device), batch(device)
+    with Counter():
+        out = model(x)
+    return out, Counter.seen
+
+
+@program
+def flop_counter(device):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model, x = net(device), batch(device)
+    with FlopCounterMode(display=False) as counter:
+        model(x).sum().backward()
+    return counter.get_total_flops()
+
+
+# -- compiled, exported, traced, scripted
+
+
+def _compiled(device, backend, **options):
+    torch._dynamo.reset()
+    model = net(device)
+    run = torch.compile(model, backend=backend, **options)
+    return trained(model, run(batch(device)).sum())
+
+
+@program
+def compile_eager(device):
+    return _compiled(device, "eager", fullgraph=True)
+
+
+@program
+def compile_aot_eager(device):
+    return _compiled(device, "aot_eager")
+
+
+@program
+def compile_function(device):
+    torch._dynamo.reset()
+
+    @torch.compile(backend="eager", fullgraph=True, dynamic=True)
+    def f(x):
+        return x.sin() + x.shape[0]
+
+    return f(batch(device)), f(batch(device, 5, 4))
+
+
+@program
+def export_and_run(device):
+    exported = torch.export.export(net(device), (batch(device),))
+    return exported.module()(batch(device))
+
+
+@program
+def export_trained(device):
+    exported = torch.export.export(net(device), (batch(device),))
+    model = exported.module()
+    return trained(model, model(batch(device)).sum())
+
+
+@program
+def export_with_factory(device):
+    class Mask(nn.Module):
+        def forward(self, x):
+            return x * torch.tril(torch.ones(3, 4, device=x.device)) + torch.arange(4, device=x.device)
+
+    x = batch(device)
+    return torch.export.export(Mask(), (x,)).module()(x)
+
+
+@program
+def export_decomposed(device):
+    x = batch(device)
+    return torch.export.export(net(device), (x,)).run_decompositions().module()(x)
+
+
+@program
+def fx_traced(device):
+    return torch.fx.symbolic_trace(net(device))(batch(device))
+
+
+def _make_fx(device, mode):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x = batch(device)
+    return make_fx(lambda x: (x.sin() + torch.ones(4, device=x.device)).sum(0), tracing_mode=mode)(x)(x)
+
+
+@program
+def make_fx_real(device):
+    return _make_fx(device, "real")
+
+
+@program
+def make_fx_fake(device):
+    return _make_fx(device, "fake")
+
+
+@program
+def make_fx_symbolic(device):
+    return _make_fx(device, "symbolic")
+
+
+@program
+def aot_function(device):
+    from functorch.compile import aot_function, nop
+
+    x = batch(device).requires_grad_()
+    out = aot_function(lambda x: x.sin() * 2, nop)(x)
+    out.sum().backward()
+    return out, x.grad
+
+
+@program
+def fake_tensors(device):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    model, x = net(device), batch(device)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(next(iter(model.parameters())))
+        out = mode.from_tensor(x) @ fake.T
+        made = torch.ones(2, device=device)
+    assert out.device.type == fake.device.type == made.device.type == device.type
+    return tuple(out.shape), fake.requires_grad, out.requires_grad
+
+
+@program
+def fake_training(device):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        model = nn.Sequential(nn.Linear(4, 8, device=device), nn.ReLU(), nn.Linear(8, 2, device=device))
+        model(torch.randn(3, 4, device=device)).sum().backward()
+        places = {parameter.grad.device.type for parameter in model.parameters()}
+    return places == {device.type}
+
+
+@program
+def fake_copies(device):
+    from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+
+    model = net(device)
+    mode = FakeTensorMode()
+    with FakeCopyMode(mode):
+        twin = copy.deepcopy(model)
+    return [tuple(parameter.shape) for parameter in twin.parameters()], next(twin.parameters()).device.type == device.type
+
+
+@program
+def jit_trace(device):
+    return torch.jit.trace(net(device), (batch(device),))(batch(device))
+
+
+@program
+def jit_script(device):
+    return torch.jit.script(net(device))(batch(device))
+
+
+@program
+def meta_twin(device):
+    model = copy.deepcopy(net(device)).to("meta")
+    model = model.to_empty(device=device)
+    return [tuple(parameter.shape) for parameter in model.parameters()], next(model.parameters()).device.type == device.type
+
+
+# -- threads, inference, devices
+
+
+def _threaded(start, device):
+    model, x = net(device), batch(device)
+    return start(lambda: model(x))
+
+
+@program
+def pool_of_threads(device):
+    with ThreadPoolExecutor(2) as pool:
+        return _threaded(lambda work: pool.submit(work).result(), device)
+
+
+@program
+def single_thread(device):
+    results = []
+
+    def start(work):
+        thread = threading.Thread(target=lambda: results.append(work()))
+        thread.start()
+        thread.join()
+        return results[0]
+
+    return _threaded(start, device)
+
+
+@program
+def inference_mode(device):
+    with torch.inference_mode():
+        return net(device)(batch(device))
+
+
+@program
+def inference_tensor_outside(device):
+    with torch.inference_mode():
+        x = batch(device)
+    return net(device)(x.clone()).sum()
+
+
+@program
+def device_context(device):
+    with device:
+        layer = nn.Linear(4, 4)
+        x = torch.randn(3, 4)
+    return layer.weight.device.type == device.type, x.device.type == device.type
+
+
+@program
+def lbfgs(device):
+    model, x = net(device), batch(device)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).pow(2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return list(model.parameters())
+
+
+@program
+def weight_norm_and_hooks(device):
+    from torch.nn.utils import parametrizations
+
+    layer = parametrizations.weight_norm(nn.Linear(4, 4)).to(device)
+    layer.register_full_backward_hook(lambda module, grad_in, grad_out: None)
+    return trained(layer, layer(batch(device).requires_grad_()).sum())
+
+
+@program
+def multi_gradient_hook(device):
+    a, b = batch(device).requires_grad_(), batch(device).requires_grad_()
+    seen = []
+    torch.autograd.graph.register_multi_grad_hook((a, b), lambda gradients: seen.append(len(gradients)))
+    (a * b).sum().backward()
+    return a.grad, seen
+
+
+@program
+def autocast(device):
+    model, x = net(device), batch(device)
+    with torch.autocast(device.type, torch.bfloat16):
+        loss = model(x).float().sum()
+    return trained(model, loss)
+
+
+@program
+def custom_operator(device):
+    @torch.library.custom_op("devwidget_programs::double", mutates_args=())
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    double.register_autograd(lambda ctx, gradient: gradient * 2)
+    x = batch(device).requires_grad_()
+    double(x).sum().backward()
+    return x.grad
+
+
+@program
+def anomaly_detection(device):
+    model, x = net(device), batch(device)
+    with torch.autograd.detect_anomaly():
+        return trained(model, model(x).sum())
+
+
+@contextlib.contextmanager
+def _profiled() -> Iterator[None]:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        yield
+
+
+@program
+def profiled(device):
+    model, x = net(device), batch(device)
+    with _profiled():
+        return trained(model, model(x).sum())
