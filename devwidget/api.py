@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import torch
 from torch import nn
@@ -18,7 +19,7 @@ from devwidget.capture import meant
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.meant import allow
 from devwidget.capture.read_memory import read_memory
-from devwidget.capture.refusals import refuse_model, refuse_optimizer
+from devwidget.capture.refusals import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.capture.running.batch import arguments
 from devwidget.capture.running.step import Step
 from devwidget.capture.take_snapshot import take_snapshot
@@ -43,6 +44,9 @@ __all__ = [
     "Recording", "allow", "check", "explain", "is_about_placement", "load", "plan", "record", "show", "simulate", "snapshot",
     "trace",
 ]  # fmt: skip
+
+
+_ALLOW_EXAMPLE = 'allow=("host-sync", "cuda:0 -> cpu")'
 
 
 @presented_by
@@ -199,6 +203,7 @@ def trace(
 
     refuse_model(model)
     refuse_optimizer(optimizer)
+    refuse_loss(loss_fn)
     recording = _Step(heal=heal, allow=allow)
     with uninterrupted(), keeping(model, optimizer, loss_fn) if restore else contextlib.nullcontext() as kept:
         with interruptible():
@@ -244,9 +249,10 @@ def check(
         DevwidgetError: if one of `allow` is neither a kind nor a hop.
     """
     __tracebackhide__ = True  # pytest shows the report, and the line of the test
-    hops, kinds = _sorted_out((allow,) if isinstance(allow, str) else allow)
+    hops, kinds = _sorted_out(words_of(allow, "allow", _ALLOW_EXAMPLE))
+    severities = _severities(fail_on)
+    _refuse_unknown(step)
     result = trace(model, batch, allow=hops, **step)
-    severities = set(fail_on)
     bad: list[Finding] = [f for f in result.findings if f.severity in severities and f.kind not in kinds]
     if bad or result.error:
         raise PlacementError("\n\n".join([*map(str, bad), *([result.error] if result.error else [])]))
@@ -259,9 +265,26 @@ def _sorted_out(allowed: Iterable[str]) -> tuple[list[str], set[str]]:
     hops = [word for word in words if "->" in word]
     for word in words:
         if word not in hops and word not in known:
-            example = 'allow=("host-sync", "cuda:0 -> cpu")'
-            raise DevwidgetError(f"{word!r} is neither a kind of finding nor a hop{nearest(word, known)}", instead=example)
+            problem = f"{word!r} is neither a kind of finding nor a hop{nearest(word, known)}"
+            raise DevwidgetError(problem, instead=_ALLOW_EXAMPLE)
     return hops, set(words) - set(hops)
+
+
+def _severities(fail_on: Iterable[Severity]) -> set[str]:
+    known = get_args(Severity)
+    chosen = set(words_of(fail_on, "fail_on", 'fail_on=("error", "warning")'))
+    for word in sorted(chosen.difference(known)):
+        raise DevwidgetError(f"{word!r} is no severity{nearest(word, known)}", instead=f"one of {', '.join(known)}")
+    return chosen
+
+
+def _refuse_unknown(step: Iterable[str]) -> None:
+    known = inspect.signature(trace).parameters
+    for name in step:
+        if name not in known:
+            raise DevwidgetError(
+                f"`check` knows no argument `{name}`{nearest(name, known)}", instead=f"one of {', '.join(known)}"
+            )
 
 
 def explain(error: BaseException | None = None) -> Explanation:
@@ -340,6 +363,8 @@ def plan(
     """
     from devwidget.planning import make_plan
 
+    refuse_loss(loss_fn)
+
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "placement": placement}
     return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
 
@@ -370,6 +395,8 @@ def show(
         DevwidgetError: if `model` is no module.
     """
     from devwidget.live import Engine, open_panel
+
+    refuse_loss(loss_fn)
 
     engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()))
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,12 +17,15 @@ from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.capture.running.batch import Inputs, arguments
 from devwidget.records.errors import BatchError, DevwidgetError, nearest
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.ui.actions import PanelActions, TraceRequest
 
 if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
+
+_MOST_CALLS = 4
 
 
 class Engine(NamedTuple):
@@ -125,10 +129,20 @@ def evaluate(expression: str, field: str) -> Any:
         return eval(compile(expression.strip(), f"<{field}>", "eval"), dict(namespace))
     except Exception as error:
         hint = nearest(expression.strip(), [name for name, _ in user_variables()]) if isinstance(error, NameError) else ""
+        said = traceback.format_exception_only(error)[-1].strip()  # also of one that cannot be written as text
         raise BatchError(
-            f"the {field} expression `{expression}` raised {type(error).__name__}: {error}{hint}",
+            f"the {field} expression `{expression}` raised {said}{hint}",
+            why=_last_calls(error),
             instead="an expression such as `batch`, `(images, mask)` or `next(iter(loader))`",
-        ) from None
+        ) from error
+
+
+def _last_calls(error: Exception) -> str:
+    """The last lines of a traceback below the expression, the innermost first: `train.py:12 in collate: torch.stack(rows)`."""
+    calls = traceback.extract_tb(error.__traceback__)[2:]  # the first two are ours and the expression itself
+    lines = [f"{Site(call.filename, call.lineno or 0)} in {call.name}: {call.line}" for call in reversed(calls)]
+    more = [f"and {len(lines) - _MOST_CALLS} calls above"] if len(lines) > _MOST_CALLS else []
+    return "\n        ".join([*lines[:_MOST_CALLS], *more])
 
 
 def name_of(value: Any) -> str:

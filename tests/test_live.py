@@ -130,3 +130,32 @@ def test_an_interrupt_ends_the_trace_and_leaves_nothing():
 def test_main_is_the_namespace_without_ipython(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", None)
     assert live._user_namespace() is vars(sys.modules["__main__"])
+
+
+def test_the_lines_below_a_batch_expression_are_told_and_its_exception_is_kept(namespace):
+    def collate():
+        raise KeyError("images")
+
+    namespace |= {"collate": collate}
+    model = Net()
+    opened = opened_on(model, "collate()")
+    with pytest.raises(devwidget.BatchError, match=r"raised KeyError: 'images'") as caught:
+        opened.trace(opened.request, lambda phase: None)
+    line = collate.__code__.co_firstlineno + 1
+    assert caught.value.why == f"test_live.py:{line} in collate: raise KeyError(\"images\")"
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_an_expression_whose_exception_cannot_be_written_is_still_refused(namespace):
+    class Silent(Exception):
+        def __str__(self):
+            raise ValueError("no text")
+
+    def collate():
+        raise Silent
+
+    namespace |= {"collate": collate}
+    model = Net()
+    opened = opened_on(model, "collate()")
+    with pytest.raises(devwidget.BatchError, match="Silent"):
+        opened.trace(opened.request, lambda phase: None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from devwidget.capture.refusals import words_of
 from devwidget.records.errors import DevwidgetError, nearest
 
 _PATTERN = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*")
@@ -56,7 +57,7 @@ def parsed(pattern: object, why: str = "") -> Meant:
 
 def all_parsed(patterns: str | Iterable[str]) -> tuple[Meant, ...]:
     """Several patterns, or one."""
-    return tuple(parsed(each) for each in ((patterns,) if isinstance(patterns, str) else patterns))
+    return tuple(map(parsed, words_of(patterns, "allow", _EXAMPLE)))
 
 
 @contextlib.contextmanager
@@ -73,7 +74,7 @@ def allow(pattern: str, *, why: str) -> Iterator[None]:
     Raises:
         DevwidgetError: if the pattern is none, or no reason is given.
     """
-    if not why.strip():
+    if not "".join(words_of(why, "why", _EXAMPLE)).strip():
         raise DevwidgetError("no reason is given", instead=f'devwidget.allow({pattern!r}, why="...")')
     _here.allowed.append(parsed(pattern, why))
     try:

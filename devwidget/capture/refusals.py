@@ -1,6 +1,8 @@
-"""What is no model and no optimizer, with what would have been right."""
+"""What is no model, no optimizer, no loss and no list of words, with what would have been right."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -34,6 +36,30 @@ def refuse_optimizer(optimizer: object) -> None:
         raise DevwidgetError(
             f"the optimizer is {_a(optimizer)}, not a torch.optim.Optimizer", instead=_instead_of_optimizer(optimizer)
         )
+
+
+def refuse_loss(loss_fn: object) -> None:
+    """Pass what can be called, and None.
+
+    Raises:
+        DevwidgetError: for everything else.
+    """
+    if isinstance(loss_fn, type) and issubclass(loss_fn, nn.Module):
+        raise DevwidgetError(f"the loss is {_a(loss_fn)}", instead=f"make an instance first: `{loss_fn.__name__}()`")
+    if loss_fn is not None and not callable(loss_fn):
+        raise DevwidgetError(f"the loss is {_a(loss_fn)}, which cannot be called", instead="pass `torch.nn.CrossEntropyLoss()`")
+
+
+def words_of(value: object, name: str, example: str) -> tuple[str, ...]:
+    """One text, or several: as a tuple.
+
+    Raises:
+        DevwidgetError: if it is neither.
+    """
+    words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
+    if not all(isinstance(word, str) for word in words):
+        raise DevwidgetError(f"`{name}` is {_a(value)}, not a text or several", instead=example)
+    return tuple(word for word in words if isinstance(word, str))
 
 
 def _a(value: object) -> str:

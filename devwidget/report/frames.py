@@ -41,10 +41,10 @@ def plan_frame(plan: Plan, part: str = "") -> pd.DataFrame:
     return _frame(plan, part or "devices", _PLAN_PARTS)
 
 
-def _frame(record: Any, part: str, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:
-    if part not in parts:
+def _frame(record: Any, part: object, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:
+    if not isinstance(part, str) or part not in parts:
         known = ", ".join(map(repr, parts))
-        raise ValueError(f"{type(record).__name__} has no table {part!r}{nearest(part, parts)}; known: {known}")
+        raise ValueError(f"{type(record).__name__} has no table {part!r}{nearest(str(part), parts)}; known: {known}")
     import pandas
 
     return pandas.DataFrame(parts[part](record))
