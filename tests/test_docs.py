@@ -40,6 +40,6 @@ def test_the_page_on_test_suites_shows_what_pytest_prints(tmp_path):
 
 def test_the_repair_on_the_page_on_test_suites_repairs(tmp_path):
     program, report = blocks("check.md")
-    repair = re.search(r"`__init__`:  (.*)", report)[1]
+    repair = re.search(r"`__init__`\n.*\n.*\nE +\+ (.*)", report)[1]
     printed = run_tests(tmp_path, program.replace("self.scale = torch.ones(4)", repair))
     assert "1 failed, 2 passed" in printed

@@ -95,7 +95,7 @@ def test_the_text_names_the_values_the_cause_and_what_only_a_run_can_tell(gpu):
     assert text.startswith("RuntimeError: Expected all tensors to be on the same device")
     assert "error[wrong-device] `linear` was given tensors from cpu and cuda:0" in text
     assert re.search(r"x +f32\[3, 4\] +cpu", text)
-    assert "batch = batch.to('cuda:0')" in text
+    assert "batch = torch.ones(3, 4, device='cuda:0')" in text
     assert "devwidget.trace(model, batch) finds all of them in one run" in text
 
 

@@ -10,6 +10,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.call_site import locals_of, user_frame
+from devwidget.capture.places import own_tensors
+
+MOST_MODULES = 10_000
 
 
 def name_in(frame: FrameType, matches: Any) -> str:
@@ -23,7 +26,27 @@ def name_in(frame: FrameType, matches: Any) -> str:
         for suffix, part in _parts(value):
             if matches(part):
                 return name + suffix
+    for name, value in scopes.items():
+        for suffix, tensor in deep_tensors(value) if isinstance(value, nn.Module) else ():
+            if matches(tensor):
+                return name + suffix
     return ""
+
+
+def deep_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers of a module and of those below it, as code would write them: `.layers[0].weight`."""
+    waiting: list[tuple[str, nn.Module]] = [("", module)]
+    seen: set[int] = set()
+    while waiting and len(seen) < MOST_MODULES:
+        path, owner = waiting.pop(0)
+        if id(owner) in seen:
+            continue
+        seen.add(id(owner))
+        yield from ((f"{path}.{name}", tensor) for name, tensor in own_tensors(owner).items() if name.isidentifier())
+        for name, child in owner._modules.items():
+            step = f"[{name}]" if name.isdigit() else f".{name}" if name.isidentifier() else ""
+            if step and child is not None:
+                waiting.append((path + step, child))
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -111,7 +111,8 @@ def _registered(places: Places, held: Held, tensor: torch.Tensor) -> Held:
     }
     shared = tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")}))
     left = _left_behind(places, held.module or "", tensor.device)
-    return dataclasses.replace(held, shared=shared, left_behind=left)
+    kind = next((type(module).__name__ for path, module in places.modules() if path == left), "")
+    return dataclasses.replace(held, shared=shared, left_behind=left, left_class=kind)
 
 
 def _left_behind(places: Places, path: str, device: torch.device) -> str:

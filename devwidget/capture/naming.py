@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable
-from types import FrameType
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch import nn
 
 from devwidget.capture import lineage, source
 from devwidget.capture.call_site import call_text, line_of, locals_of, raw_site, to_site, user_frame
-from devwidget.capture.frame_names import lookup, name_in, user_frames
+from devwidget.capture.frame_names import deep_tensors, lookup, name_in, user_frames
 from devwidget.capture.holders import holder, registered_at
 from devwidget.capture.identity import Birth
 from devwidget.capture.state import State
@@ -52,6 +53,7 @@ class Names:
         root = None if birth is None else birth.dtype_root() if of_dtype else birth.root()
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
+        partners = tuple(self._partners(root, target))
         return dataclasses.replace(
             operand,
             held=holder(self._state.places, self._frames, family or [tensor]),
@@ -59,7 +61,8 @@ class Names:
             birth_call=call_text(root.site),
             birth_op=root.call,
             birth_direct=root.direct,
-            birth_partner=self._partner(root, target),
+            birth_partner=next((name for name in partners if name.isidentifier()), ""),
+            birth_partners=partners,
             from_move=root.is_move,
         )
 
@@ -81,6 +84,7 @@ class Names:
             birth_op=found.op,
             birth_direct=found.direct,
             birth_partner="" if of_dtype else found.partner,
+            birth_partners=(found.partner,) if found.partner and not of_dtype else (),
             from_move=found.op in source.MOVES,
         )
 
@@ -132,17 +136,29 @@ class Names:
             return None
         return source.assignment(frame.f_code.co_filename, name, frame.f_lineno)
 
-    def _partner(self, root: Birth, target: torch.device) -> str:
-        """A tensor on the right device that the birth's own function has at hand, its arguments first."""
-        frame = next((f for f in self._frames if root.site is not None and f.f_code is root.site.code), None)
-        if frame is None:
-            return ""
-        locals_ = locals_of(frame)
-        for name in [*frame.f_code.co_varnames[: frame.f_code.co_argcount], *locals_]:
+    def _partners(self, root: Birth, target: torch.device) -> Iterator[str]:
+        """Tensors on the right device that the birth's own function has at hand: its arguments, its variables, its module's."""
+        code = root.site.code if root.site is not None else None
+        frame = next((f for f in self._frames if f.f_code is code), None)
+        locals_ = locals_of(frame) if frame is not None else {}
+        for name in [*(code.co_varnames[: code.co_argcount] if code is not None else ()), *locals_]:
             value = locals_.get(name)
             if isinstance(value, torch.Tensor) and value.device == target and _known_before(self._state, value, root):
-                return name
-        return ""
+                yield str(name)
+        owner = locals_.get("self") if frame is not None else _module_of(self._state, code)
+        if isinstance(owner, nn.Module) and code is not None and code.co_name not in source.INITIALISERS:
+            yield from (f"self{path}" for path, tensor in deep_tensors(owner) if tensor.device == target)
+
+
+def _module_of(state: State, code: CodeType | None) -> nn.Module | None:
+    """A module of the model whose class has a method with this code."""
+    if code is None:
+        return None
+    for _, module in state.places.modules():
+        for kind in type(module).__mro__:
+            if getattr(vars(kind).get(code.co_name), "__code__", None) is code:
+                return module
+    return None
 
 
 def _asked_in_vain(frame: FrameType, name: str) -> Site | None:
@@ -163,4 +179,3 @@ def _argument_nodes(text: str) -> Iterable[ast.expr]:
 
 def _same(value: Any, requested: Any) -> bool:
     return value is requested or (isinstance(value, str | torch.device | int) and str(value) == str(requested))
-

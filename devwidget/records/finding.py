@@ -1,7 +1,9 @@
-"""Finding: one thing that is wrong, where, why, and what to paste."""
+"""Finding: one thing that is wrong, where, why, and the edit that mends it."""
 
 from __future__ import annotations
 
+import difflib
+import linecache
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +13,41 @@ from devwidget.records.site import Site
 Severity = Literal["error", "warning", "info"]
 Confidence = Literal["sure", "likely", "choice"]
 
+_CONTEXT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Whole lines of a file and what they become.
+
+    Attributes:
+        file: path, or the name that Python gave a notebook cell.
+        first, last: 1-based, both included; `last == first - 1` inserts before `first`.
+        text: the new lines, indented, without a line break at the end; "" removes the old ones.
+        was: the old lines, so that the edit can be shown where the file is not.
+    """
+
+    file: str
+    first: int
+    last: int
+    text: str
+    was: str = ""
+
+    @property
+    def site(self) -> Site:
+        """Where it is."""
+        return Site(self.file, self.first)
+
+    def diff(self) -> str:
+        """A unified diff, with some lines around it where the file still is as it was."""
+        old = self.was.split("\n") if self.last >= self.first else []
+        rows = [row.rstrip("\n") for row in linecache.getlines(self.file)]
+        known = rows[self.first - 1 : self.last] == old and len(rows) >= self.last
+        before = rows if known else [""] * (self.first - 1) + old
+        after = [*before[: self.first - 1], *(self.text.split("\n") if self.text else ()), *before[self.last :]]
+        names = {"fromfile": self.file, "tofile": self.file, "lineterm": ""}
+        return "\n".join(difflib.unified_diff(before, after, n=_CONTEXT if known else 0, **names))
+
 
 @dataclass(frozen=True, slots=True)
 class Fix:
@@ -18,15 +55,21 @@ class Fix:
 
     Attributes:
         summary: what to do, a phrase.
-        code: lines that can be pasted as they are; "" when the cure is not a line of code.
+        code: the new lines of an edit, dedented, or what to write where no edit can be made; "" for a cure in words.
         confidence: `sure`, `likely`, or `choice` (one of several designs).
-        verified: the healed run did just this and the fault went away.
+        verified: the edited code itself was run, without healing, and the fault was gone.
+        edits: can be applied together as they are; () for a cure that is no edit.
     """
 
     summary: str
     code: str = ""
     confidence: Confidence = "likely"
     verified: bool = False
+    edits: tuple[Edit, ...] = ()
+
+    def diff(self) -> str:
+        """The edits as a unified diff; "" without any."""
+        return "\n".join(edit.diff() for edit in self.edits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +85,7 @@ class Finding(Record):
         also: further module paths in which the same cause strikes.
         fault: the user's line that fails, waits or hops.
         birth: the user's line that decided the placement.
-        fixes: best first.
+        fixes: best first; edits before cures in words.
         notes: context, one sentence each.
         operands: the tensors that met, for display (`input f32[8, 512] cuda:0`).
         explains: numbers of the trace's faults behind it.

@@ -34,6 +34,7 @@ class Held:
         assigned: the user's line that stored it there, if it can be found.
         shared: full paths under which other modules hold the same parameter.
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
+        left_class: class name of that module.
         note: `of an unregistered Linear` for a tensor of a module that nobody registered; "".
     """
 
@@ -45,6 +46,7 @@ class Held:
     shared: tuple[str, ...] = ()
     left_behind: str | None = None
     note: str = ""
+    left_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,11 @@ class Operand:
         birth_op: the torch function behind it, such as `zeros`.
         birth_direct: True if the user's line calls that function itself, so that `device=` can be added there.
         birth_partner: name of a tensor on the right device, at hand in the birth's function; "".
+        birth_partners: all such names, those of tensors that `self` keeps too, the best first.
         held: where it, or the tensor it was computed from, is kept.
         from_move: True if the birth is a move (`.to`, `.cpu`), not a factory.
         ineffective: the user's line that asked for a move and threw its result away.
+        source: what the failing call's own text writes for it, which may compute it: `x[0] + 1`; "".
     """
 
     argument: str
@@ -84,6 +88,8 @@ class Operand:
     held: Held | None = None
     from_move: bool = False
     ineffective: Site | None = None
+    source: str = ""
+    birth_partners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Trace
-from devwidget.report.finding_text import extra_notes, finding_text
+from devwidget.report.finding_text import changed_lines, confidence_words, extra_notes, finding_text
 from devwidget.report.snapshot_text import bytes_by_device
 from devwidget.report.units import format_bytes, format_count, format_seconds
 from devwidget.report.words import first_line, module_words, named_places, site_words, tensor_words
@@ -40,8 +40,8 @@ def finding_card(finding: Finding, row: int, class_name: str = "") -> Card:
 
 
 def _fix(fix: Fix) -> Card:
-    confidence = f"{fix.confidence}, verified" if fix.verified else fix.confidence
-    return {"summary": fix.summary, "code": fix.code, "confidence": confidence}
+    edits = [{"place": site_words(e.site), "file": e.file, "lines": changed_lines(e), "text": e.text} for e in fix.edits]
+    return {"summary": fix.summary, "code": fix.code, "confidence": confidence_words(fix), "edits": edits}
 
 
 def _source(site: Site | None) -> Card | None:

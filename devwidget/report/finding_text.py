@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 
 from devwidget.records._record import presents
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.report.safe_text import text_of
 from devwidget.report.words import first_line, mentions, module_words, named_places, site_words
 
@@ -53,8 +54,29 @@ def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
         yield from _help(fix)
 
 
+def confidence_words(fix: Fix) -> str:
+    """`sure, verified`; an edit that nobody has run says so."""
+    if fix.verified:
+        return f"{fix.confidence}, verified"
+    return f"{fix.confidence}, not tried" if fix.edits else fix.confidence
+
+
+def changed_lines(edit: Edit) -> list[str]:
+    """The lines of an edit that differ, `-` before the old and `+` before the new, with their common indent taken off."""
+    old = edit.was.splitlines() if edit.last >= edit.first else []
+    rows = [row for row in difflib.ndiff(old, edit.text.splitlines()) if row[:1] in "+-"]
+    shift = min((len(row) - 2 - len(row[2:].lstrip()) for row in rows if row[2:].strip()), default=0)
+    return [(row[:2] + row[2 + shift :]).rstrip() for row in rows]
+
+
 def _help(fix: Fix) -> Iterator[str]:
-    confidence = f"{fix.confidence}, verified" if fix.verified else fix.confidence
+    confidence = confidence_words(fix)
+    if fix.edits:
+        yield f"  help:  ({confidence}) {fix.summary}"
+        for edit in fix.edits:
+            yield f"         {site_words(edit.site)}"
+            yield from (f"           {line}" for line in changed_lines(edit))
+        return
     if "\n" not in fix.code:
         yield f"  help:  ({confidence}) {fix.summary}" + (f":  {fix.code}" if fix.code else "")
         return

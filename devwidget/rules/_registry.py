@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.site import Site
-from devwidget.records.trace import Fault, Trace
+from devwidget.records.trace import Trace
+from devwidget.rules._edits import code_of_edits, merged, with_others
 from devwidget.rules._needs import Need, missing
 
 Check = Callable[[Trace], Iterator[Finding]]
@@ -76,7 +77,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
         else:
             checked.append(each.kind)
     causes = _one_per_cause(_without_losers(found, chosen))
-    ordered = sorted(causes, key=lambda f: _ORDER[f.severity])
+    ordered = sorted(_in_harmony(list(causes)), key=lambda f: _ORDER[f.severity])
     return dataclasses.replace(
         trace, findings=tuple(ordered), checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked)
     )
@@ -103,6 +104,7 @@ def _one_per_cause(found: list[Finding]) -> Iterator[Finding]:
         lines = dict.fromkeys(str(f.fault) for f in others if f.fault is not None and f.fault != first.fault)
         yield dataclasses.replace(
             first,
+            fixes=_together([first, *others]),
             also=tuple(m for m in modules if m != first.module),
             notes=(*first.notes, *((f"the same cause also strikes at {', '.join(lines)}",) if lines else ())),
             explains=tuple(sorted({n for f in (first, *others) for n in f.explains})),
@@ -117,7 +119,26 @@ def _cause(finding: Finding) -> object:
     return (site.file, site.line) if site is not None else (finding.module, finding.headline)
 
 
-def confirmed(fixes: Iterable[Fix], fault: Fault) -> tuple[Fix, ...]:
-    """The fixes, the first one marked verified if the healed run did just that and the fault went away."""
-    first, *others = fixes
-    return (dataclasses.replace(first, verified=fault.healed), *others)
+def _together(group: list[Finding]) -> tuple[Fix, ...]:
+    """The fixes of the first, its edits with those that the same cause needs at other lines."""
+    fixes = group[0].fixes
+    if not fixes or not fixes[0].edits or len(group) == 1:
+        return fixes
+    alike = [f.fixes[0].edits for f in group if f.fixes and f.fixes[0].summary.split()[:2] == fixes[0].summary.split()[:2]]
+    edits = merged(alike)
+    if edits is None or edits == fixes[0].edits:
+        return fixes
+    return (dataclasses.replace(fixes[0], edits=edits, code=code_of_edits(edits)), *fixes[1:])
+
+
+def _in_harmony(found: list[Finding]) -> list[Finding]:
+    """First fixes that change the same line in different places become edits that do both."""
+    firsts = [f.fixes[0].edits if f.fixes else () for f in found]
+    result = []
+    for finding, mine in zip(found, firsts, strict=True):
+        edits = tuple(with_others(edit, firsts) for edit in mine)
+        if edits != mine:
+            first = dataclasses.replace(finding.fixes[0], edits=edits, code=code_of_edits(edits))
+            finding = dataclasses.replace(finding, fixes=(first, *finding.fixes[1:]))
+        result.append(finding)
+    return result

@@ -41,3 +41,13 @@ def right_device(fault: Fault) -> str:
     """An expression for the right device in the failing frame: a partner's `.device`, else the literal."""
     partner = next((o.expression for o in fault.operands if not o.stray and o.device == fault.target and o.expression), "")
     return f"{partner}.device" if partner else repr(str(fault.target))
+
+
+def one_target(trace: Trace, fault: Fault, stray: Operand) -> bool:
+    """False where the same line, or a tensor of the same birth, is wanted on several devices: none can be written down."""
+    wanted = {fault.target}
+    for other in trace.faults:
+        births = [o.birth for o in other.operands if o.stray and o.birth is not None]
+        if other.what == fault.what and other.target is not None and (other.site == fault.site or stray.birth in births):
+            wanted.add(other.target)
+    return len(wanted) == 1 and not (trace.replicas and fault.phase == "forward")

@@ -8,12 +8,13 @@ Source: the documentation of `torch.device`, and of CUDA_VISIBLE_DEVICES in the 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Confidence, Finding, Fix
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules import _repairs
-from devwidget.rules._registry import confirmed, rule
+from devwidget.rules._edits import Draft, chosen, mended
+from devwidget.rules._registry import rule
 
 
 @rule("invalid-device", needs=("operations",))
@@ -37,21 +38,35 @@ def _finding(fault: Fault) -> Finding:
         why=why,
         fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=confirmed(_fixes(fault), fault),
+        fixes=chosen(_fixes(fault)),
         notes=(visible,) if ordinal else (),
         explains=(fault.number,),
     )
 
 
-def _fixes(fault: Fault) -> Iterator[Fix]:
+def _fixes(fault: Fault) -> Iterator[Fix | None]:
     right = _right_name(fault)
-    site = fault.birth or fault.site
-    wrong = repr(fault.requested)
-    code = _repairs.replaced(site.text, wrong, repr(right)) if site is not None else ""
-    yield Fix(f"ask for {right!r}", code or repr(right), "sure" if right in ("cuda", "cuda:0") else "likely")
+    sure: Confidence = "sure" if right in ("cuda", "cuda:0") else "likely"
+    for site in (fault.birth, fault.site):
+        yield mended(site, f"ask for {right!r}", lambda draft, statement: _renamed(draft, statement, fault, right), sure)
+    yield Fix(f"ask for {right!r}", repr(right), sure)
     if right.startswith("cuda"):
         portable = "device = 'cuda' if torch.cuda.is_available() else 'cpu'"
         yield Fix("or take the GPU only where there is one", portable, "choice")
+
+
+def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> None:
+    """The wrong name, or the wrong ordinal, in a statement, for the right one."""
+    index = fault.requested.partition(":")[2]
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Constant) and node.value == fault.requested:
+            draft.replace(node, repr(right))
+        elif isinstance(node, ast.Call) and ast.unparse(node).endswith("device_count()"):
+            draft.append(node, " - 1")
+        elif index and isinstance(node, ast.Constant) and node.value == int(index) and type(node.value) is int:
+            around = draft.code.parents.get(node)
+            if isinstance(around, ast.Call) and ast.unparse(around.func).rpartition(".")[2] in ("device", "cuda", "to"):
+                draft.replace(node, "0")
 
 
 def _right_name(fault: Fault) -> str:

@@ -8,11 +8,13 @@ Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (av
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Crossing, Held, Trace
-from devwidget.rules import _repairs
+from devwidget.rules._attributes import registered
+from devwidget.rules._edits import Draft, chosen, mended
 from devwidget.rules._registry import rule
 
 
@@ -38,8 +40,7 @@ def _in_one_step(before: Crossing, last: Crossing) -> bool:
 def _around(before: Crossing, last: Crossing) -> Finding:
     back = before.source == last.target
     path = f"{before.source} to {before.target} to {last.target}"
-    name = _repairs.moved_from(before.site.text) if before.site is not None else ""
-    code = f"{name}.to({str(last.target)!r})" if name and not back else ""
+    words = "stay on the device" if back else f"copy directly, without .{_verb(before)}"
     return Finding(
         kind="needless-hop",
         severity="warning",
@@ -48,7 +49,7 @@ def _around(before: Crossing, last: Crossing) -> Finding:
         why="each copy costs time on the bus, and one to the host makes the GPU wait",
         fault=last.site,
         birth=before.site,
-        fixes=(Fix("stay on the device" if back else f"copy directly, without .{_verb(before)}", code),),
+        fixes=chosen((without_move(before, words), Fix(words))),
         explains=(),
     )
 
@@ -59,10 +60,8 @@ def _verb(crossing: Crossing) -> str:
 
 def _every_time(crossing: Crossing, held: Held) -> Finding:
     owner = f"`{held.module}`" if held.module else "the model" if held.module is not None else "the program"
-    attribute = held.name.split("[")[0].split(".")[0]
-    statement = held.assigned.text if held.assigned is not None else ""
-    code = _repairs.as_buffer(statement, attribute) if held.module is not None else ""
-    summary = "register it as a buffer, so that it moves once, with the model" if held.module is not None else "move it once"
+    once = "register it as a buffer, so that it moves once, with the model" if held.module is not None else "move it once"
+    fixes = list(registered(held)) if held.module is not None else [_moved_once(crossing, held)]
     return Finding(
         kind="needless-hop",
         severity="warning",
@@ -71,5 +70,32 @@ def _every_time(crossing: Crossing, held: Held) -> Finding:
         why=f"{owner} keeps it on {crossing.source}, where `Module.to` does not reach it",
         fault=crossing.site,
         birth=held.assigned,
-        fixes=(Fix(summary, code, "sure" if code else "likely"),),
+        fixes=chosen((*fixes, Fix(once))),
     )
+
+
+def _moved_once(crossing: Crossing, held: Held) -> Fix | None:
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Assign):
+            draft.append(statement.value, f".to({str(crossing.target)!r})")
+
+    return mended(held.assigned, "move it once", change)
+
+
+def without_move(crossing: Crossing, summary: str) -> Fix | None:
+    """The line of a crossing without the call that makes it."""
+    return mended(crossing.site, summary, lambda draft, statement: stay(draft, statement, crossing))
+
+
+def stay(draft: Draft, statement: ast.stmt, crossing: Crossing) -> None:
+    """Take `.cpu()`, or `.to('cpu')`, off every tensor of a statement."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_move(node, node.func, crossing):
+            draft.replace(node, draft.code.text(node.func.value))
+
+
+def _is_move(node: ast.Call, method: ast.Attribute, crossing: Crossing) -> bool:
+    target = str(crossing.target)
+    if method.attr == "cpu":
+        return target == "cpu"
+    return method.attr in ("to", "cuda") and target in ast.unparse(node).replace("cuda(", "cuda:")

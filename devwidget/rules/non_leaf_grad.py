@@ -8,11 +8,12 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.Tensor.is_leaf.html
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules import _repairs
+from devwidget.rules._edits import Draft, chosen, mended
 from devwidget.rules._registry import rule
 from devwidget.rules._wording import described
 
@@ -35,17 +36,42 @@ def _finding(fault: Fault, operand: Operand) -> Finding:
         why="a move of a tensor that requires a gradient is an operation, and the leaf stays behind it",
         fault=fault.site,
         birth=operand.birth,
-        fixes=tuple(_fixes(operand)),
+        fixes=chosen(_fixes(operand)),
         operands=described([operand]),
         explains=(fault.number,),
     )
 
 
-def _fixes(operand: Operand) -> Iterator[Fix]:
-    statement = operand.birth.text if operand.birth is not None else ""
-    code = _repairs.made_as_leaf(statement, str(operand.device))
-    if code:
-        yield Fix("make it on its device, so that it is a leaf there", code, "sure")
+def _fixes(operand: Operand) -> Iterator[Fix | None]:
+    yield mended(operand.birth, "make it on its device, so that it is a leaf there", _made_as_leaf, "sure")
+    yield mended(operand.birth, "cut it off from its origin, so that it is a leaf", _cut_off)
     name = operand.expression
     yield Fix("or cut it off from its origin after the move", f"{name} = {name}.detach().requires_grad_()")
     yield Fix("or make it an nn.Parameter of the module, which moves with it", "", "choice")
+
+
+def _made_as_leaf(draft: Draft, statement: ast.stmt) -> None:
+    """`torch.randn(4, requires_grad=True).cuda()`: the move goes before the flag, or into the nn.Parameter."""
+    moved = _move(statement)
+    inner = moved.func.value if moved is not None and isinstance(moved.func, ast.Attribute) else None
+    if moved is None or not isinstance(inner, ast.Call):
+        return
+    tail = draft.code.text(moved)[len(draft.code.text(inner)) :]
+    flags = [k for k in inner.keywords if k.arg == "requires_grad"]
+    if flags:
+        rest = ", ".join(draft.code.text(a) for a in (*inner.args, *(k for k in inner.keywords if k not in flags)))
+        draft.replace(moved, f"{draft.code.text(inner.func)}({rest}){tail}.requires_grad_()")
+    elif ast.unparse(inner.func).endswith("Parameter") and inner.args:
+        draft.replace(moved, f"{draft.code.text(inner.func)}({draft.code.text(inner.args[0])}{tail})")
+
+
+def _cut_off(draft: Draft, statement: ast.stmt) -> None:
+    moved = _move(statement)
+    if moved is not None:
+        draft.append(moved, ".detach().requires_grad_()")
+
+
+def _move(statement: ast.stmt) -> ast.Call | None:
+    value = getattr(statement, "value", None)
+    is_move = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+    return value if is_move and isinstance(statement, ast.Assign) else None

@@ -8,11 +8,15 @@ Source: https://docs.pytorch.org/docs/stable/optim.html#constructing-it; pytorch
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules._registry import confirmed, rule
+from devwidget.rules._calls import FACTORIES
+from devwidget.rules._code import targets
+from devwidget.rules._edits import Draft, chosen, mended
+from devwidget.rules._registry import rule
 from devwidget.rules._wording import described
 
 
@@ -42,25 +46,66 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
         why=why,
         fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=_confirmed(fault, facts),
+        fixes=chosen(_fixes(fault, facts)),
         operands=described(fault.operands[:4]),
         explains=(fault.number,),
         cause=f"{optimizer} {facts['problem']} {fault.birth or fault.site}",
     )
 
 
-def _confirmed(fault: Fault, facts: dict[str, str]) -> tuple[Fix, ...]:
-    """A healed run moves state to its parameters; it gives no optimizer a parameter."""
-    fixes = _fixes(fault, facts)
-    return confirmed(fixes, fault) if facts["problem"] == "state" else tuple(fixes)
-
-
-def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix]:
+def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     model = fault.model_name or "model"
     if facts["problem"] == "state":
-        line = fault.birth.text if fault.birth is not None else f"torch.optim.{facts['optimizer']}({model}.parameters())"
-        yield Fix("build the optimizer after the model has moved", f"{model}.to({str(fault.target)!r})\n{line}", "sure")
+        words = "build the optimizer after the model has moved"
+        yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
+        yield mended(fault.birth, "put the state where its parameters are",
+                     lambda draft, statement: _state_there(draft, statement, fault))  # fmt: skip
+        yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
         return
     when = "after the parameters are freed" if facts["reason"] == "frozen" else "after the last layer is in place"
+    yield mended(fault.birth, f"build the optimizer {when}", _later, "sure")
     yield Fix(f"build the optimizer {when}", "", "sure")
     yield Fix("or add the group", f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
+
+
+def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
+    """The model whose parameters the line gives to the optimizer is moved above it."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters") and _is_optimizers(statement):
+            draft.before(statement, f"{draft.code.text(node.value)}.to({str(fault.target)!r})")
+            return
+
+
+def _is_optimizers(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2][:1].isupper()
+
+
+def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
+    """Factories of the state's line get the device of the parameter that it names, else the parameters' own."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES and not _is_step(draft, node):
+            shaped = [n.value for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "shape"]
+            device = f"{draft.code.text(shaped[0])}.device" if shaped else repr(str(fault.target))
+            draft.keyword(node, "device", device)
+
+
+def _is_step(draft: Draft, node: ast.Call) -> bool:
+    """`{'step': torch.tensor(10.)}` may stay on the CPU."""
+    around = draft.code.parents.get(node)
+    keys = dict(zip(map(id, around.values), around.keys, strict=True)) if isinstance(around, ast.Dict) else {}
+    key = keys.get(id(node))
+    return isinstance(key, ast.Constant) and key.value == "step"
+
+
+def _later(draft: Draft, statement: ast.stmt) -> None:
+    """The line goes down to just above the first statement of its block that uses what it makes."""
+    around = draft.code.parents.get(statement)
+    block = next((b for b in (getattr(around, "body", []), getattr(around, "orelse", [])) if statement in b), [])
+    names = {ast.unparse(target) for target in targets(statement)}
+    later = block[block.index(statement) + 1 :] if statement in block else []
+    user = next((s for s in later if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))), None)
+    if user is None or not later or user is later[0]:
+        return
+    draft.remove(statement)
+    draft.before(user, "\n".join(draft.code.rows[statement.lineno - 1 : statement.end_lineno]).strip())

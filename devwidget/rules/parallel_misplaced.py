@@ -8,11 +8,13 @@ Source: `torch.nn.DataParallel.forward`, "module must have its parameters and bu
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules._registry import confirmed, rule
+from devwidget.rules._edits import Draft, chosen, mended
+from devwidget.rules._registry import rule
 
 
 @rule("parallel-misplaced", needs=("replicas",))
@@ -34,30 +36,51 @@ def _finding(fault: Fault) -> Finding:
         why="the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there",
         fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=_confirmed(fault, facts),
+        fixes=chosen(_fixes(fault, facts)),
         notes=(f"`{name}` is on {fault.operands[0].device}, `device_ids[0]` is {fault.target}",),
         explains=(fault.number,),
     )
 
 
-def _confirmed(fault: Fault, facts: dict[str, str]) -> tuple[Fix, ...]:
-    """A healed run calls the model without its wrapper, and moves nothing."""
-    fixes = _fixes(fault, facts)
-    return confirmed(fixes, fault) if facts["found"] == "cpu" else tuple(fixes)
-
-
-def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix]:
+def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     model, target = fault.model_name or "model", str(fault.target)
+    first = facts["found"].partition(":")[2]
     if facts["found"] == "cpu":
-        yield Fix("for a model meant for the CPU, remove the wrapper", f"{model} = {model}.module", "choice")
+        yield mended(fault.birth, "for a model meant for the CPU, remove the wrapper", _unwrapped, "choice")
+        yield mended(fault.birth, "for GPUs, move the model before it is wrapped", lambda d, s: _moved(d, s, target), "choice")
         yield Fix("for GPUs, move the model before it is wrapped", f"{model}.to({target!r})", "choice")
         return
-    yield Fix("move the model to `device_ids[0]`", f"{model}.to({target!r})", "likely")
-    first = facts["found"].partition(":")[2]
     if first.isdigit():
-        yield Fix(
-            f"or begin the list with the model's GPU, as in device_ids=[{first}, ...]; "
-            f"CUDA_VISIBLE_DEVICES={facts['device_ids'].replace(' ', '')} makes these cards 0, 1, ...",
-            "",
-            "choice",
-        )
+        words = "begin the list with the model's GPU"
+        yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, int(first)), "likely")
+    yield mended(fault.birth, "move the model to `device_ids[0]`", lambda d, s: _moved(d, s, target), "likely")
+    yield Fix("move the model to `device_ids[0]`", f"{model}.to({target!r})", "likely")
+    if first.isdigit():
+        ids = facts["device_ids"].replace(" ", "")
+        yield Fix(f"or hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", "", "choice")
+
+
+def _wrappers(draft: Draft, statement: ast.stmt) -> Iterator[ast.Call]:
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DataParallel") and node.args:
+            yield node
+
+
+def _unwrapped(draft: Draft, statement: ast.stmt) -> None:
+    for node in _wrappers(draft, statement):
+        draft.replace(node, draft.code.text(node.args[0]))
+
+
+def _moved(draft: Draft, statement: ast.stmt, target: str) -> None:
+    for node in _wrappers(draft, statement):
+        draft.append(node.args[0], f".to({target!r})")
+
+
+def _first_id(draft: Draft, statement: ast.stmt, first: int) -> None:
+    """`device_ids=[2, 3]` becomes `device_ids=[0, 3]` for a model on cuda:0."""
+    for node in _wrappers(draft, statement):
+        for keyword in node.keywords:
+            if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List) and keyword.value.elts:
+                ids = [draft.code.text(element) for element in keyword.value.elts]
+                rest = [each for each in ids[1:] if each != str(first)]
+                draft.replace(keyword.value, f"[{', '.join([str(first), *rest])}]")

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Crossing, Trace
+from devwidget.rules._code import code_at
+from devwidget.rules._edits import Draft, chosen, fix
 from devwidget.rules._registry import rule
+from devwidget.rules.needless_hop import stay
 
 ENOUGH = 3
 """Crossings of one chain of data: one excursion there and back is two, and may be meant."""
@@ -50,6 +53,21 @@ def _finding(chain: list[Crossing]) -> Finding:
         headline=f"one chain of data crosses between {names} {len(chain)} times in one forward pass, {total} bytes in all",
         why="each crossing waits for the computation before it, so neither device is busy for long",
         fault=fault,
-        fixes=(Fix("group the layers: consecutive ones on the same device, so that the data crosses once", "", "likely"),),
+        fixes=chosen(
+            (
+                _stay(chain),
+                Fix("group the layers: consecutive ones on the same device, so that the data crosses once", "", "likely"),
+            )
+        ),
         cause=f"{names} at {fault}",
     )
+
+
+def _stay(chain: list[Crossing]) -> Fix | None:
+    """Where the way goes over the host: the lines that leave the GPU, without their `.cpu()`."""
+    drafts: dict[str, Draft] = {}
+    for crossing in chain:
+        at = code_at(crossing.site) if str(crossing.target) == "cpu" else None
+        if at is not None:
+            stay(drafts.setdefault(at[0].file, Draft(at[0])), at[1], crossing)
+    return fix("stay on the GPU", next(iter(drafts.values())), "likely") if len(drafts) == 1 else None

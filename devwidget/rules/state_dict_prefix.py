@@ -8,12 +8,13 @@ Source: torch.nn.modules.utils.consume_prefix_in_state_dict_if_present.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules import _repairs
-from devwidget.rules._registry import confirmed, rule
+from devwidget.rules._edits import Draft, chosen, mended
+from devwidget.rules._registry import rule
 
 
 @rule("state-dict-prefix", needs=("operations",))
@@ -34,21 +35,41 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
         why="DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence",
         fault=fault.site,
         birth=fault.birth,
-        fixes=confirmed(_fixes(fault, facts), fault),
+        fixes=chosen(_fixes(fault, facts)),
         explains=(fault.number,),
     )
 
 
-def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix]:
+def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
     if len(facts["key"]) > len(facts["right"]):
+        yield mended(fault.site, "take the prefix off", _without_prefix, "sure")
         code = f"{name} = {{key.removeprefix('module.'): value for key, value in {name}.items()}}"
         yield Fix("take the prefix off", code, "sure")
-        statement = fault.birth.text if fault.birth is not None else ""
-        saved = _repairs.through_module(statement)
-        if saved:
-            yield Fix("or save the model inside the wrapper", saved, "choice")
+        yield mended(fault.birth, "or save the model inside the wrapper", _saved_inside, "choice")
     else:
-        code = f"{name} = {{f'module.{{key}}': value for key, value in {name}.items()}}"
-        yield Fix("put the prefix on", code, "sure")
-        yield Fix("or load into the model inside the wrapper", f"model.module.load_state_dict({name})", "choice")
+        yield mended(fault.site, "load into the model inside the wrapper", _loaded_inside, "sure")
+        yield Fix("load into the model inside the wrapper", f"model.module.load_state_dict({name})", "choice")
+
+
+def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
+            yield node, node.func
+
+
+def _without_prefix(draft: Draft, statement: ast.stmt) -> None:
+    for call, _ in _calls(draft, statement, "load_state_dict"):
+        if call.args:
+            given = draft.code.text(call.args[0])
+            draft.replace(call.args[0], f"{{key.removeprefix('module.'): value for key, value in {given}.items()}}")
+
+
+def _loaded_inside(draft: Draft, statement: ast.stmt) -> None:
+    for _, method in _calls(draft, statement, "load_state_dict"):
+        draft.append(method.value, ".module")
+
+
+def _saved_inside(draft: Draft, statement: ast.stmt) -> None:
+    for _, method in _calls(draft, statement, "state_dict"):
+        draft.append(method.value, ".module")

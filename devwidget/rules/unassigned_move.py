@@ -8,13 +8,15 @@ Source: the documentation of `torch.Tensor.to`.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules import _repairs
-from devwidget.rules._registry import confirmed, rule
+from devwidget.rules import _calls
+from devwidget.rules._edits import Draft, chosen, mended
+from devwidget.rules._registry import rule
 from devwidget.rules._wording import described, strays_in
 
 
@@ -29,7 +31,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
-    subject = _repairs.moved_name(move.text)
+    subject = _calls.moved_name(move.text)
     return Finding(
         kind="unassigned-move",
         severity="error",
@@ -38,16 +40,26 @@ def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
         why="`Tensor.to` returns the moved tensor and leaves the tensor itself where it is",
         fault=fault.site,
         birth=move,
-        fixes=confirmed(_fixes(fault, move, subject), fault),
+        fixes=chosen(_fixes(move, subject)),
         notes=(f"`{subject or stray.argument}` is still on {stray.device}",),
         operands=described(fault.operands),
         explains=(fault.number,),
     )
 
 
-def _fixes(fault: Fault, move: Site, subject: str) -> Iterator[Fix]:
-    if not subject:
-        yield Fix("assign the result of the move", "", "likely")
-        return
-    call = move.text if move.text.endswith(")") else f"{move.text}()"
-    yield Fix("assign the result", f"{subject} = {call}", "sure")
+def _fixes(move: Site, subject: str) -> Iterator[Fix | None]:
+    yield mended(move, "assign the result", _assigned, "sure")
+    yield Fix("assign the result of the move", f"{subject} = {move.text.split('#')[0].rstrip()}" if subject else "")
+
+
+def _assigned(draft: Draft, statement: ast.stmt) -> None:
+    """`x.to(d)` becomes `x = x.to(d)`, `x.cuda` is called, `[t.to(d) for t in batch]` is kept."""
+    value = getattr(statement, "value", None)
+    method = value.func if isinstance(value, ast.Call) else value
+    if isinstance(method, ast.Attribute):
+        if isinstance(value, ast.Attribute):
+            draft.append(value, "()")
+        if isinstance(statement, ast.Expr):
+            draft.begin(statement, f"{draft.code.text(method.value)} = ")
+    elif isinstance(value, ast.ListComp) and isinstance(statement, ast.Expr):
+        draft.begin(statement, f"{draft.code.text(value.generators[0].iter)} = ")

@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules import _repairs
-from devwidget.rules._registry import confirmed, rule
-from devwidget.rules._wording import described, right_device
+from devwidget.rules import _calls
+from devwidget.rules._attributes import registered
+from devwidget.rules._edits import chosen
+from devwidget.rules._moves import where_made, where_used
+from devwidget.rules._registry import rule
+from devwidget.rules._wording import described, one_target
 
 
 @rule("unregistered-tensor", needs=("forward",))
@@ -25,11 +28,11 @@ def check(trace: Trace) -> Iterator[Finding]:
         for stray in fault.operands if fault.what in ("operands", "untrained") else ():
             held = stray.held
             if stray.stray and held is not None and held.how in ("attribute", "class attribute"):
-                yield _finding(fault, stray, held)
+                yield _finding(trace, fault, stray, held)
                 break
 
 
-def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
+def _finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
     path = f"{held.module}.{held.name}".strip(".")
     return Finding(
         kind="unregistered-tensor",
@@ -41,7 +44,7 @@ def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
         why="`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them",
         fault=fault.site,
         birth=_birth(stray, held),
-        fixes=confirmed(_fixes(fault, stray, held), fault),
+        fixes=chosen(_fixes(trace, fault, stray, held)),
         notes=(f"`{held.owner_class}` keeps it as a plain {held.how}, `{held.name}`",),
         operands=described(fault.operands),
         explains=(fault.number,),
@@ -50,9 +53,29 @@ def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
 
 def _birth(stray: Operand, held: Held) -> Site | None:
     """Where the attribute got its value; if that was handed in ready-made, or is in an object, where the tensor was made."""
-    if held.assigned is None or "." in held.name or _repairs.hands_on(held.assigned.text):
+    if held.assigned is None or "." in held.name or _calls.hands_on(held.assigned.text):
         return stray.birth or held.assigned
     return held.assigned
+
+
+def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
+    literal = one_target(trace, fault, stray)
+    filled = held.assigned is not None and _is_none(held.assigned.text)
+    made = where_made(fault, stray, literal=literal) if fault.what == "operands" else None
+    if made is not None and (filled or stray.birth_partners):
+        yield made  # it came later than the model's move, which a buffer would have missed too
+    yield from registered(held)
+    yield made
+    if fault.what == "operands":
+        yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
+    attribute = held.name.split("[")[0].split(".")[0]
+    if held.note:
+        yield Fix("register the modules", f"self.{attribute} = nn.ModuleList(self.{attribute})", "choice")
+    elif "." in held.name:
+        code = f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)"
+        yield Fix(f"register the tensor as a buffer, and build `{attribute}` from it in forward", code)
+    else:
+        yield Fix("or register what it holds: a buffer, an nn.ParameterList, a module of its own", "", "choice")
 
 
 def _flat(name: str) -> str:
@@ -60,21 +83,5 @@ def _flat(name: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")
 
 
-def _fixes(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix]:
-    attribute = held.name.split("[")[0].split(".")[0]
-    statement = held.assigned.text if held.assigned is not None else ""
-    if held.note:
-        code = _repairs.as_module_list(statement, attribute) or f"self.{attribute} = nn.ModuleList(self.{attribute})"
-        yield Fix("register the modules", code, "sure")
-    elif "." in held.name:
-        code = f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)"
-        yield Fix(f"register the tensor as a buffer, and build `{attribute}` from it in forward", code, "likely")
-    elif "[" in held.name:
-        loop = f"for index, tensor in enumerate(self.{attribute}):\n    self.register_buffer(f'{attribute}_{{index}}', tensor)"
-        yield Fix("register each tensor, as a buffer or in an nn.ParameterList", loop)
-    else:
-        code = _repairs.as_buffer(statement, attribute) or f"self.register_buffer({attribute!r}, ..., persistent=False)"
-        yield Fix(f"register it as a buffer in `{held.assigned.function if held.assigned else '__init__'}`", code, "sure")
-    if stray.expression and fault.what == "operands":
-        moved = f"{stray.expression}.to({right_device(fault)})"
-        yield Fix("or move it at every use, at the price of a copy each time", moved, "choice")
+def _is_none(statement: str) -> bool:
+    return statement.split("#")[0].rstrip().endswith("= None")

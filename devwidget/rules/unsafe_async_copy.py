@@ -8,11 +8,12 @@ Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Crossing, Trace
-from devwidget.rules import _repairs
+from devwidget.rules._edits import Draft, chosen, mended
 from devwidget.rules._registry import rule
 
 
@@ -25,8 +26,6 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(crossing: Crossing) -> Finding:
-    statement = crossing.site.text if crossing.site is not None else ""
-    blocking = _repairs.replaced_keyword(statement, "non_blocking", "False")
     return Finding(
         kind="unsafe-async-copy",
         severity="error",
@@ -35,8 +34,22 @@ def _finding(crossing: Crossing) -> Finding:
         why="with `non_blocking=True` the copy returns at once, and nothing on the host waits for it",
         fault=crossing.unsafe_read,
         birth=crossing.site,
-        fixes=(
-            Fix("let the copy block: non_blocking=False", blocking),
-            Fix("or wait once, before the first read", "torch.cuda.synchronize()", "choice"),
+        fixes=chosen(
+            (
+                mended(crossing.site, "let the copy block", _blocking),
+                mended(crossing.unsafe_read, "or wait once, before the first read", _waiting, "choice"),
+                Fix("or wait once, before the first read", "torch.cuda.synchronize()", "choice"),
+            )
         ),
     )
+
+
+def _blocking(draft: Draft, statement: ast.stmt) -> None:
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.keyword) and node.arg == "non_blocking":
+            draft.replace(node.value, "False")
+
+
+def _waiting(draft: Draft, statement: ast.stmt) -> None:
+    if not getattr(statement, "body", None):
+        draft.before(statement, "torch.cuda.synchronize()")

@@ -8,12 +8,14 @@ Source: dispatch keys in PyTorch's native_functions.yaml, 2.13.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules import _repairs
-from devwidget.rules._registry import confirmed, rule
+from devwidget.rules._edits import Draft, chosen, mended
+from devwidget.rules._registry import rule
 from devwidget.rules._wording import described, first_stray
 
 _ALTERNATIVES = {
@@ -40,28 +42,40 @@ def _finding(fault: Fault) -> Finding:
         headline=f"`{fault.call}` has no kernel for {of}",
         why="kernels are written device by device and dtype by dtype",
         fault=fault.site,
-        fixes=_confirmed(fault, dtype),
+        fixes=chosen(_fixes(fault, dtype)),
         operands=described(fault.operands),
         explains=(fault.number,),
     )
 
 
-def _confirmed(fault: Fault, dtype: str) -> tuple[Fix, ...]:
-    """A healed run goes to the CPU, and casts at once where a dtype is at fault: neither repair by itself."""
-    fixes = _fixes(fault, dtype)
-    return tuple(fixes) if dtype else confirmed(fixes, fault)
-
-
-def _fixes(fault: Fault, dtype: str) -> Iterator[Fix]:
+def _fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
     stray = first_stray(fault)
-    name = stray.expression if stray is not None else ""
-    text = fault.site.text if fault.site is not None else ""
-    call = _repairs.first_argument(fault.expression)
-    subject = call or name or "x"
+    subject = (stray.source or stray.expression if stray is not None else "") or "x"
     if dtype:
-        code = _repairs.replaced(text, subject, f"{subject}.float()")
-        yield Fix("compute in float32 and cast back", code or f"{subject}.float()")
-    code = _repairs.replaced(text, subject, f"{subject}.cpu()")
-    yield Fix(f"run it on the CPU, and bring the result back with .to({subject}.device)", code or f"{subject}.cpu()")
+        yield mended(fault.site, "compute in float32 and cast back",
+                     lambda draft, statement: _around(draft, statement, fault, subject, ".float()", "dtype"))  # fmt: skip
+    yield mended(fault.site, "run it on the CPU, and bring the result back",
+                 lambda draft, statement: _around(draft, statement, fault, subject, ".cpu()", "device"))  # fmt: skip
+    yield Fix(f"run it on the CPU, and bring the result back with .to({subject}.device)", f"{subject}.cpu()")
     if fault.call in _ALTERNATIVES:
         yield Fix(_ALTERNATIVES[fault.call], "", "choice")
+
+
+def _around(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, move: str, back: str) -> None:
+    """`torch.linalg.inv(x)` becomes `torch.linalg.inv(x.float()).to(x.dtype)`, `histogram(x).hist` likewise."""
+    for call in draft.code.alike(statement, fault.expression):
+        if not isinstance(call, ast.Call):
+            continue
+        for argument in (n for n in ast.walk(call) if isinstance(n, ast.expr) and n is not call):
+            if ast.unparse(argument) == subject and isinstance(getattr(argument, "ctx", ast.Load()), ast.Load):
+                draft.append(argument, move)
+        whole = draft.code.parents.get(call)
+        result = whole if isinstance(whole, ast.Attribute) and not isinstance(draft.code.parents.get(whole), ast.Call) else call
+        if not isinstance(draft.code.parents.get(result), ast.Attribute | ast.Assign) or _one_result(statement, result):
+            home = subject if not isinstance(parsed_expression(subject), ast.BinOp | ast.UnaryOp) else f"({subject})"
+            draft.append(result, f".to({home}.{back})")
+
+
+def _one_result(statement: ast.stmt, result: ast.AST) -> bool:
+    """False where `values, vectors = f(x)` takes several."""
+    return isinstance(statement, ast.Assign) and statement.value is result and isinstance(statement.targets[0], ast.Name)

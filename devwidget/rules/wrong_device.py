@@ -8,13 +8,17 @@ Source: `Expected all tensors to be on the same device`, TensorIterator and the 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules import _repairs
-from devwidget.rules._registry import confirmed, rule
-from devwidget.rules._wording import described, devices_of, right_device, strays_in
+from devwidget.rules._code import code_at
+from devwidget.rules._edits import Draft, chosen, fix
+from devwidget.rules._modules import where_built
+from devwidget.rules._moves import value_moved, where_made, where_used
+from devwidget.rules._registry import rule
+from devwidget.rules._wording import described, devices_of, one_target, right_device, strays_in
 
 
 @rule(
@@ -25,10 +29,10 @@ from devwidget.rules._wording import described, devices_of, right_device, strays
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of operands; the registry folds equal causes."""
     for fault, stray in strays_in(trace, "operands"):
-        yield _finding(fault, stray)
+        yield _finding(fault, stray, literal=one_target(trace, fault, stray))
 
 
-def _finding(fault: Fault, stray: Operand) -> Finding:
+def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
     return Finding(
         kind="wrong-device",
         severity="error",
@@ -37,7 +41,7 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
         why="a kernel runs on one device, and operands are not copied for you",
         fault=fault.site,
         birth=stray.birth,
-        fixes=confirmed(_fixes(fault, stray), fault),
+        fixes=chosen(_fixes(fault, stray, literal=literal)),
         notes=_notes(fault, stray),
         operands=described(fault.operands),
         explains=(fault.number,),
@@ -65,60 +69,48 @@ def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
     return (f"{where}; the others are on {fault.target}",)
 
 
-def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix]:
+def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
-        yield from _move_the_module(fault, stray)
+        yield from _move_the_module(fault, stray, literal=literal)
         return
     if stray.argument == "generator":
+        yield _generator(fault, stray)
         yield Fix("make the generator on the device of the numbers", f"torch.Generator(device={str(fault.target)!r})", "sure")
         return
-    if stray.birth_partner:
-        yield from _at_birth(stray, f"{stray.birth_partner}.device", "sure")
-    if stray.birth is None or stray.birth_partner:
-        yield from _at_use(fault, stray)
-        return
-    name = "" if _repairs.is_container(stray.birth.text) else _repairs.assigned_name(stray.birth.text)
-    if fault.module is not None and name and stray.birth.function != (fault.site.function if fault.site else ""):
-        yield Fix(f"move `{name}` to the model's device before the call", f"{name} = {name}.to({str(fault.target)!r})", "sure")
-    yield from _at_use(fault, stray)
-    yield from _at_birth(stray, repr(str(fault.target)), "likely")
-
-
-def _at_birth(stray: Operand, device: str, confidence: str) -> Iterator[Fix]:
-    """Make the tensor on the right device, or move it as soon as it is made."""
-    if stray.birth is None:
-        return
-    statement = stray.birth.text
-    if stray.birth_direct:
-        code = _repairs.with_device(statement, stray.birth_call, stray.birth_op, device)
-        if code:
-            yield Fix("make it on the right device", code, "sure" if confidence == "sure" else "likely")
-            return
-    code = _repairs.moved_value(statement, device)
-    if code:
-        yield Fix("move it where it is made", code)
-
-
-def _at_use(fault: Fault, stray: Operand) -> Iterator[Fix]:
-    """Move it just before the line that fails."""
+    use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
+    made = None if stray.from_move else where_made(fault, stray, literal=literal)
+    yield made if str(fault.target) != "cpu" else None
+    yield use
+    if literal:
+        yield value_moved(stray, repr(str(fault.target)))
     device = right_device(fault)
-    move = ".cpu()" if device == "'cpu'" else f".to({device})"
-    receiver = _repairs.receiver(fault.expression) if len(fault.operands) == 1 else ""
-    name = stray.expression or receiver
-    if name.isidentifier():
-        yield Fix("move it before it is used", f"{name} = {name}{move}")
-    elif name:
-        code = _repairs.replaced(fault.site.text, name, f"{name}{move}") if fault.site else ""
-        yield Fix("move it where it is used", code or f"{name}{move}")
-    else:
-        yield Fix(f"move the tensor to {fault.target} before `{fault.call}`", move, "likely")
+    name = stray.expression or stray.source
+    yield Fix(f"move `{name or 'the tensor'}` to the device of the others before `{fault.call}`",
+              f"{name}.to({device})" if name else "")  # fmt: skip
 
 
-def _move_the_module(fault: Fault, stray: Operand) -> Iterator[Fix]:
+def _generator(fault: Fault, stray: Operand) -> Fix | None:
+    """`torch.Generator()` on the line that made it, with the device of the numbers."""
+    at = code_at(stray.birth)
+    if at is None:
+        return None
+    draft = Draft(at[0])
+    for node in at[0].parts(at[1]):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Generator"):
+            draft.keyword(node, "device", repr(str(fault.target)))
+    return fix("make the generator on the device of the numbers", draft, "sure")
+
+
+def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     """The stray is a parameter: its module, or the whole model, is not where its inputs are."""
-    model, target = fault.model_name or "model", str(fault.target)
+    held, model, target = stray.held, fault.model_name or "model", str(fault.target)
+    if held is not None and literal:
+        yield where_made(fault, stray, literal=True) if held.how == "buffer" else None
+        yield from where_built(fault, stray, held)
+    if not stray.expression.isidentifier():  # what `forward` calls by one name is not the parameter itself
+        yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     yield Fix("move the model to its inputs' device, after its last layer is in place", f"{model}.to({target!r})")
-    path = stray.held.left_behind if stray.held is not None else None
+    path = held.left_behind if held is not None else None
     if path:
         yield Fix("or move this module alone", f"{model}.get_submodule({path!r}).to({target!r})", "choice")
     other = next((o for o in fault.operands if not o.stray and o.expression), None)

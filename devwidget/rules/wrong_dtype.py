@@ -8,12 +8,15 @@ Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html (type promot
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules import _repairs
-from devwidget.rules._registry import confirmed, rule
+from devwidget.rules._calls import FACTORIES
+from devwidget.rules._edits import Draft, chosen, mended
+from devwidget.rules._moves import cast_where_used
+from devwidget.rules._registry import rule
 from devwidget.rules._wording import described, strays_in
 
 
@@ -36,7 +39,7 @@ def _promotion(fault: Fault, stray: Operand) -> Finding:
         why="element-wise operators promote to the wider type, which is slow on most GPUs and spreads",
         fault=fault.site,
         birth=stray.birth,
-        fixes=tuple(_fixes(fault, stray)),
+        fixes=chosen(_fixes(fault, stray)),
         operands=described(fault.operands),
         explains=(fault.number,),
     )
@@ -52,7 +55,7 @@ def _constant(fault: Fault, stray: Operand) -> Finding:
         why="half precision ends at 65504; masks written for float32 use larger numbers",
         fault=fault.site,
         birth=fault.site,
-        fixes=(Fix("take the limit of the dtype, or float('-inf')", f"{limits}.min", "sure"),),
+        fixes=chosen((_constant_fix(fault, limits), Fix("take the limit of the dtype, or float('-inf')", f"{limits}.min"))),
         operands=described([stray]),
         explains=(fault.number,),
     )
@@ -70,23 +73,39 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
         why="this operator wants one floating type and casts nothing for you",
         fault=fault.site,
         birth=stray.birth,
-        fixes=confirmed(_fixes(fault, stray), fault),
+        fixes=chosen(_fixes(fault, stray)),
         notes=(f"`{stray.expression or stray.argument}` is {stray.dtype}, the others are {dict(fault.facts)['wanted']}",),
         operands=described(fault.operands),
         explains=(fault.number,),
     )
 
 
-def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix]:
+def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     wanted = dict(fault.facts)["wanted"]
     cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
-    name = stray.expression
-    if name.isidentifier():
-        yield Fix(f"cast it to {wanted} before it is used", f"{name} = {name}{cast}")
-    if stray.birth is not None:
-        code = _repairs.cast_value(stray.birth.text, cast)
-        if code:
-            yield Fix(f"make it {wanted}", code)
-    if not name.isidentifier():
-        code = _repairs.replaced(fault.site.text, name, f"{name}{cast}") if fault.site is not None and name else ""
-        yield Fix(f"cast it to {wanted} where it is used", code or f"{name or 'x'}{cast}")
+    if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
+        yield mended(stray.birth, f"make it {wanted}", lambda draft, statement: _made(draft, statement, stray, wanted, cast))
+    yield cast_where_used(fault, [o for o in fault.operands if o.stray], cast, f"cast it to {wanted} where it is used")
+    name = stray.expression or stray.source
+    yield Fix(f"cast it to {wanted} where it is used", f"{name}{cast}" if name else "")
+
+
+def _made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
+    for call in draft.code.alike(statement, stray.birth_call):
+        if stray.birth_op in FACTORIES and isinstance(call, ast.Call):
+            draft.keyword(call, "dtype", f"torch.{wanted}")
+        elif not stray.from_move:
+            draft.append(call, cast)
+
+
+def _constant_fix(fault: Fault, limits: str) -> Fix | None:
+    """The number on the failing line becomes the limit of the dtype."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for call in draft.code.alike(statement, fault.expression):
+            for argument in call.args if isinstance(call, ast.Call) else ():
+                if isinstance(argument, ast.UnaryOp | ast.Constant):
+                    low = isinstance(argument, ast.UnaryOp) and isinstance(argument.op, ast.USub)
+                    draft.replace(argument, f"{limits}.{'min' if low else 'max'}")
+
+    return mended(fault.site, "take the limit of the dtype", change, "sure")

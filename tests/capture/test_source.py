@@ -12,7 +12,8 @@ import torch
 import devwidget
 from devwidget.capture import expressions, source, source_index
 from devwidget.capture.faults import failed_call
-from devwidget.rules import _repairs
+from devwidget.rules import _calls
+from devwidget.rules._code import code_of
 
 CODE = '''
 LIMIT = 3
@@ -104,12 +105,11 @@ def test_long_chains_sums_and_branches_are_no_recursion_error(long_file):
 def test_an_expression_nested_too_deeply_has_no_repairs_and_no_values(expression):
     frame = sys._getframe()
     assert expressions._parsed(expression) is None
-    assert failed_call._written(expression, ()) == {}
+    assert failed_call._written(expression, (), {}) == {}
     assert list(expressions.Scope(frame).leaves(ast.Constant(1))) == []
-    for repair in (_repairs.receiver, _repairs.first_argument, _repairs.moved_name, _repairs.assigned_name):
-        assert repair(expression) == ""
-    assert _repairs.replaced(f"y = {expression}", "x", "x.cpu()") == ""
-    assert _repairs.moved_value(f"y = {expression}", "'cpu'") == ""
+    assert _calls.moved_name(expression) == ""
+    assert not _calls.hands_on(f"y = {expression}")
+    assert code_of("deep.py", (f"y = {expression}\n",)) is None
 
 
 def test_a_chain_of_500_calls_runs_recorded_and_explained(tmp_path):

@@ -20,7 +20,11 @@ def test_a_move_alone_on_its_line_is_one_finding_and_wrong_device_is_silent(gold
 
 @pytest.mark.parametrize(
     ("statement", "code"),
-    [("x.cuda", "x = x.cuda()"), ("batch['x'].cuda()", "batch['x'] = batch['x'].cuda()"), ("[t.cuda() for t in batch]", "")],
+    [
+        ("x.cuda", "x = x.cuda()"),
+        ("batch['x'].cuda()", "batch['x'] = batch['x'].cuda()"),
+        ("[t.cuda() for t in batch]", "batch = [t.cuda() for t in batch]"),
+    ],
 )
 def test_the_result_is_assigned_where_the_line_names_what_it_moves(statement, code):
     (found,) = findings(moved(statement))

@@ -31,11 +31,11 @@ def test_a_list_of_layers_becomes_a_module_list(golden):
     golden(f"{KIND}-layers.txt", found)
 
 
-def test_a_tensor_in_a_list_or_an_object_is_registered_by_a_name_of_its_own():
+def test_a_tensor_in_a_list_or_an_object_is_registered_or_moved():
     (listed,) = findings(fault(operand("x"), kept("anchors[0]", "self.anchors = [torch.ones(2)]")))
     (inside,) = findings(fault(operand("x"), kept("grid.centres", "self.grid = Grid()")))
-    assert "self.register_buffer(f'anchors_{index}', tensor)" in listed.fixes[0].code
-    assert inside.fixes[0].code == "self.register_buffer('grid_centres', self.grid.centres, persistent=False)"
+    assert "nn.ParameterList(nn.Parameter(part, requires_grad=False) for part in [torch.ones(2)])" in listed.fixes[0].code
+    assert inside.fixes[0].code == "h = h.to(x.device)"
 
 
 def test_layers_that_no_optimizer_reaches_are_one_finding(golden):

@@ -14,12 +14,12 @@ import torch.utils.checkpoint
 
 from devwidget.capture import naming
 from devwidget.capture.call_arguments import arguments
-from devwidget.capture.call_site import call_text, raw_site, to_site
+from devwidget.capture.call_site import call_text, caller, raw_site, to_site
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
 from devwidget.capture.tensors import replace_tensors, tensors_in
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import parsed_statement
 from devwidget.records.trace import Fault, Operand
 
 ENOUGH: type[Exception] = getattr(torch.utils.checkpoint, "_StopRecomputationError")  # noqa: B009  # torch does not list it
@@ -111,11 +111,16 @@ class FailedCall:
     ) -> Fault:
         names = naming.Names(self.state, self.frame)
         site = raw_site(self.frame)
-        written = _written(call_text(site), self.args)
+        near = caller(self.frame)
+        direct = near is not None and site is not None and near.f_code is site.code
+        written = _written(call_text(site), self.args, self.kwargs) if direct else {}
+        computed = "" if direct else _computed(call_text(site))
         operands = []
         for argument, tensor in arguments(self.func, self.args, self.kwargs):
             stray = any(tensor is other for other in strays)
-            operand = _operand(names.expression(tensor) or written.get(id(tensor), ""), argument, tensor, stray=stray)
+            name = names.expression(tensor)
+            source = written.get(id(tensor), "") or ("" if name else computed)
+            operand = _operand(name or (source if _is_a_place(source) else ""), argument, tensor, source, stray=stray)
             operands.append(names.with_birth(operand, tensor, target, of_dtype=what == "dtype") if stray else operand)
         return Fault(
             number=0,
@@ -134,32 +139,52 @@ class FailedCall:
         )
 
 
-def _operand(expression: str, argument: str, tensor: torch.Tensor, *, stray: bool) -> Operand:
+def _operand(expression: str, argument: str, tensor: torch.Tensor, source: str, *, stray: bool) -> Operand:
     return Operand(argument, expression, tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device), bytes_of(tensor),
-                   stray)  # fmt: skip
+                   stray, source=source)  # fmt: skip
 
 
-def _written(text: str, args: tuple[Any, ...]) -> dict[int, str]:
+def _written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
     """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`."""
-    node = parsed_expression(text)
+    node = _parsed(text)
     parts = _parts(node, len(args)) if node is not None else []
-    pairs = zip(parts, args, strict=True) if len(parts) == len(args) else ()
-    return {id(arg): ast.unparse(part) for part, arg in pairs if isinstance(arg, torch.Tensor) and _is_a_place(part)}
+    pairs = list(zip(parts, args, strict=True)) if len(parts) == len(args) else []
+    if isinstance(node, ast.Call):
+        pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
+    return {id(arg): ast.unparse(part) for part, arg in pairs if isinstance(arg, torch.Tensor)}
 
 
-def _parts(node: ast.expr, count: int) -> list[ast.expr]:
+def _computed(text: str) -> str:
+    """The one argument of a call of a module, or of a library, that is computed on the line, so that it has no name."""
+    node = _parsed(text)
+    given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+    found = [ast.unparse(part) for part in given if isinstance(part, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _parsed(text: str) -> ast.AST | None:
+    statement = parsed_statement(text.strip())
+    return statement.value if isinstance(statement, ast.Expr) else statement
+
+
+def _parts(node: ast.AST, count: int) -> list[ast.expr]:
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
     if isinstance(node, ast.Compare):
         return [node.left, *node.comparators]
+    if isinstance(node, ast.Subscript):
+        return [node.value, node.slice]
     if not isinstance(node, ast.Call):
         return []
     is_method = isinstance(node.func, ast.Attribute) and len(node.args) == count - 1
     return [node.func.value, *node.args] if is_method and isinstance(node.func, ast.Attribute) else node.args
 
 
-def _is_a_place(part: ast.expr) -> bool:
+def _is_a_place(text: str) -> bool:
     """True for what can be written once more without computing anything: names, attributes and items."""
+    part = _parsed(text)
     return isinstance(part, ast.Attribute | ast.Subscript) and not any(
         isinstance(inner, ast.Call | ast.BinOp) for inner in ast.walk(part)
     )

@@ -88,7 +88,18 @@ function help(fix) {
     h("span", { class: "dw-tag" }, fix.confidence),
     " ",
     ...prose(fix.summary),
-    fix.code ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, fix.code)), copyButton(fix.code, "Copy the fix", "copy")) : "",
+    fix.code && !fix.edits?.length ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, fix.code)), copyButton(fix.code, "Copy the fix", "copy")) : "",
+    ...(fix.edits ?? []).map(edited),
+  );
+}
+
+function edited(edit) {
+  const line = (text) => h("span", { class: text.startsWith("+") ? "dw-added" : "dw-removed" }, `${text}\n`);
+  return h(
+    "figure",
+    { class: "dw-source" },
+    h("figcaption", { title: edit.file }, edit.place),
+    h("div", { class: "dw-fix" }, h("pre", { class: "dw-diff" }, h("code", null, edit.lines.map(line))), copyButton(edit.text, "Copy the new lines", "copy")),
   );
 }
 

@@ -1,0 +1,70 @@
+"""What torch calls make a tensor, and what a statement does with one."""
+
+from __future__ import annotations
+
+import ast
+
+from devwidget.records.syntax import parsed_statement
+
+FACTORIES = frozenset(
+    {
+        "arange",
+        "as_tensor",
+        "asarray",
+        "bartlett_window",
+        "blackman_window",
+        "complex",
+        "empty",
+        "empty_strided",
+        "eye",
+        "from_file",
+        "full",
+        "hamming_window",
+        "hann_window",
+        "kaiser_window",
+        "linspace",
+        "logspace",
+        "new_empty",
+        "new_full",
+        "new_ones",
+        "new_tensor",
+        "new_zeros",
+        "normal",
+        "ones",
+        "rand",
+        "randint",
+        "randn",
+        "randperm",
+        "range",
+        "scalar_tensor",
+        "sparse_coo_tensor",
+        "tensor",
+        "tril_indices",
+        "triu_indices",
+        "zeros",
+    }
+)
+"""Torch functions that decide a device themselves and take it as `device=` (torch.overrides, 2.13)."""
+
+LIKENESSES = frozenset(f"{name}_like" for name in ("empty", "full", "ones", "rand", "randint", "randn", "zeros"))
+"""Torch functions that take the device of their argument, unless they are told another."""
+
+
+def moved_name(statement: str) -> str:
+    """`x` of the statement `x.to(device)` or `x.cuda`."""
+    only = parsed_statement(statement)
+    node = only.value if isinstance(only, ast.Expr) else None
+    method = node.func if isinstance(node, ast.Call) else node
+    return ast.unparse(method.value) if isinstance(method, ast.Attribute) else ""
+
+
+def hands_on(statement: str) -> bool:
+    """True for `self.mask = mask`: the value was made elsewhere."""
+    node = _assignment(statement)
+    return node is not None and isinstance(node.value, ast.Name | ast.Attribute)
+
+
+def _assignment(statement: str) -> ast.Assign | None:
+    only = parsed_statement(statement)
+    one = isinstance(only, ast.Assign) and len(only.targets) == 1 and isinstance(only.targets[0], ast.Name | ast.Attribute)
+    return only if one and isinstance(only, ast.Assign) else None

@@ -1,0 +1,192 @@
+"""Code: a source file as the rules read it, its statements and what is bound before each of them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from devwidget.records.site import Site
+from devwidget.records.syntax import parsed as parsed_file
+from devwidget.records.syntax import parsed_expression
+
+Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """Lines and syntax tree of one file, or of as much of it as a site has kept."""
+
+    file: str
+    rows: tuple[str, ...]
+    tree: ast.Module
+
+    @functools.cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node around each node."""
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """The innermost statement whose own lines, without the body of a compound one, include a line."""
+        around = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and line in own_lines(node)]
+        return around[-1] if around else None
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around a node, innermost first."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = self.parents.get(parent)
+
+    def scope(self, node: ast.AST) -> Scope:
+        """The function, class or module that a node stands in."""
+        return next((a for a in self.around(node) if isinstance(a, Scope)), self.tree)
+
+    def owner(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class whose method, or body, a node stands in."""
+        return next((a for a in self.around(node) if isinstance(a, ast.ClassDef)), None)
+
+    def statement_of(self, node: ast.AST) -> ast.stmt | None:
+        """The innermost statement around an expression."""
+        return next((a for a in (node, *self.around(node)) if isinstance(a, ast.stmt)), None)
+
+    def text(self, node: ast.AST) -> str:
+        """Source of a node."""
+        return ast.get_source_segment("\n".join(self.rows), node) or ""
+
+    def parts(self, statement: ast.stmt) -> Iterator[ast.AST]:
+        """The nodes of a statement itself, not those of its body."""
+        lines = own_lines(statement)
+        for node in ast.walk(statement):
+            if getattr(node, "lineno", lines.start) in lines:
+                yield node
+
+    def alike(self, statement: ast.stmt, text: str) -> list[ast.expr]:
+        """The expressions in a statement that mean the same as a text."""
+        wanted = parsed_expression(text)
+        if wanted is None:
+            return []
+        dump = ast.dump(wanted)
+        return [node for node in self.parts(statement) if isinstance(node, ast.expr) and _loaded(node) == dump]
+
+    def local_names(self, node: ast.AST) -> set[str]:
+        """Names that the variables of a comprehension or lambda around a node, inside its statement, have."""
+        found: set[str] = set()
+        for outer in self.around(node):
+            if isinstance(outer, ast.stmt):
+                break
+            if isinstance(outer, _COMPREHENSIONS):
+                found |= {name for part in outer.generators for name in _names(part.target)}
+            if isinstance(outer, ast.Lambda):
+                found |= {a.arg for a in (*outer.args.posonlyargs, *outer.args.args, *outer.args.kwonlyargs)}
+        return found
+
+    def bound(self, statement: ast.stmt) -> set[str]:
+        """Names that are sure to have a value before a statement: arguments without the default None, and what every
+        way to the statement has assigned."""
+        found: set[str] = set()
+        inner: ast.AST = statement
+        for outer in self.around(statement):
+            for block in _blocks(outer):
+                if inner in block:
+                    found |= {name for each in block[: block.index(inner)] for name in _sure(each)}
+            if isinstance(outer, ast.For | ast.AsyncFor) and inner in outer.body:
+                found |= set(_names(outer.target))
+            if isinstance(outer, ast.With | ast.AsyncWith):
+                found |= {name for item in outer.items if item.optional_vars for name in _names(item.optional_vars)}
+            if isinstance(outer, Function):
+                return found | _arguments(outer)
+            inner = outer
+        return found
+
+
+def code_at(site: Site | None) -> tuple[Code, ast.stmt] | None:
+    """The file of a site and the statement there; of a file that is not at hand the statement alone."""
+    if site is None:
+        return None
+    code = code_of(site.file, tuple(linecache.getlines(site.file))) or _kept(site)
+    node = code.statement(site.line) if code is not None else None
+    return (code, node) if code is not None and node is not None else None
+
+
+@functools.lru_cache(maxsize=16)
+def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
+    """A file that is at hand; None if it has no lines or does not parse."""
+    tree = parsed_file("".join(lines)) if lines else None
+    return Code(file, tuple(line.rstrip("\n") for line in lines), tree) if tree is not None else None
+
+
+def _kept(site: Site) -> Code | None:
+    rows = tuple(f"{row}\n" for row in site.text.split("\n"))
+    return code_of(site.file, ("\n",) * (site.line - 1) + rows) if site.text else None
+
+
+def own_lines(node: ast.stmt) -> range:
+    """Lines of a statement without the body of a compound one."""
+    body = getattr(node, "body", None) or getattr(node, "cases", None)
+    inner = body[0] if body else None
+    last = inner.lineno - 1 if isinstance(inner, ast.stmt) else node.end_lineno or node.lineno
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    return range(first, max(last, node.lineno) + 1)
+
+
+def targets(node: ast.stmt) -> list[ast.expr]:
+    """What a statement assigns to, tuples opened."""
+    found: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        found = list(node.targets)
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+        found = [node.target]
+    return [part for target in found for part in (target.elts if isinstance(target, ast.Tuple | ast.List) else [target])]
+
+
+def is_self(node: ast.AST, attribute: str) -> bool:
+    """True for `self.attribute`."""
+    named = isinstance(node, ast.Attribute) and node.attr == attribute
+    return named and isinstance(node.value, ast.Name) and node.value.id == "self"  # type: ignore[attr-defined]
+
+
+def _loaded(node: ast.expr) -> str:
+    """The dump of an expression as if it were read."""
+    return ast.dump(node).replace("ctx=Store()", "ctx=Load()").replace("ctx=Del()", "ctx=Load()")
+
+
+def _names(target: ast.AST) -> Iterator[str]:
+    return (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(node, name, None)
+        if isinstance(block, list):
+            yield block
+
+
+def _sure(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement has bound for sure once it is over."""
+    for target in targets(node):
+        value = getattr(node, "value", None)
+        if value is None or not _is_none(value):
+            yield from _names(target) if isinstance(target, ast.Name | ast.Starred | ast.Tuple | ast.List) else ()
+    if isinstance(node, ast.With | ast.AsyncWith):
+        yield from (name for each in node.body for name in _sure(each))
+    if isinstance(node, ast.If) and node.orelse:
+        yield from {n for e in node.body for n in _sure(e)} & {n for e in node.orelse for n in _sure(e)}
+
+
+def _arguments(function: Function) -> set[str]:
+    args = function.args
+    plain, keywords = [*args.posonlyargs, *args.args], args.kwonlyargs
+    optional = {a.arg for a, d in zip(plain[len(plain) - len(args.defaults) :], args.defaults, strict=True) if _is_none(d)}
+    optional |= {a.arg for a, d in zip(keywords, args.kw_defaults, strict=True) if d is not None and _is_none(d)}
+    optional |= {a.arg for a in (*plain, *keywords) if a.annotation is not None and "None" in ast.unparse(a.annotation)}
+    return {a.arg for a in (*plain, *keywords)} - optional
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

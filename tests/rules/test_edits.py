@@ -1,0 +1,95 @@
+import ast
+
+import pytest
+
+from devwidget.records.finding import Edit
+from devwidget.rules._code import code_of
+from devwidget.rules._edits import Draft, applied, mended, merged
+from tests.rules.builders import site
+
+FORWARD = """
+class Net(nn.Module):
+    def forward(self, x, mask=None):
+        for step in self.steps:
+            x = x + (noise
+                     * 2)  # why
+        y = torch.zeros(
+            len(x),
+            # a comment behind the last argument
+        )
+        return y + x
+"""
+
+
+def draft():
+    code = code_of("net.py", tuple(FORWARD.splitlines(keepends=True)))
+    return Draft(code)
+
+
+def expression(found, text):
+    return next(n for n in ast.walk(found.code.tree) if isinstance(n, ast.expr) and ast.unparse(n) == text)
+
+
+def after(found):
+    return "\n".join(applied(found.code.rows, found.edits()))
+
+
+def test_an_expression_with_operators_gets_parentheses_and_comments_stay():
+    found = draft()
+    found.append(expression(found, "noise * 2"), ".to(x.device)")
+    assert "x = x + (noise\n                     * 2)  # why" not in after(found)
+    assert ").to(x.device)" in after(found)
+    assert "# why" in after(found)
+    ast.parse(after(found))
+
+
+def test_a_keyword_goes_before_a_comment_behind_the_last_argument():
+    found = draft()
+    found.keyword(expression(found, "torch.zeros(len(x))"), "device", "x.device")
+    assert "len(x), device=x.device,\n            # a comment" in after(found)
+
+
+def test_lines_are_inserted_with_the_indentation_of_the_statement():
+    found = draft()
+    found.before(found.code.statement(11), "y = y.to(x.device)")
+    (edit,) = found.edits()
+    assert (edit.first, edit.last, edit.text) == (11, 10, "        y = y.to(x.device)")
+
+
+def test_what_would_not_parse_is_no_edit():
+    found = draft()
+    found.replace(expression(found, "len(x)"), "len(")
+    assert found.edits() == ()
+
+
+def test_an_argument_with_the_default_none_is_not_sure_to_have_a_value():
+    found = draft()
+    assert found.code.bound(found.code.statement(11)) == {"self", "x", "y"}
+    assert found.code.bound(found.code.statement(5)) == {"self", "x", "step"}
+
+
+def test_two_edits_of_one_line_become_one():
+    line = Edit("net.py", 3, 3, "a = f(x.to(d), y)", "a = f(x, y)"), Edit("net.py", 3, 3, "a = f(x, y.to(d))", "a = f(x, y)")
+    (both,) = merged([line[:1], line[1:]])
+    assert both.text == "a = f(x.to(d), y.to(d))"
+
+
+def test_two_edits_that_want_different_things_are_not_merged():
+    line = Edit("net.py", 3, 3, "a = f(x.to(d))", "a = f(x)"), Edit("net.py", 3, 3, "a = f(x.to(e))", "a = f(x)")
+    assert merged([line[:1], line[1:]]) is None
+
+
+def test_a_statement_without_source_cannot_be_edited():
+    assert mended(site("", 4), "do it", lambda draft, statement: draft.remove(statement)) is None
+
+
+def test_a_diff_names_the_file_and_the_line_where_the_file_is_not_at_hand():
+    assert Edit("gone.py", 7, 7, "y = 2", "y = 1").diff().splitlines() == [
+        "--- gone.py", "+++ gone.py", "@@ -7 +7 @@", "-y = 1", "+y = 2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["größe = f('ä', x)", "y = g(x)  # ä"])
+def test_columns_count_bytes(text):
+    fix = mended(site(text), "do it", lambda found, _: found.append(expression(found, "x"), ".to(d)"))
+    assert fix.edits[0].text == text.replace("x)", "x.to(d))")
