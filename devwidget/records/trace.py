@@ -19,7 +19,7 @@ Family = Literal[
     "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint",
     "untrained", "promotion", "tie",
 ]
-Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "hook", "index", "healed"]
+Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "healed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Held:
     """Where a module or a namespace keeps a tensor.
 
     Attributes:
-        module: path of the owning module; None if a global, a closure or the batch keeps it.
-        name: how the owner calls it: `mask`, `anchors[0]`, `RARE`, `batch['labels']`.
-        how: `parameter`, `buffer`, `attribute` (of a module), `class attribute`, `global`, `closure` or `batch`.
+        module: path of the owning module; None if a global keeps it.
+        name: how the owner calls it: `mask`, `anchors[0]`, `RARE`.
+        how: `parameter`, `buffer`, `attribute` (of a module), `class attribute` or `global`.
         owner_class: class name of the owning module.
         assigned: the user's line that stored it there, if it can be found.
         shared: full paths under which other modules hold the same parameter.
@@ -150,7 +150,7 @@ class Move:
         module: path of the module that asked for it, as for a fault.
         phase: part of the step.
         site: the user's line that asked for it.
-        cause: `explicit` (.to, .cuda, copy_), `scatter`, `replicate`, `gather`, `reduce`, `hook`, `index` or `healed`.
+        cause: `explicit` (.to, .cuda, copy_), `scatter`, `replicate`, `gather`, `reduce` or `healed`.
         seconds: time of the call in the host, not of the copy itself on a GPU; of the last one if folded. A step of
             DataParallel makes all its copies in one call, whose time is shared out by bytes.
         number: its place in the trace.

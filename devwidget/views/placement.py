@@ -64,13 +64,6 @@ class Placement:
         """Dtypes in use at a row and below it."""
         return tuple(_members(self.dtype_names, self.dtypes[row]))
 
-    def row_of(self, path: str | None) -> int:
-        """The row of a path, or of its nearest ancestor that has one; -1 for None (outside the model)."""
-        if path is None:
-            return -1
-        index = {known: row for row, known in reversed(list(enumerate(self.paths)))}
-        return nearest_row(index, path)
-
 
 def nearest_row(index: dict[str, int], path: str) -> int:
     """Row of `path` or of its nearest ancestor in `index`; the root, 0, at last."""

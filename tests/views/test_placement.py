@@ -1,7 +1,7 @@
 """The rows of the module tree."""
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.views.placement import place
+from devwidget.views.placement import nearest_row, place
 from tests.views.builders import CPU, GPU0, GPU1, MIB, split_model, tensor
 
 
@@ -44,9 +44,9 @@ def test_lazy_tensors_count_nothing():
 
 def test_a_path_without_a_row_belongs_to_its_nearest_ancestor():
     table = place(split_model())
-    assert table.row_of("encoder.attention.softmax") == table.paths.index("encoder.attention")
-    assert table.row_of("elsewhere") == 0
-    assert table.row_of(None) == -1
+    index = {path: row for row, path in enumerate(table.paths)}
+    assert nearest_row(index, "encoder.attention.softmax") == index["encoder.attention"]
+    assert nearest_row(index, "elsewhere") == 0
 
 
 def test_an_empty_snapshot_has_no_rows():
