@@ -15,5 +15,7 @@ class AtLeast:
 
 Size = Annotated[int, AtLeast(0)]
 """Bytes, or a count."""
+Length = Annotated[int, AtLeast(-1)]
+"""Of one dimension of a shape; -1 where it is ragged."""
 Duration = Annotated[float, AtLeast(0)]
 """Seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.records._record import Record
-from devwidget.records.bounds import Size
+from devwidget.records.bounds import Length
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.site import Site
@@ -23,7 +23,7 @@ class Value:
     """
 
     name: str
-    shape: tuple[Size, ...]
+    shape: tuple[Length, ...]
     dtype: str
     device: DeviceId
 

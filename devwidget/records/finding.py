@@ -22,7 +22,8 @@ class Edit:
 
     Attributes:
         file: path, or the name that Python gave a notebook cell.
-        first, last: 1-based, both included; `last == first - 1` inserts before `first`.
+        first: the first line, counted from 1.
+        last: the last line, included; `first - 1` inserts before `first`.
         text: the new lines, indented, without a line break at the end; "" removes the old ones.
         was: the old lines, so that the edit can be shown where the file is not.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from devwidget.records.bounds import Duration, Size
+from devwidget.records.bounds import Duration, Length, Size
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
 
@@ -24,7 +24,7 @@ class Piece:
     """
 
     name: str
-    shape: tuple[Size, ...]
+    shape: tuple[Length, ...]
     dtype: str
     bytes: Size
     start: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from devwidget.records.bounds import Size
+from devwidget.records.bounds import Length, Size
 from devwidget.records.device import DeviceId
 
 Role = Literal["parameter", "buffer", "attribute", "optimizer"]
@@ -33,7 +33,7 @@ class TensorFacts:
 
     name: str
     role: Role
-    shape: tuple[Size, ...] | None
+    shape: tuple[Length, ...] | None
     dtype: str
     device: DeviceId
     bytes: Size

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from devwidget.records._record import Record
-from devwidget.records.bounds import Duration, Size
+from devwidget.records.bounds import Duration, Length, Size
 from devwidget.records.device import DeviceId
 from devwidget.records.failure import Failure
 from devwidget.records.finding import Finding
@@ -75,7 +75,7 @@ class Operand:
 
     argument: str
     expression: str
-    shape: tuple[Size, ...]
+    shape: tuple[Length, ...]
     dtype: str
     device: DeviceId
     bytes: Size
@@ -161,7 +161,7 @@ class Move:
     source: DeviceId
     target: DeviceId
     bytes: Size
-    shape: tuple[Size, ...]
+    shape: tuple[Length, ...]
     dtype: str
     module: str | None
     phase: Phase
@@ -200,7 +200,7 @@ class Crossing:
     source: DeviceId
     target: DeviceId
     bytes: Size
-    shape: tuple[Size, ...]
+    shape: tuple[Length, ...]
     module: str | None
     phase: Phase
     site: Site | None

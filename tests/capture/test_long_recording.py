@@ -62,6 +62,7 @@ LIMITS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "detour", "steps"), [("cpu", "cpu", 100), ("cuda:0", "cuda:1", 70)])
 def test_a_recording_of_three_times_as_many_steps_is_no_larger(device, detour, steps, monkeypatch):
     for module, limit in LIMITS:  # instead of running thousands of steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -284,9 +285,10 @@ def test_a_device_map_is_counted() -> None:
 
 
 @pytest.fixture
-def _four_ranks() -> Iterator[None]:
+def _four_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch puts one of its own there and leaves it
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     yield
     torch.distributed.destroy_process_group()

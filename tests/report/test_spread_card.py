@@ -1,5 +1,7 @@
 """What the Parallel tab says of real wrappers, sharded and offloaded models, in one process of a fake group."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -9,9 +11,10 @@ from devwidget.report.spread_card import spread_cards
 
 
 @pytest.fixture
-def _four_ranks():
+def _four_ranks(monkeypatch):
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch puts one of its own there and leaves it
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     yield
     torch.distributed.destroy_process_group()
