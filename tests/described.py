@@ -112,7 +112,7 @@ class _Describer:
             return [each.tolist() for each in value.detach().unbind()]
         storage = value.untyped_storage()
         where = (tuple(value.shape), value.stride(), value.storage_offset(), storage._cdata, storage.nbytes())
-        content = None if value.is_meta else bytes(torch.empty(0, dtype=torch.uint8).set_(storage).tolist())
+        content = None if vars(torch._C.TensorBase)["is_meta"].__get__(value) else bytes(torch.empty(0, dtype=torch.uint8).set_(storage).tolist())
         return where, content
 
 

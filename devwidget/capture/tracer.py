@@ -173,6 +173,7 @@ class Recorder:
                 self._failure = failure_of(error, str(error), self._state.places.failed)
             self._facts = self._read()
         self._state.forget()
+        self._state.watching = self._modes  # what stood beside them holds the whole model
 
     @contextlib.contextmanager
     def _modes(self) -> Iterator[None]:

@@ -51,6 +51,10 @@ class Kept:
         """Sees what this thread writes while it is entered."""
         return Writes(self._storages)
 
+    def saved_bytes(self) -> int:
+        """How much of the storages has been copied so far."""
+        return self._storages.saved_bytes()
+
     def put_back(self) -> None:
         """Undo everything.
 

@@ -145,7 +145,8 @@ class Search:
         if container is not None:
             yield lambda value: Contents(value, container)
         if is_block(kind):
-            yield lambda value: Block(value, self._budget)
+            budget = self._budget  # without the search itself, which would be a cycle and live on
+            yield lambda value: Block(value, budget)
         if is_callee(kind):
             yield Callee
         if kind is types.CellType:

@@ -89,6 +89,10 @@ class Storages:
             except Exception as error:
                 self._failed.append((self._holders[key], f"it could not be copied: {type(error).__name__}"))
 
+    def saved_bytes(self) -> int:
+        """Bytes of all saved parts."""
+        return sum(stop - start for pieces in self._pieces.values() for start, stop, _ in pieces)
+
     def put_back(self, undoing: Undoing) -> None:
         """Sizes, then bytes."""
         undoing.lost += self._failed

@@ -1,0 +1,99 @@
+"""Restoring on virtual GPUs, in DataParallel's threads, and what is left in memory afterwards."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.capture.running.restore import keeping
+from tests.capture.running.changing_models import Changing
+from tests.described import described, differences
+
+
+def _hop(m, x):
+    m.other.to("cuda:1")
+    m.third.weight.data = m.third.weight.data.to("cuda:1")
+    m.seen = m.seen.cuda(1)
+    m.scale.add_(1)
+
+
+@pytest.mark.parametrize("compute", [True, False])
+def test_what_moves_between_virtual_gpus_is_back_on_its_own(compute):
+    with devwidget.simulate(2, compute=compute):
+        model = Changing(_hop, other=nn.Linear(4, 4), third=nn.Linear(4, 4))
+        model.register_buffer("scale", torch.zeros(20_000))
+        model.cuda(0)
+        model.seen = torch.ones(3, device="cuda:0")
+        optimizer = torch.optim.Adam(model.parameters())
+        batch = torch.rand(2, 4, device="cuda:0")
+        before = described(model, optimizer), [torch.cuda.memory_allocated(index) for index in (0, 1)]
+        traced = devwidget.trace(model, batch, loss_fn=torch.sum, optimizer=optimizer)
+        assert (traced.error, traced.not_restored) == ("", ())
+        del traced
+        after = described(model, optimizer), [torch.cuda.memory_allocated(index) for index in (0, 1)]
+        assert differences(before, after) == []
+
+
+class Counting(nn.Module):
+    """Writes into storages that are too large to be saved at the start."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(20_000)
+        self.lin = nn.Linear(20_000, 3)
+        self.register_buffer("calls", torch.zeros(20_000))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.lin(self.norm(x))
+
+
+def test_writes_in_the_threads_of_data_parallel_are_undone():
+    with devwidget.simulate(2):
+        model = nn.DataParallel(Counting().cuda(), [0, 1])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        before = described(model, optimizer)
+        traced = devwidget.trace(model, torch.rand(4, 20_000).cuda(), loss_fn=torch.sum, optimizer=optimizer)
+        assert (traced.error, traced.not_restored) == ("", ())
+        assert differences(before, described(model, optimizer)) == []
+
+
+def test_nothing_that_was_kept_outlives_the_block():
+    model = Changing(lambda m, x: m.big.add_(1), big=torch.zeros(1 << 17), log=[bytearray(b"x")])
+    batch = torch.rand(2, 4)
+    gone = weakref.ref(batch)
+    gc.collect()
+    gc.disable()
+    try:
+        devwidget.trace(model, batch, loss_fn=torch.sum)
+        del batch
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_forward_pass_saves_no_large_storage():
+    model = nn.Sequential(nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 400))
+    with keeping(model) as kept:
+        model(torch.rand(2, 400))
+        assert kept.saved_bytes() == 2 * 400 * 4  # the biases, which are small
+
+
+def test_an_optimizer_step_saves_what_it_writes_once():
+    model = nn.Linear(400, 400, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with keeping(model, optimizer) as kept:
+        for _ in range(3):
+            model(torch.rand(2, 400)).sum().backward()
+            optimizer.step()
+        assert kept.saved_bytes() == 400 * 400 * 4
+
+
+def test_of_a_large_buffer_only_the_written_rows_are_saved():
+    model = Changing(lambda m, x: m.cache[5:7].add_(1), cache=torch.zeros(1000, 1000))
+    with keeping(model) as kept:
+        model(torch.rand(2, 4))
+        assert kept.saved_bytes() < 10_000
