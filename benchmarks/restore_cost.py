@@ -1,7 +1,7 @@
-"""What `trace(restore=True)` adds for keeping and putting back, in processor time and in resident memory, by what the step does.
+"""What `trace(restore=True)` adds for keeping and putting back: processor time and resident memory, by what the step does.
 
-The model is 1 GiB of linear layers; memory is the growth of the peak over the same step with `restore=False`, each in a process of
-its own. `saved` is what was copied of storages, `step writes` what the step changes of what was there before it.
+The model is 1 GiB of linear layers; memory is the growth of the peak over the same step with `restore=False`, each in a
+process of its own. `saved` is what was copied of storages, `step writes` what the step changes of what was there before it.
 
 python benchmarks/restore_cost.py [--mebibytes 1024]
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import resource
+import pathlib
 import time
 from typing import Any
 
@@ -36,15 +36,21 @@ def arguments_of(step: str, model: nn.Module) -> dict[str, Any]:
     return {"loss_fn": torch.sum, "optimizer": optimizer}
 
 
+def peak_mebibytes() -> float:
+    """Of this process. `getrusage` would count the peak of the process that started it."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+
+
 def growth(step: str, restore: bool, mebibytes: int, results: Any) -> None:
     """Growth of the peak of this process, in MiB."""
     torch.set_num_threads(1)
     model = model_of(mebibytes)
     more = arguments_of(step, model)
     devwidget.trace(nn.Linear(4, 4), torch.rand(1, 4), loss_fn=torch.sum)  # imports, and the first buffers of torch
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_mebibytes()
     devwidget.trace(model, torch.rand(1, WIDTH), restore=restore, **more)
-    results.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    results.put(peak_mebibytes() - before)
 
 
 def in_a_process(*job: Any) -> float:

@@ -112,8 +112,9 @@ class _Describer:
             return [each.tolist() for each in value.detach().unbind()]
         storage = value.untyped_storage()
         where = (tuple(value.shape), value.stride(), value.storage_offset(), storage._cdata, storage.nbytes())
-        content = None if vars(torch._C.TensorBase)["is_meta"].__get__(value) else bytes(torch.empty(0, dtype=torch.uint8).set_(storage).tolist())
-        return where, content
+        if vars(torch._C.TensorBase)["is_meta"].__get__(value):
+            return where, None
+        return where, bytes(torch.empty(0, dtype=torch.uint8).set_(storage).tolist())
 
 
 def _slots(base: type) -> list[str]:

@@ -116,7 +116,8 @@ def _callable(model: nn.Module) -> Any:
     inner = model
     while issubclass(type(inner), nn.DataParallel | nn.parallel.DistributedDataParallel):
         inner = inner._modules["module"]  # type: ignore[assignment]
-    compiled = (namespace_of(inner) or {}).get("_modules", {}).get("_orig_mod")  # a `__getattr__` of the user's may raise
+    children = (namespace_of(inner) or {}).get("_modules")  # without a `__getattr__` of the user's, which may raise
+    compiled = children.get("_orig_mod") if isinstance(children, dict) else None
     return (inner if compiled is None else compiled).forward
 
 

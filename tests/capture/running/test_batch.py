@@ -111,6 +111,11 @@ def test_the_items_of_the_last_eight_iterators_are_remembered():
     assert arguments(nn.Identity(), many[0]).args[0] is Y  # forgotten, and so its next item
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_model_takes_a_batch():
+    assert arguments(torch.jit.script(nn.Identity()), X).args == (X,)
+
+
 class WithRaisingAttributes(nn.Module):
     def forward(self, x):
         return x

@@ -1,5 +1,6 @@
 """What goes wrong while a step is undone stops nothing else, and is named."""
 
+import itertools
 import threading
 
 import pytest
@@ -262,3 +263,41 @@ def test_everything_is_put_back_after_a_failure_in(where):
     assert where in traced.error
     assert differences(before, described(model, optimizer)) == []
     assert traced.not_restored == ()
+
+
+def test_an_iterator_over_a_list_is_set_back():
+    model = Changing(lambda m, x: next(m.rows), rows=iter([1, 2]))
+    assert _traced(model).not_restored == ()
+    assert list(model.rows) == [1, 2]
+
+
+MOVING = [itertools.count(), (row for row in "ab"), iter({1: 2}), iter([1])]
+
+
+@pytest.mark.parametrize("rows", MOVING, ids=lambda rows: type(rows).__name__)
+def test_an_iterator_that_cannot_be_set_back_is_named(rows):
+    model = Changing(lambda m, x: (next(m.rows), next(m.rows, None)), rows=rows)
+    assert _traced(model).not_restored == ("`rows` (an iterator that has moved on)",)
+
+
+def test_an_iterator_that_stays_where_it_is_is_not_named():
+    model = Changing(lambda m, x: None, rows=[itertools.count(), iter({1: 2}), (row for row in "ab")])
+    assert _traced(model).not_restored == ()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_attributes_of_a_scripted_module_are_put_back():
+    class Counted(nn.Module):
+        calls: int
+
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return x
+
+    model = torch.jit.script(Counted())
+    assert _traced(model).not_restored == ()
+    assert model.calls == 0

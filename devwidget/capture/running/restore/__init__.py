@@ -97,7 +97,7 @@ class Kept:
 
 @contextlib.contextmanager
 def keeping(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[Kept]:
-    """Put back what the block changes: see `docs/promises.md` for what that covers."""
+    """Put back what the block changes in what a model, its optimizer and its loss reach, and in torch's switches."""
     kept = Kept()
     kept.add(model=model, optimizer=optimizer, loss_fn=loss_fn)
     with kept.watching():

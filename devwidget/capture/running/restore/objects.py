@@ -17,6 +17,8 @@ mro = vars(type)["__mro__"].__get__
 class_namespace = vars(type)["__dict__"].__get__
 _flags = vars(type)["__flags__"].__get__
 
+_PYTHONS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+"""What gives the `__dict__` where no class says otherwise."""
 _LIBRARY = frozenset(sys.stdlib_module_names) - {
     "_collections_abc", "abc", "argparse", "builtins", "collections", "contextlib", "dataclasses", "decimal", "enum",
     "fractions", "functools", "numbers", "types", "typing", "weakref",
@@ -68,7 +70,7 @@ def namespace_of(value: Any) -> dict[str, Any] | None:
     for base in mro(type(value)):
         found = class_namespace(base).get("__dict__")
         if found is not None:
-            namespace = found.__get__(value) if type(found) is types.GetSetDescriptorType else None
+            namespace = found.__get__(value) if issubclass(type(found), _PYTHONS) else None
             return namespace if type(namespace) is dict else None
     return None
 
@@ -99,6 +101,8 @@ def packages_of(kind: type) -> set[str]:
 
 def is_users(kind: type, packages: set[str]) -> bool:
     """Whether the fields of instances belong to the program: of its own classes, and those of its modules' packages."""
+    if kind is types.SimpleNamespace:
+        return True
     if not _flags(kind) & _HEAP_TYPE or issubclass(kind, type | types.ModuleType):
         return False
     return issubclass(kind, nn.Module | torch.optim.Optimizer) or all(is_open(base, packages) for base in mro(kind))

@@ -15,6 +15,7 @@ from devwidget.capture.running.restore.classes import ClassValues
 from devwidget.capture.running.restore.containers import Contents, container_kind
 from devwidget.capture.running.restore.functions import Callee, Cell, is_callee
 from devwidget.capture.running.restore.generators import GeneratorState, generator_kind
+from devwidget.capture.running.restore.iterators import IteratorState, is_iterator
 from devwidget.capture.running.restore.objects import Fields, has_slots, is_open, is_users, module_of, mro, packages_of
 from devwidget.capture.running.restore.scripted import ScriptedState, is_scripted
 from devwidget.capture.running.restore.tensors import Tensors, is_wrapper
@@ -149,6 +150,8 @@ class Search:
             yield lambda value: Block(value, budget)
         if is_callee(kind):
             yield Callee
+        if is_iterator(kind):
+            yield IteratorState
         if kind is types.CellType:
             yield Cell
         generator = generator_kind(kind)
