@@ -10,12 +10,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from devwidget.records.syntax import blocks, is_shallow, parsed
+from devwidget.records.syntax import LARGEST, blocks, is_shallow, parsed
 
 MOVES = frozenset({"to", "cuda", "cpu", "xpu", "hpu", "ipu", "mps", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
-LARGEST = 2**20
-"""Characters of a file that is parsed: 20,000 lines, whose tree takes 200 MB for as long as it is read."""
 _MOST_KEPT = 2**24
 """Characters of all files with an index; the oldest go first."""
 

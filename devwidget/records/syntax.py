@@ -9,9 +9,14 @@ from typing import Any
 DEEPEST = 80
 """Nesting up to which a tree is walked by functions that call themselves; a call in a chain takes two."""
 
+LARGEST = 2**20
+"""Characters of source that is parsed: 20,000 lines, whose tree takes 200 MB for as long as it is read."""
+
 
 def parsed(text: str, *, deep: bool = False) -> ast.Module | None:
     """The tree of whole statements; `deep` for those who do not call themselves."""
+    if len(text) > LARGEST:
+        return None
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # magics, null bytes, and what nests too deeply for Python

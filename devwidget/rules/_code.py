@@ -114,7 +114,7 @@ def code_at(site: Site | None) -> tuple[Code, ast.stmt] | None:
     return (code, node) if code is not None and node is not None else None
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=4)  # each keeps a syntax tree
 def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
     """A file that is at hand; None if it has no lines or does not parse."""
     tree = parsed_file("".join(lines)) if lines else None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from devwidget.records.finding import Confidence, Edit, Fix
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed
 from devwidget.rules._code import Code, code_at, own_lines
 
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
@@ -84,10 +85,9 @@ class Draft:
         """The changes as whole lines; () if two of them overlap or the file would not parse."""
         try:
             edits = tuple(self._edits())
-            ast.parse("\n".join(applied(self.code.rows, edits)))
-        except (_Overlap, SyntaxError):
+        except _Overlap:
             return ()
-        return edits
+        return edits if parsed("\n".join(applied(self.code.rows, edits)), deep=True) is not None else ()
 
     def _insert(self, line: int, beside: ast.stmt, text: str) -> None:
         row = self.code.rows[beside.lineno - 1]
