@@ -105,7 +105,7 @@ def test_a_move_that_was_thrown_away_is_recognised_while_its_function_is_alive(g
     batch.to("cuda:0")
     (found,) = devwidget.explain(failing(lambda: model(batch))).findings
     assert found.kind == "unassigned-move"
-    assert found.fixes[0].code == "batch = batch.to(\"cuda:0\")"
+    assert found.fixes[0].code == 'batch = batch.to("cuda:0")'
 
 
 def test_it_finds_the_exception_being_handled(gpu):

@@ -142,7 +142,7 @@ def test_the_lines_below_a_batch_expression_are_told_and_its_exception_is_kept(n
     with pytest.raises(devwidget.BatchError, match=r"raised KeyError: 'images'") as caught:
         opened.trace(opened.request, lambda phase: None)
     line = collate.__code__.co_firstlineno + 1
-    assert caught.value.why == f"test_live.py:{line} in collate: raise KeyError(\"images\")"
+    assert caught.value.why == f'test_live.py:{line} in collate: raise KeyError("images")'
     assert isinstance(caught.value.__cause__, KeyError)
 
 

@@ -18,7 +18,7 @@ from devwidget.records.site import Site
 Family = Literal[
     "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint",
     "untrained", "promotion", "tie",
-]
+]  # fmt: skip
 Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "healed"]
 
 

@@ -90,9 +90,7 @@ def test_a_trace_leaves_the_model_as_it_was():
     optimizer = torch.optim.Adam(model.parameters())
     before = {name: value.cpu().clone() for name, value in model.state_dict().items()}
     batch, random = torch.randn(3, 4, device="cuda:0"), torch.get_rng_state()
-    trace = devwidget.trace(
-        model, batch, loss_fn=lambda out: out.sum(), optimizer=optimizer
-    )
+    trace = devwidget.trace(model, batch, loss_fn=lambda out: out.sum(), optimizer=optimizer)
     assert trace.findings == ()
     assert {op.phase for op in trace.ops} >= {"forward", "loss", "backward", "optimizer"}
     assert all(torch.equal(value.cpu(), before[name]) for name, value in model.state_dict().items())
