@@ -22,6 +22,7 @@ from devwidget.simulator import (
     imports,
     legacy_types,
     machine,
+    refused,
     storage_surface,
     tensor_surface,
     threads,
@@ -49,6 +50,7 @@ PARTS = (
     compiling,
     wrappers,
     fakes,
+    refused,
     imports,
 )
 
