@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
+from devwidget.capture.running.restore.undoing import Lost
+
 MOST_BYTES = 16 << 20
 """Copied of all blocks together. Of what is beyond only a checksum is taken: it tells that a block was changed."""
 
@@ -43,12 +45,12 @@ class Block:
         """Write the copy back.
 
         Raises:
-            RuntimeError: if the block was changed, and was too large to be copied.
+            Lost: if the block was changed, and was too large to be copied.
         """
         if self._copy is not None:
             _write(self.owner, self._copy)
         elif _checksum(self.owner) != self._sum:
-            raise RuntimeError(f"changed, and more than {MOST_BYTES >> 20} MiB are not copied")
+            raise Lost(f"it was changed, and more than {MOST_BYTES >> 20} MiB are not copied")
 
 
 def is_block(kind: type) -> bool:

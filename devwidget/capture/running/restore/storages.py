@@ -37,6 +37,7 @@ class Storages:
         self._reshaped: set[int] = set()
         self._failed: list[tuple[Any, str]] = []
         self._lock = threading.Lock()
+        self._left_bytes, self._left_number = MOST_SMALL_BYTES, MOST_SMALL
 
     def add(self, aliases: Sequence[Any]) -> None:
         """The storages of these tensors; each is held by a tensor, so that its address stays its own."""
@@ -51,11 +52,11 @@ class Storages:
 
     def save_small(self) -> None:
         """Copies of the small ones, as far as they go."""
-        left = MOST_SMALL_BYTES
         small = (key for key, size in self._sizes.items() if size and size <= SMALL_BYTES and key not in self._pieces)
-        for key in itertools.islice(small, MOST_SMALL):
-            left -= self._sizes[key]
-            if left < 0:
+        for key in itertools.islice(small, self._left_number):
+            self._left_number -= 1
+            self._left_bytes -= self._sizes[key]
+            if self._left_bytes < 0:
                 return
             self._save(key, 0, self._sizes[key])
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.running.restore.objects import class_namespace, mro
-from devwidget.capture.running.restore.undoing import Undoing
+from devwidget.capture.running.restore.undoing import Lost, Undoing
 
 Read = Callable[[Any], Any]
 _BASE: Any = torch._C.TensorBase
@@ -124,12 +124,12 @@ class Tensors:
         """A leaf that a write has made the result of an operation is a leaf again.
 
         Raises:
-            RuntimeError: if it was a result, and is another one now.
+            Lost: if it was a result, and is another one now.
         """
         tensor, before = self.tensors[place], self._histories[place]
         now = _own["grad_fn"](tensor)
         if now is not before and before is not None:
-            raise RuntimeError("it belongs to another graph now")
+            raise Lost("it belongs to another graph now")
         if now is not None and before is None:
             _BASE.detach_(tensor)
         if before is None and _own["requires_grad"](tensor) is not self._required[place]:
