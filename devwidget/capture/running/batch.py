@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from devwidget.capture.running.restore.objects import namespace_of
 from devwidget.records.errors import BatchError
 
 
@@ -113,6 +112,8 @@ def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _callable(model: nn.Module) -> Any:
+    from devwidget.capture.running.restore.objects import namespace_of  # here, so that `import devwidget` stays light
+
     inner = model
     while issubclass(type(inner), nn.DataParallel | nn.parallel.DistributedDataParallel):
         inner = inner._modules["module"]  # type: ignore[assignment]
