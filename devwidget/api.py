@@ -133,6 +133,7 @@ class Recording:
     ) -> bool | None:
         with uninterrupted():
             self._recorder.__exit__(kind, error, trace)
+            self._gpus = max(self._gpus, virtual_gpus())  # started inside
             self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
         swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
         return True if swallowed else None

@@ -8,9 +8,9 @@ import time
 import torch
 
 from devwidget.capture.birth_watch import BirthWatch
+from devwidget.capture.doors import compiled
 from devwidget.capture.doors.fast_paths import fast_paths
 from devwidget.capture.identity import Births
-from devwidget.capture.mode_stack import take_out
 from devwidget.capture.state import State
 
 _LONG_AGO = -(1 << 60)
@@ -33,18 +33,20 @@ def begin() -> None:
     if _state is None:
         _state = State(heal=False, first_number=_LONG_AGO)
         _patches.enter_context(fast_paths())
+        import torch._dynamo  # takes a second, which `import devwidget` shall not take
+
         # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
-        _patches.enter_context(torch.compiler.set_stance("force_eager"))
+        _patches.enter_context(compiled.forced(torch._dynamo.eval_frame))
     if _mode is None:
         _mode = BirthWatch(_state)
-        _mode.__enter__()  # type: ignore[no-untyped-call]
+        _mode.__enter__()
 
 
 def pause() -> None:
     """Stop watching, and keep what is known."""
     global _mode
     if _mode is not None:
-        take_out(_mode)
+        _mode.leave()
         _mode = None
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from devwidget.capture.call_site import RawSite, caller
 from devwidget.capture.faults.failed_call import NOT_OURS
 from devwidget.capture.identity import Birth
+from devwidget.capture.mode_stack import FunctionMode
 from devwidget.capture.source import MOVES
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
@@ -25,7 +25,7 @@ _MORE = WAITS | {"__set__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
 
 
-class BirthWatch(TorchFunctionMode):
+class BirthWatch(FunctionMode):
     """Remembers births, and leaves all else that a call means to `Calls`; one instance for each thread."""
 
     def __init__(self, state: State) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from devwidget.capture.doors.higher_order import take_apart
 from devwidget.capture.log import alone, joined
+from devwidget.capture.mode_stack import DispatchMode
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 
@@ -47,7 +47,7 @@ def _all_devices(args: tuple[Any, ...]) -> tuple[torch.device, ...]:
     return joined((), (tensor.device for tensor in tensors_in(args, depth=2)))
 
 
-class Ops(TorchDispatchMode):
+class Ops(DispatchMode):
     """Logs operators; one instance for each thread."""
 
     supports_higher_order_operators = True
@@ -58,12 +58,6 @@ class Ops(TorchDispatchMode):
         self._places = state.places
         self._here = state.places.here
         self._log_op = state.log.op
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # True would wrap every call in `torch._dynamo.disable`: 2 us per operator, and a first import of 0.9 s. It is
-        # not needed, because nothing is compiled while a recording runs.
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then write down where it ran."""

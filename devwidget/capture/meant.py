@@ -76,11 +76,12 @@ def allow(pattern: str, *, why: str) -> Iterator[None]:
     """
     if not "".join(words_of(why, "why", _EXAMPLE)).strip():
         raise DevwidgetError("no reason is given", instead=f'devwidget.allow({pattern!r}, why="...")')
-    _here.allowed.append(parsed(pattern, why))
+    meant = parsed(pattern, why)
+    _here.allowed.append(meant)
     try:
         yield
     finally:
-        _here.allowed.pop()
+        _here.allowed = [each for each in _here.allowed if each is not meant]  # blocks of tasks end in any order
 
 
 def why_meant(source: torch.device, target: torch.device, always: Iterable[Meant]) -> str:

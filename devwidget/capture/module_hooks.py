@@ -10,13 +10,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import (
-    _global_forward_hooks_with_kwargs,
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 
 from devwidget.capture import parallel
+from devwidget.capture.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.holders import unregistered_tensors
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.log import joined
@@ -34,15 +30,19 @@ def module_hooks(state: State) -> Iterator[None]:
     places, log, here = state.places, state.log, state.places.here
 
     def before(module: nn.Module, args: Any) -> None:
+        if state.is_elsewhere():
+            return
         if not here.stack and here.replica < 0:
             state.ties.look(state, module)
-        places.enter(module, sys._getframe(2), _now(), log.number())
+        places.enter(module, sys._getframe(3), _now(), log.number())
         if isinstance(module, nn.DataParallel) and id(module) not in watched:
             with uninterrupted():
                 stack = watched[id(module)] = contextlib.ExitStack()
                 stack.enter_context(parallel.watching(module, state))
 
     def after(module: nn.Module, args: Any, *rest: Any) -> None:
+        if state.is_elsewhere():
+            return
         # When forward raises, torch calls an `always_call` hook without the keyword arguments.
         failed = len(rest) == 1
         running = places.leave(module)
@@ -69,18 +69,17 @@ def module_hooks(state: State) -> Iterator[None]:
             entry.inputs = _with_devices(entry.inputs, rest[0])
         entry.outputs = _with_devices(entry.outputs, rest[1])
 
-    handles = [
-        register_module_forward_pre_hook(before),
-        register_module_forward_hook(after, with_kwargs=True, always_call=True),
-    ]
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(_close, watched)
+        stack.enter_context(MODULE_BEGINS.calling(before))
+        stack.enter_context(MODULE_ENDS.calling(after))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
-            _global_forward_hooks_with_kwargs.pop(handle.id, None)  # torch 2.13 forgets this table
-        for stack in list(watched.values()):
-            stack.close()
+
+
+def _close(watched: dict[int, contextlib.ExitStack]) -> None:
+    """Calls of wrappers that never ended."""
+    for stack in list(watched.values()):
+        stack.close()
 
 
 def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:

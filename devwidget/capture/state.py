@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from torch.utils.weak import WeakIdKeyDictionary
@@ -14,6 +16,15 @@ from devwidget.capture.parallel_calls import ParallelCalls
 from devwidget.capture.places import Places
 from devwidget.capture.ties import Ties
 from devwidget.capture.traffic import Traffic
+
+
+class _Thread(threading.local):
+    """The recordings whose program runs in this thread."""
+
+    states: tuple[State, ...] = ()
+
+
+_thread = _Thread()
 
 
 class State:
@@ -38,6 +49,20 @@ class State:
         self.started = time.perf_counter()
         self.watching: Callable[[], AbstractContextManager[object]]
         self.forget()
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """The program of this recording runs in this thread."""
+        _thread.states = (*_thread.states, self)
+        try:
+            yield
+        finally:
+            _thread.states = tuple(each for each in _thread.states if each is not self)
+
+    def is_elsewhere(self) -> bool:
+        """Whether this thread runs the program of other recordings, and not of this one: hooks and patches are everybody's."""
+        states = _thread.states
+        return bool(states) and self not in states
 
     def forget(self) -> None:
         """Begin with nothing; or, when the recording is over, let go of all that its records do not need."""

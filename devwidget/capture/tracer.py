@@ -178,6 +178,6 @@ class Recorder:
     @contextlib.contextmanager
     def _modes(self) -> Iterator[None]:
         memory = self._memory.in_thread() if self._memory is not None else contextlib.nullcontext()
-        with Ops(self._state), Calls(self._state), memory:
+        with self._state.at_work(), Ops(self._state), Calls(self._state), memory:
             yield
 

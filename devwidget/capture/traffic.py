@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from devwidget.capture.call_site import RawSite, call_text, to_site
 from devwidget.capture.identity import Birth
 from devwidget.capture.log import bytes_of, device_id
 from devwidget.capture.meant import Meant, why_meant
+from devwidget.capture.patches import patched
 from devwidget.capture.places import Places
 from devwidget.records.trace import Crossing, Held, Phase, Wait
 
@@ -138,21 +138,12 @@ class Traffic:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Notice explicit synchronisation."""
-        originals = [(owner, name, getattr(owner, name)) for owner, name in _synchronizers()]
-        own = [name in vars(owner) for owner, name, _ in originals]
-        for owner, name, original in originals:
-            setattr(owner, name, self._noticing(original))
-        try:
+        with contextlib.ExitStack() as stack:
+            for owner, name in _synchronizers():
+                stack.enter_context(patched(owner, name, self._noticing))
             yield
-        finally:
-            for (owner, name, original), there in zip(originals, own, strict=True):
-                if there:
-                    setattr(owner, name, original)
-                else:
-                    delattr(owner, name)
 
     def _noticing(self, original: Any) -> Any:
-        @functools.wraps(original)
         def synchronize(*args: Any, **kwargs: Any) -> Any:
             out = original(*args, **kwargs)
             self.synchronized()

@@ -11,8 +11,7 @@ from devwidget.simulator.patching import Patches
 
 def install(patches: Patches) -> None:
     """Check the gradients of `torch.autograd.Function`s."""
-    function = torch.autograd.Function
-    patches.set(function, "apply", classmethod(backward.remember_devices(vars(function)["apply"])))
+    patches.wrap(torch.autograd.Function, "apply", backward.remember_devices)
     patches.wrap(torch.utils.hooks.BackwardHook, "_apply_on_tensors", gradient_hooks.check_module_hooks)
     patches.wrap(torch.autograd, "_engine_run_backward", gradient_hooks.check_roots)
     patches.wrap(BackwardCFunction, "apply", backward.check_custom_gradients)

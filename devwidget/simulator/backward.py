@@ -55,7 +55,7 @@ def remember_devices(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
         inputs = [labels.label_of(a) if isinstance(a, torch.Tensor) and a.requires_grad else None for a in args]
-        result = original.__get__(None, cls)(*args, **kwargs)
+        result = original(cls, *args, **kwargs)
         if any(label is not None for label in inputs):
             outputs = result if isinstance(result, (list, tuple)) else (result,)
             nodes = (getattr(output, "grad_fn", None) for output in outputs)

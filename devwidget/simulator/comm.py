@@ -20,7 +20,7 @@ def install(patches: Patches) -> None:
         patches.set(torch._C, name, function)
     # Without NCCL, comm adds gradients with plain operators; asking would warn that torch was built without it.
     patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
-    patches.set(_functions, "_streams", None)  # one for each GPU, kept from the first CPU batch on: of another simulation
+    patches.hold(_functions, "_streams", None)  # one for each GPU, kept from the first CPU batch on: of another simulation
 
 
 def _there(tensor: torch.Tensor, index: int) -> torch.Tensor:

@@ -27,10 +27,10 @@ def install(patches: Patches) -> None:
     for name in RECURRENT:
         wrapped = checked_recurrent(getattr(torch._C._VariableFunctions, name))
         patches.set(torch, name, wrapped)
-        patches.set(torch._VF, name, wrapped)
+        patches.set(torch._VF, name, getattr(torch, name))
     attention = checked_attention(torch._C._nn.scaled_dot_product_attention)
     patches.set(torch._C._nn, "scaled_dot_product_attention", attention)
-    patches.set(torch.nn.functional, "scaled_dot_product_attention", attention)
+    patches.set(torch.nn.functional, "scaled_dot_product_attention", torch._C._nn.scaled_dot_product_attention)
     for name, text in SAME_DEVICE.items():
         wrapped = checked_equal(getattr(torch._C._VariableFunctions, name), text)
         patches.set(torch._VF, name, wrapped)
@@ -46,7 +46,7 @@ def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def recurrent(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((given,)):
-            return handle_torch_function(recurrent, (given,), given, *args, **kwargs)
+            return handle_torch_function(getattr(torch, original.__name__), (given,), given, *args, **kwargs)
         packed = (
             isinstance(args[0], torch.Tensor)
             and isinstance(args[1], (torch.Tensor, tuple, list))
@@ -77,7 +77,7 @@ def checked_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]
     def checked(*args: Any, **kwargs: Any) -> Any:
         tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors(value)]
         if has_torch_function(tensors):
-            return handle_torch_function(checked, tensors, *args, **kwargs)
+            return handle_torch_function(getattr(torch, original.__name__), tensors, *args, **kwargs)
         for tensor in tensors[1:]:
             if labels.label_of(tensor) != labels.label_of(tensors[0]):
                 raise RuntimeError(text.format(device_of(tensors[0]), device_of(tensor)))
@@ -98,7 +98,7 @@ def beside_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
     def ctc_loss(log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kw: Any) -> Any:
         given = (targets, input_lengths, target_lengths)
         if has_torch_function((log_probs, *given)):
-            return handle_torch_function(ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
+            return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
         device = device_of(log_probs)
         if not labels.Books.compute:  # lengths are read behind the modes' back
             given = (targets, *(values.listed(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
@@ -114,7 +114,7 @@ def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def scaled_dot_product_attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((query, key, value)):
-            public = scaled_dot_product_attention
+            public = torch._C._nn.scaled_dot_product_attention  # as which tensor classes know it
             return handle_torch_function(public, (query, key, value), query, key, value, *args, **kwargs)
         here = [labels.label_of(tensor) for tensor in (query, key, value)]
         if len(set(here)) > 1 and TEMPORARY not in here:

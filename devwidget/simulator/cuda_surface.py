@@ -63,8 +63,6 @@ def install(patches: Patches) -> None:
         patches.set(torch._C, name, function)
     cuda = torch.cuda
     for name, value in {
-        "_initialized": True,
-        "_cached_device_count": None,  # modules of torch that hold the original `device_count` remember its answer here
         "device_count": device_count,
         "_get_device_properties": properties,
         "_exchange_device": machine.exchange,
@@ -81,6 +79,8 @@ def install(patches: Patches) -> None:
         "utilization": lambda device=None: 0,
     }.items():
         patches.set(cuda, name, value)
+    patches.hold(cuda, "_initialized", True)
+    patches.hold(cuda, "_cached_device_count", None)  # parts of torch that hold the real `device_count` write their answer here
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)

@@ -6,24 +6,23 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from devwidget.capture.doors.higher_order import take_apart
+from devwidget.capture.mode_stack import DispatchMode, push_below
 from devwidget.simulator import follow, op_rules, tracing
 from devwidget.simulator.plans import Plan
 
 PLANS: dict[OpOverload, Plan] = {}
 
 
-class VirtualMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class VirtualMode(DispatchMode):  # type: ignore[no-untyped-call]
     """One per thread; all of them share the labels."""
 
     supports_higher_order_operators = True
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Wrapping the handler for dynamo costs a microsecond per operator; nothing is compiled in a simulation anyway."""
-        return False
+    def _push(self) -> None:
+        """Below the modes of a recording: they are to see where results are."""
+        push_below(self, lambda mode: isinstance(mode, DispatchMode) and not isinstance(mode, VirtualMode))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -26,7 +26,7 @@ TENSOR_METHODS = words("new_empty new_empty_strided new_full new_ones new_zeros"
 
 def install(patches: Patches) -> None:
     """Replace the factories of torch."""
-    known = torch.utils._device._device_constructors()  # cached by torch: asked before anything is replaced
+    torch.utils._device._device_constructors()  # cached by torch: asked before anything is replaced
     for name in TAKE_DEVICE:
         patches.wrap(torch, name, integer_device)
     for name in SPARSE:
@@ -38,8 +38,6 @@ def install(patches: Patches) -> None:
     patches.wrap(torch.Tensor, "new_tensor", new_tensor)
     patches.wrap(torch, "from_dlpack", from_dlpack)
     patches.wrap(torch.utils.dlpack, "from_dlpack", from_dlpack)
-    replaced = {getattr(torch, name) for name in ("tensor", "as_tensor", "asarray", *TAKE_DEVICE, *SPARSE)}
-    patches.set(torch.utils._device, "_device_constructors", lambda: known | replaced)
 
 
 def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,9 +8,13 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.doors.gradients import OVER
 from devwidget.simulator import labels
 from devwidget.simulator.backward import made_by, validated
 from devwidget.simulator.failures import type_text
+
+_outliving: list[tuple[Any, Any, Any]] = []
+"""Handle, hook as it was put on a leaf, and hook of the user."""
 
 
 def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,9 +32,21 @@ def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
                 raise _changed_type(gradient, result, hook)
             return result
 
-        return original(self, checked)
+        handle = original(self, checked)
+        if self.is_leaf:
+            _outliving.append((handle, checked, hook))
+        return handle
 
     return register_hook
+
+
+def release_hooks() -> None:
+    """The simulation is over: hooks of parameters, which outlive it, are the user's own again."""
+    for handle, checked, hook in _outliving:
+        hooks = handle.hooks_dict_ref()
+        if hooks is not None and hooks.get(handle.id) is checked:
+            hooks[handle.id] = hook.__wrapped__ if getattr(hook, OVER, False) else hook
+    _outliving.clear()
 
 
 def _changed_type(gradient: torch.Tensor, result: torch.Tensor, hook: Callable[..., Any]) -> RuntimeError:

@@ -12,38 +12,32 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from devwidget.capture import patches as registry
 from devwidget.simulator.patching import Patches
 
 
 def install(patches: Patches) -> None:
     """Watch the imports of torch's modules."""
-    finder = _Finder(patches)
+    finder = _Finder()
     sys.meta_path.insert(0, finder)
     patches.on_undo(lambda: sys.meta_path.remove(finder))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, patches: Patches) -> None:
-        self._patches = patches
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The ordinary spec, with a loader that puts the patches aside."""
-        if not fullname.startswith("torch.") or self._patches.are_suspended:
+        if not fullname.startswith("torch.") or registry.is_suspended():
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-            spec.loader = _QuietLoader(spec.loader.name, spec.loader.path, self._patches)
+            spec.loader = _QuietLoader(spec.loader.name, spec.loader.path)
         return spec
 
 
 class _QuietLoader(importlib.machinery.SourceFileLoader):
-    def __init__(self, name: str, path: str, patches: Patches) -> None:
-        super().__init__(name, path)
-        self._patches = patches
-
     def exec_module(self, module: Any) -> None:
         """Run the module with torch as it really is."""
-        with self._patches.suspended():
+        with registry.suspended():
             super().exec_module(module)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
-from devwidget.capture.mode_stack import take_out
+from devwidget.capture.mode_stack import FunctionMode
 
 _WITH_KEY = ("__getitem__", "__setitem__")
 
 
-class WrittenIndices(TorchFunctionMode):
+class WrittenIndices(FunctionMode):
     """A mode, because a `__getitem__` in Python on the class would make every tensor a sequence to C++ for good."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -20,10 +19,6 @@ class WrittenIndices(TorchFunctionMode):
         if getattr(func, "__name__", "") in _WITH_KEY:
             args = (args[0], _written(args[1]), *args[2:])
         return func(*args, **(kwargs or {}))
-
-    def leave(self) -> None:
-        """End, wherever it is on the stack."""
-        take_out(self)
 
 
 def _written(key: Any) -> Any:

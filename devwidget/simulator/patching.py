@@ -1,65 +1,51 @@
-"""Replaces names and puts them back."""
+"""What one simulation replaces, and what is to be done when it is over."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-ABSENT = object()
+from devwidget.capture import patches
+
+_FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
 class Patches:
-    """A stack of replaced attributes; undone in reverse order."""
+    """The layers of a simulation in the registry of patches."""
 
     def __init__(self) -> None:
-        self._done: list[tuple[Any, str, Any]] = []
-        self.are_suspended = False
+        self._layers: list[patches.Layer] = []
         self._afterwards: list[Callable[[], None]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add one that is not there."""
-        # Look into the owner's own dictionary: an inherited attribute must be inherited again afterwards.
-        before = vars(owner).get(name, ABSENT)
-        setattr(owner, name, value)
-        self._done.append((owner, name, before))
+        there = vars(owner).get(name)
+        if isinstance(value, _FUNCTIONS) and isinstance(there, (*_FUNCTIONS, patches.Standin)):
+            self._layers.append(patches.wrap(owner, name, lambda original: value))
+        else:
+            self._layers.append(patches.put(owner, name, value))
 
-    def wrap(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
-        """Replace an attribute by `wrapper(attribute)`; nothing happens where there is none."""
-        original = getattr(owner, name, ABSENT)
-        if original is not ABSENT:
-            self.set(owner, name, wrapper(original))
+    def wrap(self, owner: Any, name: str, wrapper: patches.Wrapper) -> None:
+        """Replace a function by `wrapper(function)`; nothing happens where there is none."""
+        if hasattr(owner, name):
+            self._layers.append(patches.wrap(owner, name, wrapper))
+
+    def hold(self, owner: Any, name: str, value: Any) -> None:
+        """Replace a variable that torch itself writes; afterwards it is as before, whatever was written."""
+        self._layers.append(patches.put(owner, name, value, always=True))
+
+    def settle(self) -> None:
+        """Everything is in place."""
+        patches.settle(self._layers)
 
     def on_undo(self, action: Callable[[], None]) -> None:
         """Have something done when everything is put back."""
         self._afterwards.append(action)
 
-    @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Everything as it was before, for a while."""
-        done, self._done = self._done, []
-        ours = [(owner, name, vars(owner)[name], before) for owner, name, before in done]
-        self.are_suspended = True
-        for owner, name, _, before in reversed(ours):
-            _put(owner, name, before)
-        try:
-            yield
-        finally:
-            for owner, name, value, _ in ours:
-                setattr(owner, name, value)
-            self.are_suspended = False
-            self._done = done
-
     def undo(self) -> None:
         """Put everything back."""
         while self._afterwards:
             self._afterwards.pop()()
-        while self._done:
-            _put(*self._done.pop())
-
-
-def _put(owner: Any, name: str, before: Any) -> None:
-    if before is ABSENT:
-        delattr(owner, name)
-    else:
-        setattr(owner, name, before)
+        patches.leave(self._layers)
+        self._layers.clear()

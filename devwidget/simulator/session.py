@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch._dynamo  # noqa: F401 - torch would import it in mid-operator, with the patches put aside for all threads
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from devwidget.records.errors import SimulationError
 from devwidget.simulator import (
     autocast,
     autograd_surface,
@@ -22,7 +20,6 @@ from devwidget.simulator import (
     imports,
     legacy_types,
     machine,
-    refused,
     storage_surface,
     tensor_surface,
     threads,
@@ -50,7 +47,6 @@ PARTS = (
     compiling,
     wrappers,
     fakes,
-    refused,
     imports,
 )
 
@@ -67,24 +63,14 @@ class Session:
         try:
             for part in PARTS:
                 part.install(self._patches)
+            self._patches.settle()
             self._mode.__enter__()
         except BaseException:
             self._put_back()
             raise
 
     def end(self) -> None:
-        """Put everything back.
-
-        Raises:
-            SimulationError: from another thread, or if a mode that was entered later is still active.
-        """
-        stack: Any = _get_current_dispatch_mode_stack()
-        if self._mode not in stack:
-            raise SimulationError("this simulation runs in another thread", instead="stop it in the thread that started it")
-        if stack[-1] is not self._mode:
-            raise SimulationError(
-                f"cannot stop virtual GPUs inside {type(stack[-1]).__name__}", why="it was entered after the simulation"
-            )
+        """Put everything back; modes that were entered after the simulation stay, in whatever thread this is."""
         threads.wait_for_all()
         self._mode.__exit__(None, None, None)
         self._put_back()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from devwidget.simulator.watched_ledger import VirtualMemory
 
 _active: Simulation | None = None
+_lock = threading.RLock()
+"""Held while one begins or ends."""
 
 
 class Simulation:
@@ -52,11 +55,12 @@ class Simulation:
         Raises:
             SimulationError: if virtual GPUs are running already.
         """
-        if _active is not None:
-            raise SimulationError(
-                f"{_active.gpus} virtual GPUs are running already", instead="stop them first, or use those"
-            )
-        return self._begin()
+        with _lock:
+            if _active is not None:
+                raise SimulationError(
+                    f"{_active.gpus} virtual GPUs are running already", instead="stop them first, or use those"
+                )
+            return self._begin()
 
     @all_or_nothing
     def _begin(self) -> None:
@@ -70,16 +74,13 @@ class Simulation:
         _active = self
 
     def stop(self) -> None:
-        """End: torch is as it was before. Does nothing if these GPUs are not running.
-
-        Raises:
-            SimulationError: from a place where it cannot be ended.
-        """
+        """End: torch is as it was before. Does nothing if these GPUs are not running."""
         global _active
         if self._session is None:
             return
-        with uninterrupted():
-            self._session.end()
+        with uninterrupted(), _lock:
+            if self._session is not None:
+                self._session.end()
             self._session = _active = None
 
     def __enter__(self) -> Simulation:

@@ -28,10 +28,8 @@ def install(patches: Patches) -> None:
     patches.set(tensor, "grad", property(_grad.__get__, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in METHODS.items():
         patches.wrap(tensor, name, wrapper)
+    patches.on_undo(gradient_hooks.release_hooks)
     patches.wrap(torch._C._nn, "_parse_to", tensor_moves.numbers_too)
-    lazy: Any = getattr(torch.nn.parameter, "UninitializedTensorMixin")  # noqa: B009  # torch does not list it
-    allowed = [*lazy._allowed_methods, *(getattr(tensor, name) for name in ("to", "cuda", "cpu", "get_device", "copy_"))]
-    patches.set(lazy, "_allowed_methods", allowed)
 
 
 def device(self: torch.Tensor) -> torch.device:

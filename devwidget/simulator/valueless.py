@@ -7,6 +7,7 @@ from typing import Any
 from torch._ops import OpOverload
 
 from devwidget.capture.doors.higher_order import take_apart
+from devwidget.capture.mode_stack import EndedDispatchMode, EndedFunctionMode
 from devwidget.simulator import failures, op_rules, tracing, valueless_call
 from devwidget.simulator.dispatch_mode import PLANS, VirtualMode
 from devwidget.simulator.indices import WrittenIndices
@@ -22,12 +23,13 @@ class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Any:
         self._indices.append(WrittenIndices())
-        self._indices[-1].__enter__()  # type: ignore[no-untyped-call]
-        return super().__enter__()  # type: ignore[no-untyped-call]
+        self._indices[-1].__enter__()
+        return super().__enter__()
 
     def __exit__(self, *exc_info: Any) -> None:
-        super().__exit__(*exc_info)  # type: ignore[no-untyped-call]
-        self._indices.pop().leave()
+        if self._indices:
+            self._indices.pop().leave()
+        VirtualMode.__exit__(self, *exc_info)  # `super` asks for the class, which may have ended
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -56,6 +58,33 @@ class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
             raise
         finally:
             inside.depth -= 1
+
+
+class _AtRest(EndedDispatchMode):  # type: ignore[no-untyped-call]
+    """The mode of a thread that has outlived its simulation."""
+
+
+class _IndicesAtRest(EndedFunctionMode):
+    """Its other one."""
+
+
+def rest(mode: VirtualMode) -> None:
+    """The simulation is over: the mode of a thread that goes on does nothing."""
+    if isinstance(mode, ValuelessMode):
+        for each in mode._indices:
+            each.__class__ = _IndicesAtRest  # type: ignore[assignment]
+    mode.__class__ = _AtRest  # type: ignore[assignment]
+
+
+def resume(mode: VirtualMode) -> None:
+    """A simulation has begun: threads of an earlier one belong to it, unless only one of both has values."""
+    indices: list[WrittenIndices] | None = vars(mode).get("_indices")
+    if Books.compute and indices is None:
+        mode.__class__ = VirtualMode
+    elif not Books.compute and indices is not None:
+        mode.__class__ = ValuelessMode
+        for each in indices:
+            each.__class__ = WrittenIndices
 
 
 def new_mode() -> Any:

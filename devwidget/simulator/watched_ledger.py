@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from devwidget.capture.memory.block import Block
-from devwidget.capture.read_memory import read_memory
+from devwidget.capture.read_memory import compose, read_memory
 from devwidget.records.memory import DeviceMemory
 from devwidget.simulator import labels
 from devwidget.simulator.labels import Books
@@ -48,10 +48,17 @@ class VirtualMemory:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger, self.count = ledger, len(ledger.accounts)
+        self._gpus = read_memory(self.count)[: self.count]
 
     def devices(self) -> tuple[DeviceMemory, ...]:
-        """The GPUs as they are now."""
-        return read_memory(self.count)[: self.count]
+        """The GPUs as they are now; of a simulation that is over, as it left them."""
+        return tuple(map(self._device, range(self.count)))
+
+    def _device(self, index: int) -> DeviceMemory:
+        gpu, account = self._gpus[index], self._ledger.account(index)
+        sizes = {"allocated": account.held, "reserved": account.reserved, "used": account.reserved, "peak": account.peak}
+        now = compose(gpu.device, gpu.name, gpu.total, virtual=True, **sizes)
+        return replace(now, card=gpu.card, uuid=gpu.uuid)
 
     def allocated(self, index: int) -> int:
         """Bytes in use on a GPU, up to date."""

@@ -72,3 +72,16 @@ def test_a_failing_call_of_the_user_fails_as_ever_and_recordings_go_on_as_ever()
             between.end()
     (finding,) = recording.trace.findings
     assert finding.birth.text == "x = torch.ones(2)"
+
+
+def stance():
+    return torch._dynamo.eval_frame._stance.stance
+
+
+def test_a_stance_of_the_user_that_begins_or_ends_meanwhile_stays_the_users():
+    between.begin()
+    users = torch.compiler.set_stance("eager_on_recompile")
+    between.end()
+    assert stance() == "eager_on_recompile"
+    users.__exit__(None, None, None)
+    assert stance() == "default"

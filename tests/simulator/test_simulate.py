@@ -128,17 +128,17 @@ def test_start_and_stop_work_without_a_block():
     assert torch.cuda.device_count() == 0
 
 
-def test_ending_below_a_mode_that_is_still_active_is_refused():
+def test_ending_below_a_mode_of_the_user_leaves_that_mode_alone():
     class Above(torch.utils._python_dispatch.TorchDispatchMode):
         @classmethod
         def _should_skip_dynamo(cls):
             return False
 
     simulation = simulate(1).start()
-    with Above(), pytest.raises(SimulationError, match="Above"):
+    with Above() as above:
         simulation.stop()
-    assert torch.cuda.is_available()
-    simulation.stop()
+        assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == [above]
+    assert not torch.cuda.is_available()
 
 
 def test_tensors_of_an_ended_simulation_are_on_the_cpu():

@@ -186,3 +186,11 @@ def test_births_leave_nothing_behind_between_cells_and_when_they_end(shell):
 
 def test_births_are_off_until_asked_for(shell):
     assert printed(lambda: shell.run_line_magic("devwidget", "births")) == "births: off\n"
+
+
+def test_virtual_gpus_that_a_traced_cell_starts_are_in_its_trace_and_run_on_after_it(shell):
+    cell = "%%devtrace\nimport torch\n%devwidget simulate 2\nnet = torch.nn.Linear(2, 3).cuda()\nnet(torch.ones(1, 2))"
+    text = printed(lambda: shell.run_cell(cell))
+    assert "error[wrong-device]" in text
+    assert printed(lambda: shell.run_line_magic("devwidget", "simulate status")) == "virtual GPUs: 2\n"
+    assert printed(lambda: shell.run_line_magic("devwidget", "simulate off")) == "virtual GPUs: off\n"

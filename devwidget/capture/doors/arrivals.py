@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from devwidget.capture.call_site import raw_site
-from devwidget.capture.doors.patch import patched
 from devwidget.capture.identity import Birth
+from devwidget.capture.patches import patched
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 
@@ -24,14 +24,15 @@ def arrivals(state: State) -> Iterator[None]:
     """Remember the user's line behind every tensor that comes in from numpy or a file."""
     with contextlib.ExitStack() as stack:
         for name in _DOORS:
-            stack.enter_context(patched(torch, name, _watched(name, getattr(torch, name), state)))
+            stack.enter_context(patched(torch, name, functools.partial(_watched, name, state)))
         yield
 
 
-def _watched(name: str, original: Callable[..., Any], state: State) -> Callable[..., Any]:
-    @functools.wraps(original)
+def _watched(name: str, state: State, original: Callable[..., Any]) -> Callable[..., Any]:
     def door(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
+        if state.is_elsewhere():
+            return out
         site = raw_site(sys._getframe(1))
         for tensor in tensors_in(out):
             if state.births.get(tensor) is None:

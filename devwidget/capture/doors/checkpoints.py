@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
 
 from devwidget.capture import naming
 from devwidget.capture.call_site import raw_site, to_site
-from devwidget.capture.doors.patch import patched
+from devwidget.capture.patches import patched
 from devwidget.capture.state import State
 from devwidget.records.trace import Fault
 
@@ -20,27 +19,29 @@ from devwidget.records.trace import Fault
 @contextlib.contextmanager
 def checkpoints(state: State) -> Iterator[None]:
     """Remember where keys come from, and compare them before they are loaded."""
-    original = nn.Module.load_state_dict
 
-    @functools.wraps(original)
-    def load_state_dict(self: nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        names = misnamed(self, state_dict)
-        if names:
-            report(state, self, state_dict, names, sys._getframe(1))
-            if state.heal:
-                state_dict = {names.get(key, key): value for key, value in state_dict.items()}
-        return original(self, state_dict, *args, **kwargs)
+    def loading(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_state_dict(self: nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+            names = {} if state.is_elsewhere() else misnamed(self, state_dict)
+            if names:
+                report(state, self, state_dict, names, sys._getframe(1))
+                if state.heal:
+                    state_dict = {names.get(key, key): value for key, value in state_dict.items()}
+            return original(self, state_dict, *args, **kwargs)
 
-    save = nn.Module.state_dict
+        return load_state_dict
 
-    @functools.wraps(save)
-    def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        out = save(self, *args, **kwargs)
-        if not args and "destination" not in kwargs:  # else a module above is being saved
-            state.saved[out] = raw_site(sys._getframe(1))
-        return out
+    def saving(original: Callable[..., Any]) -> Callable[..., Any]:
+        def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            out = original(self, *args, **kwargs)
+            # With a destination a module above is being saved.
+            if not args and "destination" not in kwargs and not state.is_elsewhere():
+                state.saved[out] = raw_site(sys._getframe(1))
+            return out
 
-    with patched(nn.Module, "load_state_dict", load_state_dict), patched(nn.Module, "state_dict", state_dict):
+        return state_dict
+
+    with patched(nn.Module, "load_state_dict", loading), patched(nn.Module, "state_dict", saving):
         yield
 
 

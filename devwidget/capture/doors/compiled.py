@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_modules
 
-from devwidget.capture.doors.patch import patched
+from devwidget.capture import patches
+from devwidget.capture.patches import patched
 from devwidget.capture.state import State
 
 DYNAMO, FLEX = "torch._dynamo.eval_frame", "torch.nn.attention.flex_attention"
@@ -28,7 +29,7 @@ def compiled(state: State) -> Iterator[None]:
     had_hooks = bool(torch_modules._has_any_global_hook())  # type: ignore[no-untyped-call]
     # Compiled modules warn of global hooks; ours are no concern of the user's.
     with (
-        patched(torch_modules, "_has_any_global_hook", lambda: had_hooks),
+        patched(torch_modules, "_has_any_global_hook", lambda original: lambda: had_hooks),
         eager_originals(lambda: state.log.note(NOTE)),
     ):
         yield
@@ -45,14 +46,13 @@ def eager_originals(ran: Callable[[], None] = lambda: None) -> Iterator[None]:
         if DYNAMO in sys.modules:
             stack.enter_context(_eager(ran))
         else:
-            stack.enter_context(patched(torch, "compile", _loading(torch.compile, stack, ran)))
+            stack.enter_context(patched(torch, "compile", functools.partial(_loading, stack, ran)))
         yield
 
 
-def _loading(original: Callable[..., Any], stack: contextlib.ExitStack, ran: Callable[[], None]) -> Callable[..., Any]:
+def _loading(stack: contextlib.ExitStack, ran: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.compile` that loads the compiler first; to load it for everybody would cost a second."""
 
-    @functools.wraps(original)
     def compile(*args: Any, **kwargs: Any) -> Any:
         if DYNAMO not in sys.modules:
 
@@ -76,11 +76,26 @@ def _eager(ran: Callable[[], None]) -> Iterator[None]:
         return None
 
     with (
-        patched(dynamo, "_callback_from_stance", _callback_from_stance),
-        patched(dynamo, "_stance", dynamo.DynamoStance("force_eager")),
+        patched(dynamo, "_callback_from_stance", lambda original: _callback_from_stance),
+        forced(dynamo),
         _quiet_attention(),
     ):
         yield
+
+
+@contextlib.contextmanager
+def forced(dynamo: Any) -> Iterator[None]:
+    """Nothing is compiled, and eager originals run.
+
+    A stance that the user takes meanwhile stays, and gives back later one that means what was there before.
+    """
+    eager = dynamo.DynamoStance("force_eager")
+    layer = patches.put(dynamo, "_stance", eager)
+    try:
+        yield
+    finally:
+        layer.leave()
+        vars(eager).update(vars(layer.below))
 
 
 def _is_library(frame: FrameType) -> bool:
@@ -93,11 +108,14 @@ def _is_library(frame: FrameType) -> bool:
 def _quiet_attention() -> Iterator[None]:
     """No advice to compile `flex_attention` where it is compiled, though its eager original runs."""
     flex: Any = sys.modules.get(FLEX)
-    original = getattr(flex, "_warn_once", None)
-    if original is None:
+    if getattr(flex, "_warn_once", None) is None:
         yield
         return
+    with patched(flex, "_warn_once", _unless_compiled):
+        yield
 
+
+def _unless_compiled(original: Callable[..., None]) -> Callable[..., None]:
     def _warn_once(*args: Any, **kwargs: Any) -> None:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
@@ -106,5 +124,4 @@ def _quiet_attention() -> Iterator[None]:
             frame = frame.f_back
         original(*args, **kwargs)
 
-    with patched(flex, "_warn_once", _warn_once):
-        yield
+    return _warn_once

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
-from devwidget.capture.doors.patch import patched
+from devwidget.capture.patches import patched
 from devwidget.capture.state import State
 
 _PLAIN = (torch.Tensor, nn.Parameter)
@@ -22,8 +22,11 @@ def fast_paths(state: State | None = None) -> Iterator[None]:
 
     Both call `torch.overrides.has_torch_function`, by that name, to choose; numbers differ in the last bits.
     """
-    original = torch.overrides.has_torch_function
+    with patched(torch.overrides, "has_torch_function", _asking):
+        yield
 
+
+def _asking(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any]], bool]:
     def has_torch_function(relevant_args: Iterable[Any]) -> bool:
         modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         args = tuple(relevant_args)
@@ -31,8 +34,7 @@ def fast_paths(state: State | None = None) -> Iterator[None]:
             return bool(original(args))
         return any(_overrides(type(arg)) for arg in args)
 
-    with patched(torch.overrides, "has_torch_function", has_torch_function):
-        yield
+    return has_torch_function
 
 
 def _overrides(kind: type) -> bool:

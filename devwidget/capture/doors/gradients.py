@@ -16,13 +16,14 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from devwidget.capture import naming
 from devwidget.capture.call_site import RawSite, is_library, raw_site, to_site
-from devwidget.capture.doors.patch import patched
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.patches import patched
+from devwidget.capture.standin import Standin
 from devwidget.capture.state import State
 from devwidget.records.trace import Fault, Operand
 
-KEY = "devwidget"
+KEY, OVER = "devwidget", "devwidget_is_over"
 Calls = Callable[[], contextlib.AbstractContextManager[object]]
 
 
@@ -43,35 +44,36 @@ def gradients(state: State, calls: Calls) -> Iterator[None]:
         state: of the recording.
         calls: makes the function mode, which is not active in a backward that `Tensor.backward` started.
     """
-    original = vars(torch.autograd.Function)["apply"]
     with contextlib.ExitStack() as stack:
         watched: set[type] = set()
 
-        def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-            backward = vars(cls).get("backward")
-            if cls not in watched and isinstance(backward, staticmethod) and _is_users(backward):
-                watched.add(cls)
-                with uninterrupted():
-                    stack.enter_context(patched(cls, "backward", staticmethod(_watched(backward.__func__, state, calls))))
-            out = original.__get__(None, cls)(*args, **kwargs)
-            devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
-            _note(out, _Forward(raw_site(sys._getframe(1)), state.places.module, devices))
-            return out
+        def applying(original: Callable[..., Any]) -> Callable[..., Any]:
+            def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+                if state.is_elsewhere():
+                    return original(cls, *args, **kwargs)
+                if cls not in watched and _is_users(vars(cls).get("backward")):
+                    watched.add(cls)
+                    with uninterrupted():
+                        stack.enter_context(patched(cls, "backward", functools.partial(_watched, state, calls)))
+                out = original(cls, *args, **kwargs)
+                devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
+                _note(out, _Forward(raw_site(sys._getframe(1)), state.places.module, devices))
+                return out
 
-        stack.enter_context(patched(torch.autograd.Function, "apply", classmethod(apply)))
+            return apply
+
+        stack.enter_context(patched(torch.autograd.Function, "apply", applying))
         recording = [True]  # a hook on a parameter outlives the recording, and must then be as if we had never been there
         stack.callback(recording.clear)
-        register = _registering(torch.Tensor.register_hook, state, calls, recording, stack)
-        stack.enter_context(patched(torch.Tensor, "register_hook", register))
-        engine: Any = torch.autograd
-        stack.enter_context(patched(engine, "_engine_run_backward", _running(engine._engine_run_backward, state, calls)))
+        registering = functools.partial(_registering, state, calls, recording, stack)
+        stack.enter_context(patched(torch.Tensor, "register_hook", registering))
+        stack.enter_context(patched(torch.autograd, "_engine_run_backward", functools.partial(_running, state, calls)))
         yield
 
 
-def _running(original: Any, state: State, calls: Calls) -> Any:
+def _running(state: State, calls: Calls, original: Any) -> Any:
     """The engine with the mode active: what a checkpoint computes again is the user's code as much as the first time."""
 
-    @functools.wraps(original)
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         modes = _get_current_dispatch_mode_stack()
         if not any(getattr(mode, "_state", None) is state for mode in modes):  # a thread that is not recorded
@@ -82,10 +84,10 @@ def _running(original: Any, state: State, calls: Calls) -> Any:
     return _engine_run_backward
 
 
-def _registering(original: Any, state: State, calls: Calls, recording: list[bool], stack: contextlib.ExitStack) -> Any:
-    @functools.wraps(original)
+def _registering(state: State, calls: Calls, recording: list[bool], stack: contextlib.ExitStack, original: Any) -> Any:
     def register_hook(self: torch.Tensor, hook: Any) -> Any:
-        if hasattr(hook, KEY) or not isinstance(hook, FunctionType) or is_library(hook.__code__.co_filename):
+        users = isinstance(hook, FunctionType) and not is_library(hook.__code__.co_filename)
+        if not users or hasattr(hook, KEY) or state.is_elsewhere():
             return original(self, hook)
         birth = state.births.get(self)
         site = birth.site if birth is not None and birth.site is not None else raw_site(sys._getframe(1))
@@ -110,6 +112,7 @@ def _registering(original: Any, state: State, calls: Calls, recording: list[bool
 
 def _unwrapped(handle: Any, checked: Any, hook: Any) -> None:
     """A parameter's hook, which outlives the recording, is the user's own again."""
+    setattr(checked, OVER, True)
     hooks = handle.hooks_dict_ref()
     if hooks is not None and hooks.get(handle.id) is checked:
         hooks[handle.id] = hook
@@ -122,8 +125,10 @@ def _active(state: State, calls: Calls) -> contextlib.AbstractContextManager[obj
     return contextlib.nullcontext() if active else calls()
 
 
-def _is_users(method: staticmethod[Any, Any]) -> bool:
-    function = method.__func__
+def _is_users(method: Any) -> bool:
+    function = method.__func__ if type(method) is staticmethod else None
+    while isinstance(function, Standin):  # of another recording
+        function = function.__wrapped__
     return isinstance(function, FunctionType) and not is_library(function.__code__.co_filename)
 
 
@@ -133,9 +138,10 @@ def _note(out: Any, forward: _Forward) -> None:
             tensor.grad_fn.metadata[KEY] = forward  # type: ignore[index]
 
 
-def _watched(original: Any, state: State, calls: Calls) -> Any:
-    @functools.wraps(original)
+def _watched(state: State, calls: Calls, original: Any) -> Any:
     def backward(ctx: Any, *grads: Any) -> Any:
+        if state.is_elsewhere():
+            return original(ctx, *grads)
         with _active(state, calls):
             out = original(ctx, *grads)
         forward = ctx.metadata.get(KEY)

@@ -6,7 +6,6 @@ Unwatched, torch compiles the functions that they are given, and runs them below
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch._ops import HigherOrderOperator
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from devwidget.capture.doors.patch import patched
+from devwidget.capture.patches import patched
 
 _DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 Kernel = Callable[..., Any]
@@ -24,19 +23,20 @@ Kernel = Callable[..., Any]
 @contextlib.contextmanager
 def higher_order(state: object = None) -> Iterator[None]:
     """Have operators that are given functions call them in plain sight, above autograd."""
-    original = HigherOrderOperator.__call__
+    with patched(HigherOrderOperator, "__call__", _in_sight):
+        yield
 
-    @functools.wraps(original)
+
+def _in_sight(original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
         kernel = _kernel(self)
         leaves = _pytree.arg_tree_leaves(*args, **kwargs)
         is_plain = not (_is_transformed() or torch.overrides.has_torch_function(leaves))
         if kernel is None or not is_plain or not any(map(_is_function, leaves)):
-            return original(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+            return original(self, *args, **kwargs)
         return kernel(*args, **kwargs)
 
-    with patched(HigherOrderOperator, "__call__", __call__):
-        yield
+    return __call__
 
 
 def take_apart(mode: TorchDispatchMode, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: Any) -> Any:

@@ -12,14 +12,14 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from devwidget.capture import naming
 from devwidget.capture.call_site import RawSite, raw_site, to_site
 from devwidget.capture.doors import untrained
 from devwidget.capture.doors.missing import Missing
-from devwidget.capture.doors.patch import patched
+from devwidget.capture.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.patches import patched
 from devwidget.capture.state import State
 from devwidget.records.trace import Fault, Operand
 
@@ -44,6 +44,8 @@ def optimizers(state: State) -> Iterator[None]:
     missing = Missing()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if state.is_elsewhere():
+            return
         phases.append(state.places.forced)
         state.places.forced = "optimizer"
         check_state(state, optimizer, made, sys._getframe(1))
@@ -52,20 +54,23 @@ def optimizers(state: State) -> Iterator[None]:
         untrained.check(state, optimizer, missing)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        state.places.forced = phases.pop() if phases else None
+        if not state.is_elsewhere():
+            state.places.forced = phases.pop() if phases else None
 
-    original = torch.optim.Optimizer.add_param_group
+    watched = functools.partial(_watched, state, made, missing)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patched(torch.optim.Optimizer, "add_param_group", _watched(original, state, made, missing)))
+        stack.enter_context(patched(torch.optim.Optimizer, "add_param_group", watched))
         stack.callback(missing.write, state)
-        stack.callback(register_optimizer_step_pre_hook(before).remove)
-        stack.callback(register_optimizer_step_post_hook(after).remove)
+        stack.enter_context(STEP_BEGINS.calling(before))
+        stack.enter_context(STEP_ENDS.calling(after))
         yield
 
 
-def _watched(original: Any, state: State, made: Made, missing: Missing) -> Any:
-    @functools.wraps(original)
+def _watched(state: State, made: Made, missing: Missing, original: Any) -> Any:
     def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
+        if state.is_elsewhere():
+            original(self, param_group)
+            return
         frame = sys._getframe(1)
         if self not in made:
             made[self] = _Construction(state.log.number(), raw_site(frame), tuple(map(weakref.ref, state.frozen)))

@@ -13,9 +13,9 @@ import torch
 from torch.nn.parallel import _functions
 
 from devwidget.capture.call_site import raw_site
-from devwidget.capture.doors.patch import patched
 from devwidget.capture.log import bytes_of
 from devwidget.capture.parallel_calls import CALL, Call
+from devwidget.capture.patches import patched
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Cause
@@ -35,15 +35,13 @@ def parallel_gradients(state: State) -> Iterator[None]:
     )
     with contextlib.ExitStack() as stack:
         for step, cause, groups in steps:
-            original = vars(step)["forward"].__func__
-            stack.enter_context(patched(step, "forward", staticmethod(_logged(original, state, cause, groups))))
+            stack.enter_context(patched(step, "forward", functools.partial(_logged, state, cause, groups)))
         yield
 
 
-def _logged(original: Any, state: State, cause: Cause, groups: Groups) -> Any:
-    @functools.wraps(original)
+def _logged(state: State, cause: Cause, groups: Groups, original: Any) -> Any:
     def forward(ctx: Any, *args: Any) -> Any:
-        if state.places.phase != "backward":
+        if state.places.phase != "backward" or state.is_elsewhere():
             return original(ctx, *args)
         started = time.perf_counter()
         with state.places.because(cause):

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
 
 from devwidget.capture.call_site import raw_site
-from devwidget.capture.doors.patch import patched
+from devwidget.capture.patches import patched
 from devwidget.capture.state import State
 
 
 @contextlib.contextmanager
 def constructions(state: State) -> Iterator[None]:
     """Remember the line of each `nn.DataParallel(...)`."""
-    original = nn.DataParallel.__init__
 
-    @functools.wraps(original)
-    def init(self: nn.DataParallel[Any], *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        state.places.made[self] = raw_site(sys._getframe(1))
+    def watched(original: Callable[..., None]) -> Callable[..., None]:
+        def init(self: nn.DataParallel[Any], *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if not state.is_elsewhere():
+                state.places.made[self] = raw_site(sys._getframe(1))
 
-    with patched(nn.DataParallel, "__init__", init):
+        return init
+
+    with patched(nn.DataParallel, "__init__", watched):
         yield

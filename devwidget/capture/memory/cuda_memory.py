@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from devwidget.capture.doors.higher_order import take_apart
 from devwidget.capture.memory.block import Block
+from devwidget.capture.mode_stack import DispatchMode
 from devwidget.capture.read_memory import read_memory
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.memory import DeviceMemory
@@ -117,16 +117,12 @@ class CudaMemory:
                     self._listener.freed(entry.block)
 
 
-class _Results(TorchDispatchMode):
+class _Results(DispatchMode):  # type: ignore[no-untyped-call]
     supports_higher_order_operators = True
 
     def __init__(self, memory: CudaMemory) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as for the mode that logs operators
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then look where its results are."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -11,18 +10,13 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.nn.modules.module import (
-    _global_forward_hooks_with_kwargs,
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from devwidget.capture.doors.patch import patched
+from devwidget.capture.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.memory.backward_modules import BackwardModules
 from devwidget.capture.memory.block import Block
 from devwidget.capture.memory.curves import Curves
 from devwidget.capture.memory.roles import Roles
+from devwidget.capture.patches import patched
 from devwidget.capture.state import State
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.memory_curve import HELD, MemoryCurve
@@ -71,19 +65,16 @@ class MemoryWatch:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Listen until the block ends."""
-        backward, grad = torch.autograd.backward, torch.autograd.grad
         with contextlib.ExitStack() as stack:
             stack.callback(self._source.leave, self._curves)
             self._curves.begin(self._source.listen(self._curves))
             self.mark()
-            after = register_module_forward_hook(self._left, with_kwargs=True, always_call=True)
-            stack.callback(register_module_forward_pre_hook(self._entered).remove)
-            stack.callback(_global_forward_hooks_with_kwargs.pop, after.id, None)  # torch 2.13 forgets this table
-            stack.callback(after.remove)
-            stack.callback(register_optimizer_step_pre_hook(self._stepping).remove)
-            stack.callback(register_optimizer_step_post_hook(self._stepping).remove)
-            stack.enter_context(patched(torch.autograd, "backward", self._around(backward)))
-            stack.enter_context(patched(torch.autograd, "grad", self._around(grad)))
+            stack.enter_context(MODULE_ENDS.calling(self._left))
+            stack.enter_context(MODULE_BEGINS.calling(self._entered))
+            stack.enter_context(STEP_BEGINS.calling(self._stepping))
+            stack.enter_context(STEP_ENDS.calling(self._stepping))
+            stack.enter_context(patched(torch.autograd, "backward", self._around))
+            stack.enter_context(patched(torch.autograd, "grad", self._around))
             stack.enter_context(self._source.mode())
             yield
 
@@ -133,6 +124,8 @@ class MemoryWatch:
     # -- hooks
 
     def _entered(self, module: nn.Module, args: Any) -> None:
+        if self._state.is_elsewhere():
+            return
         stack = self._state.places.here.stack
         self._backward.at(stack[-1].path if stack else None)
         if len(stack) == 1:  # outermost in its thread
@@ -141,6 +134,8 @@ class MemoryWatch:
                 self._roles.inputs(args)
 
     def _left(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        if self._state.is_elsewhere():
+            return
         here = self._state.places.here
         self._backward.at(here.path)
         if here.stack:
@@ -153,12 +148,15 @@ class MemoryWatch:
             self._roles.kept(rest[1])
 
     def _stepping(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._state.is_elsewhere():
+            return
         with self._looking():
             self._roles.optimizer(optimizer)
 
     def _around(self, original: Any) -> Any:
-        @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._state.is_elsewhere():
+                return original(*args, **kwargs)
             with self._looking():
                 self._roles.kept([args[:1], kwargs])
                 self._curves.calling = self._state.places.site(sys._getframe(1))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from devwidget.capture import replica_faults
+from devwidget.capture import patches, replica_faults
 from devwidget.capture.call_site import raw_site
 from devwidget.capture.log import bytes_of
 from devwidget.capture.parallel.misplaced import first_misplaced, report_misplaced
@@ -33,25 +34,18 @@ def watching(wrapper: nn.DataParallel[Any], state: State) -> Iterator[None]:
     if not wrapper.device_ids:
         yield
         return
-    before = dict(wrapper.__dict__)
     misplaced = first_misplaced(wrapper)
-    watch = _Watch(wrapper, state) if misplaced is None else None
-    if misplaced is not None:
-        report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
-        if state.heal:
-            wrapper.__dict__["device_ids"] = []  # runs the wrapped module alone, where it is
-    elif watch is not None:
-        wrapper.__dict__.update(watch.overrides())
-    try:
+    with contextlib.ExitStack() as stack:
+        if misplaced is not None:
+            report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
+            if state.heal:  # run the wrapped module alone, where it is
+                stack.callback(patches.put(wrapper, "device_ids", []).leave)
+        else:
+            watch = _Watch(wrapper, state)
+            for name in ("scatter", "replicate", "parallel_apply", "gather"):
+                stack.enter_context(patches.patched(wrapper, name, functools.partial(watch.around, getattr(watch, name))))
+            stack.callback(watch.end)
         yield
-    finally:
-        if watch is not None:
-            watch.end()
-        for name in ("replicate", "scatter", "parallel_apply", "gather", "device_ids"):
-            if name in before:
-                wrapper.__dict__[name] = before[name]
-            else:
-                wrapper.__dict__.pop(name, None)
 
 
 class _Watch:
@@ -59,7 +53,6 @@ class _Watch:
 
     def __init__(self, wrapper: nn.DataParallel[Any], state: State) -> None:
         self._wrapper = wrapper
-        self._kind = type(wrapper)
         self._state = state
         self._prefix = f"{state.places.path_of(wrapper) or ''}.module".strip(".")
         self._whole: Named = {}
@@ -80,14 +73,13 @@ class _Watch:
             started=self._started - self._state.started,
         )
 
-    def overrides(self) -> dict[str, Any]:
-        """Names and functions to lay over the instance."""
-        return {
-            "scatter": self.scatter,
-            "replicate": self.replicate,
-            "parallel_apply": self.parallel_apply,
-            "gather": self.gather,
-        }
+    def around(self, step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+        """One of the steps below, around that of the wrapper; calls of it in threads of others are not watched."""
+
+        def watched(*args: Any) -> Any:
+            return original(*args) if self._state.is_elsewhere() else step(original, *args)
+
+        return watched
 
     def end(self) -> None:
         """The call has returned, or raised."""
@@ -104,10 +96,10 @@ class _Watch:
         finally:
             self.call.steps[name] = time.perf_counter() - started
 
-    def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
+    def scatter(self, original: Callable[..., Any], inputs: Any, kwargs: Any, device_ids: Any) -> Any:
         """Cut the batch; count what each device got."""
         with self._step("scatter", "scatter"):
-            parts = self._kind.scatter(self._wrapper, inputs, kwargs, device_ids)
+            parts = original(inputs, kwargs, device_ids)
         module = self._wrapper.module
         whole = self._whole = arguments_by_name(module, inputs, kwargs)
         cut, crossings = Cut(self._wrapper.dim), list[Crossing]()
@@ -121,10 +113,10 @@ class _Watch:
         self._log("scatter", "scatter", crossings)
         return parts
 
-    def replicate(self, module: nn.Module, device_ids: Any) -> Any:
+    def replicate(self, original: Callable[..., Any], module: nn.Module, device_ids: Any) -> Any:
         """Copy the model; give each replica's modules the paths of the originals."""
         with self._step("replicate", "replicate"):
-            replicas = self._kind.replicate(self._wrapper, module, device_ids)
+            replicas = original(module, device_ids)
         parameters, buffers = list(module.parameters()), list(module.buffers())
         crossings = list[Crossing]()
         for number, replica in enumerate(replicas):
@@ -139,20 +131,20 @@ class _Watch:
         self._log("replicate", "replicate", crossings)
         return replicas
 
-    def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> Any:
+    def parallel_apply(self, original: Callable[..., Any], replicas: Any, inputs: Any, kwargs: Any) -> Any:
         """Run the replicas, each watched in its own thread."""
         whole = list(self._whole.values())
         workers = [
             Worker(self._state, self._wrapper, self.call, whole, number, replica) for number, replica in enumerate(replicas)
         ]
         with self._step("forward"):
-            return self._kind.parallel_apply(self._wrapper, workers, inputs, kwargs)
+            return original(workers, inputs, kwargs)
 
-    def gather(self, outputs: Any, output_device: Any) -> Any:
+    def gather(self, original: Callable[..., Any], outputs: Any, output_device: Any) -> Any:
         """Collect the outputs; count what crosses to the gather point."""
         parts = self._given_back(outputs)
         with self._step("gather", "gather"):
-            joined = self._kind.gather(self._wrapper, outputs, output_device)
+            joined = original(outputs, output_device)
         whole = list(tensors_in(joined))
         point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
         self._log("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])

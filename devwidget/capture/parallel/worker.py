@@ -30,10 +30,11 @@ class Worker:
         call: Call,
         whole: list[torch.Tensor],
         number: int,
-        replica: nn.Module,
+        replica: nn.Module | Worker,
     ) -> None:
         self._state, self._wrapper, self._call, self._whole = state, wrapper, call, whole
-        self._number, self._replica = number, replica
+        self._number, self._run = number, replica
+        self._replica: nn.Module = replica._replica if isinstance(replica, Worker) else replica  # of a recording around
         self._caller = threading.get_ident()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -54,11 +55,11 @@ class Worker:
 
     def _forward(self, args: Any, kwargs: Any) -> Any:
         try:
-            return self._replica(*args, **kwargs)
+            return self._run(*args, **kwargs)
         except StopIteration as error:
             if not replica_faults.without_parameters(self._state, self._replica, error):
                 raise
-            return self._replica(*args, **kwargs)
+            return self._run(*args, **kwargs)
         except Exception as error:
             self._explain(error, args, kwargs)
             raise

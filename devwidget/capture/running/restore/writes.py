@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from devwidget.capture.mode_stack import DispatchMode
 from devwidget.capture.running.restore.storages import Storages
 
 _STATISTICS = ("running_mean", "running_var", "running_min", "running_max", "dropout_state")
@@ -50,7 +50,7 @@ def writing(func: Any) -> Writing:
     return _known.setdefault(id(func), Writing(func, places, names, torch.Tag.inplace_view in func.tags))
 
 
-class Writes(TorchDispatchMode):
+class Writes(DispatchMode):  # type: ignore[no-untyped-call]
     """Has storages saved before they are written; one instance for each thread."""
 
     supports_higher_order_operators = True
@@ -58,10 +58,6 @@ class Writes(TorchDispatchMode):
     def __init__(self, storages: Storages) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._storages = storages
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as for the operators that are logged: no frame is compiled under a mode anyway
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Save, then run the operator."""

@@ -1,0 +1,219 @@
+"""The registry of patches: layers that leave in any order, beside patches of the user."""
+
+import copy
+import itertools
+import pickle
+import threading
+import types
+from unittest import mock
+
+import pytest
+import torch
+
+from devwidget.capture import patches
+
+ORDERS = list(itertools.permutations(range(3)))
+
+
+class Owner:
+    def method(self, x):
+        return [x]
+
+    @classmethod
+    def of_class(cls, x):
+        return [cls.__name__, x]
+
+    @staticmethod
+    def static(x):
+        return [x]
+
+
+class Heir(Owner):
+    pass
+
+
+def free(x):
+    return [x]
+
+
+MODULE = types.ModuleType("devwidget_test_module")
+MODULE.free = free
+
+
+def adding(mark):
+    return lambda original: lambda *args: [*original(*args), mark]
+
+
+PLACES = [
+    (MODULE, "free", lambda: MODULE.free(1), [1]),
+    (Owner, "method", lambda: Owner().method(1), [1]),
+    (Owner, "of_class", lambda: Heir.of_class(1), ["Heir", 1]),
+    (Owner, "static", lambda: Owner.static(1), [1]),
+    (Heir, "method", lambda: Heir().method(1), [1]),
+    (Heir, "of_class", lambda: Heir.of_class(1), ["Heir", 1]),
+    (Heir, "static", lambda: Heir().static(1), [1]),
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("owner", "name", "call", "plain"), PLACES)
+def test_layers_leave_in_any_order_and_the_original_is_back(owner, name, call, plain, order):
+    before = dict(vars(owner))
+    layers = [patches.wrap(owner, name, adding(mark)) for mark in "abc"]
+    left = list("abc")
+    for number in order:
+        assert call() == [*plain, *left]
+        left.remove("abc"[number])
+        layers[number].leave()
+    assert call() == plain
+    assert dict(vars(owner)) == before
+    assert all(vars(owner)[key] is value for key, value in before.items())
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_name_that_was_absent_is_absent_again(order):
+    layers = [patches.put(MODULE, "absent", mark) for mark in "abc"]
+    for number in order:
+        layers[number].leave()
+    assert not hasattr(MODULE, "absent")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_was_imported_means_the_original_whatever_leaves_when(order):
+    layers, held = [], []
+    for mark in "abc":
+        layers.append(patches.wrap(MODULE, "free", adding(mark)))
+        held.append(MODULE.free)
+    for number in order:
+        layers[number].leave()
+    assert [each(1) for each in held] == [[1]] * 3
+    assert all(each == free and hash(each) == hash(free) for each in held)
+
+
+def test_a_thread_inside_a_layer_passes_over_one_below_that_has_left():
+    def waiting(original):
+        def waits(x):
+            inside.set()
+            go_on.wait()
+            return [*original(x), "above"]
+
+        return waits
+
+    inside, go_on, seen = threading.Event(), threading.Event(), []
+    below = patches.wrap(MODULE, "free", adding("below"))
+    above = patches.wrap(MODULE, "free", waiting)
+    thread = threading.Thread(target=lambda: seen.append(MODULE.free(1)))
+    thread.start()
+    inside.wait()
+    below.leave()
+    above.leave()
+    go_on.set()
+    thread.join()
+    assert seen == [[1, "above"]]
+    assert MODULE.free is free
+
+
+def test_a_patch_of_the_user_that_outlives_ours_stays_and_none_of_ours_acts():
+    layer = patches.wrap(MODULE, "free", adding("ours"))
+    users = mock.patch.object(MODULE, "free", lambda x: ["user", x])
+    users.start()
+    layer.leave()
+    assert MODULE.free(1) == ["user", 1]
+    users.stop()
+    assert MODULE.free(1) == [1]
+    patches.wrap(MODULE, "free", adding("later")).leave()  # the next recording tidies what mock has put back
+    assert MODULE.free is free
+
+
+def test_a_patch_of_the_user_that_ends_before_ours_leaves_the_original():
+    layer = patches.wrap(MODULE, "free", adding("ours"))
+    with mock.patch.object(MODULE, "free", lambda x: ["user", x]):
+        assert MODULE.free(1) == ["user", 1]
+    assert MODULE.free(1) == [1, "ours"]
+    layer.leave()
+    assert MODULE.free is free
+
+
+def test_ours_around_a_patch_of_the_user_calls_theirs():
+    below = patches.wrap(MODULE, "free", adding("below"))
+    with mock.patch.object(MODULE, "free", lambda x: ["user", x]):
+        above = patches.wrap(MODULE, "free", adding("above"))
+        assert MODULE.free(1) == ["user", 1, "above"]
+        below.leave()
+        assert MODULE.free(1) == ["user", 1, "above"]
+        above.leave()
+        assert MODULE.free(1) == ["user", 1]
+    assert MODULE.free(1) == [1]
+    patches.wrap(MODULE, "free", adding("later")).leave()
+    assert MODULE.free is free
+
+
+def test_a_variable_that_torch_writes_is_as_before():
+    MODULE.variable = 1
+    layer = patches.put(MODULE, "variable", 2, always=True)
+    MODULE.variable = 3
+    layer.leave()
+    assert MODULE.variable == 1
+
+
+def test_names_bound_by_an_import_are_the_originals_again():
+    namespace = {}
+    with patches.patched(torch, "load", adding("ours")):
+        exec("from torch import load", namespace)
+        assert namespace["load"] is torch.load
+    assert namespace["load"] is torch.load
+    assert type(torch.load) is types.FunctionType
+
+
+@pytest.mark.parametrize(("owner", "name"), [(torch, "load"), (torch, "from_numpy"), (torch.Tensor, "register_hook")])
+def test_a_patched_name_is_pickled_by_its_name_and_equals_the_original(owner, name):
+    original = getattr(owner, name)
+    with patches.patched(owner, name, adding("ours")):
+        ours = getattr(owner, name)
+        data = pickle.dumps(ours)
+        assert pickle.loads(data) is ours
+        assert copy.deepcopy(ours) is ours
+        assert {original: 1}[ours] == {ours: 1}[original] == 1
+        assert (ours.__name__, ours.__doc__) == (original.__name__, original.__doc__)
+    assert pickle.loads(data) == pickle.loads(pickle.dumps(ours)) == original
+
+
+def test_suspended_names_are_the_originals_and_layers_may_come_and_go_meanwhile():
+    first, second = (patches.wrap(MODULE, "free", adding(mark)) for mark in "ab")
+    with patches.suspended():
+        assert MODULE.free is free
+        with patches.suspended():
+            first.leave()
+        third = patches.wrap(MODULE, "free", adding("c"))
+        assert MODULE.free is free
+    assert MODULE.free(1) == [1, "b", "c"]
+    with patches.suspended():
+        second.leave()
+        third.leave()
+    assert MODULE.free is free
+
+
+def test_what_is_written_while_names_are_suspended_stays():
+    layer = patches.wrap(MODULE, "free", adding("ours"))
+    with patches.suspended():
+        MODULE.free = len
+    layer.leave()
+    assert MODULE.free is len
+    MODULE.free = free
+
+
+def test_threads_that_wrap_one_name_leave_it_as_it_was():
+    def work():
+        for _ in range(50):
+            layer = patches.wrap(MODULE, "free", adding("x"))
+            seen.add(MODULE.free(1)[0])
+            layer.leave()
+
+    seen = set()
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {1}
+    assert MODULE.free is free
