@@ -77,7 +77,8 @@ class BirthWatch(FunctionMode):
         state = self._state
         births, device, dtype = state.births, result.device, result.dtype
         moving, looking = name in MOVES, name in VIEWS
-        parent, data, computed = None, None, False
+        reading = looking or (name == "__getitem__" and not isinstance(args[1], torch.Tensor | tuple | list))
+        parent, data, computed, weights = None, None, False, None
         for tensor in _operands(args, kwargs):
             if tensor is result:
                 return
@@ -93,14 +94,18 @@ class BirthWatch(FunctionMode):
                 if parent is None or (parent.dtype != dtype == birth.dtype):
                     parent = birth
                 # Most tensors are no subclass, and `isinstance` of a Parameter is slow to say no.
-                computed = computed or not (looking or type(tensor) is torch.Tensor or not isinstance(tensor, nn.Parameter))
+                if not (reading or type(tensor) is torch.Tensor) and isinstance(tensor, nn.Parameter):
+                    computed, weights = True, birth
         if dtype is torch.float64 and not moving:
             self._doubled(name, (args, kwargs), result, frame, site)
         number = state.log.number()
         if parent is not None and not computed and parent.dtype == dtype:
             birth = Birth(result, number, parent=parent)
+            if name == "clone":  # it stays behind when what it copies moves on
+                birth.call, birth.site, birth.direct = name, site, calls_itself(frame, site)
         else:
             birth = self._decided(name, number, args, result, None if computed else parent, frame, site)
+            birth.weights = weights
         if data is not None:
             birth.hops = data.hops
             birth.hop = data.hop if looking else None
@@ -132,6 +137,9 @@ class BirthWatch(FunctionMode):
         if name == "__set__" and len(args) == 2 and isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor):
             birth = self._state.births.get(args[1])
             if birth is not None:
+                before = birth.root().origin
+                if before is not None:
+                    before.root().moved_on = True
                 self._state.births.put(args[0], birth)
 
     # -- what `Calls` does more

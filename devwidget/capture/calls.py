@@ -10,7 +10,7 @@ from torch import nn
 
 from devwidget.capture import promotions
 from devwidget.capture.birth_watch import BirthWatch, calls_itself
-from devwidget.capture.call_site import RawSite
+from devwidget.capture.call_site import RawSite, is_own
 from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operands
 from devwidget.capture.faults.failed_call import ENOUGH, NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
@@ -36,7 +36,8 @@ class Calls(BirthWatch):
 
     def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
-        if isinstance(error, ENOUGH):
+        ours = isinstance(func, torch._ops.OpOverload) and is_own(frame.f_code.co_filename)  # virtual GPUs try an operator
+        if isinstance(error, ENOUGH) or ours:
             return NOT_OURS
         call = FailedCall(self._state, func, args, kwargs, error, frame)
         for family in FAMILIES:

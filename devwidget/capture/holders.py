@@ -14,7 +14,7 @@ from devwidget.capture.call_site import is_library, user_frame
 from devwidget.capture.fields import class_values
 from devwidget.capture.identity import Birth
 from devwidget.capture.places import Places, own_parameters, own_tensors
-from devwidget.capture.unregistered import Search
+from devwidget.capture.unregistered import STANDARD, Search
 from devwidget.records.site import Site
 from devwidget.records.trace import Held
 
@@ -93,7 +93,7 @@ def _owned_by(module: nn.Module, search: Search) -> Iterator[tuple[str, str, tor
     for how, group in (("parameter", own_parameters(module)), ("buffer", module._buffers), ("parameter", copied)):
         yield from ((how, name, tensor, "") for name, tensor in group.items() if tensor is not None)
     own = vars(module)
-    for name in search.candidates(own, own):
+    for name in search.candidates(own, own.keys() - STANDARD):  # what a hook keeps is the hook's
         if name not in copied:
             yield from (("attribute", *found) for found in search.tensors(name, own[name]))
     for name, value in class_values(type(module), nn.Module):

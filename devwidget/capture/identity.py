@@ -32,11 +32,28 @@ class Birth:
         parent: what it was computed from, on the same device.
         origin: what it was moved from.
         dtype: of the tensor.
+        moved_on: what was born here, a parameter, has got other data since.
+        weights: of the parameter whose dtype it shares, for what a layer computed.
         hop: the crossing that brought it here, if user code asked for one.
         hops: the last crossings of the data it was computed from, oldest first.
     """
 
-    __slots__ = ("call", "depth", "direct", "dtype", "hop", "hops", "is_move", "number", "origin", "parent", "site", "tensor")
+    __slots__ = (
+        "call",
+        "depth",
+        "direct",
+        "dtype",
+        "hop",
+        "hops",
+        "is_move",
+        "moved_on",
+        "number",
+        "origin",
+        "parent",
+        "site",
+        "tensor",
+        "weights",
+    )
 
     def __init__(
         self,
@@ -58,6 +75,8 @@ class Birth:
         self.origin = origin
         self.dtype = tensor.dtype
         self.hop: Hop | None = None
+        self.weights: Birth | None = None
+        self.moved_on = False
         if parent is None:
             self.hops: tuple[Hop, ...] = ()
             self.parent: Birth | None = None
@@ -92,7 +111,7 @@ class Birth:
     def dtype_root(self) -> Birth:
         """The birth that decided the dtype: moves between devices are passed through."""
         birth = self
-        while (before := birth.parent or birth.origin) is not None and before.dtype == birth.dtype:
+        while (before := birth.parent or birth.origin or birth.weights) is not None and before.dtype == birth.dtype:
             birth = before
         return birth
 

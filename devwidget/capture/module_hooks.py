@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import parallel
+from devwidget.capture.faults import uncalled
 from devwidget.capture.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.holders import unregistered_tensors
 from devwidget.capture.interrupts import uninterrupted
@@ -61,6 +62,8 @@ def module_hooks(state: State) -> Iterator[None]:
         entry.seconds += _now() - running.started
         entry.inputs = _with_devices(entry.inputs, args)
         if failed:
+            if here.failed is None:
+                uncalled.look(state, running, args, sys.exception())
             here.failed = running.path if here.failed is None else here.failed
             entry.failed = True
             return

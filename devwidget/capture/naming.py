@@ -16,6 +16,7 @@ from devwidget.capture.call_site import call_text, line_of, locals_of, raw_site,
 from devwidget.capture.frame_names import deep_tensors, lookup, name_in, user_frames
 from devwidget.capture.holders import holder, registered_at
 from devwidget.capture.identity import Birth
+from devwidget.capture.places import own_tensors
 from devwidget.capture.state import State
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
@@ -50,7 +51,9 @@ class Names:
         birth = self._state.births.get(tensor)
         family = [t for b in birth.chain() if (t := b.tensor()) is not None] if birth else [tensor]
         operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]))
-        root = None if birth is None else birth.dtype_root() if of_dtype else birth.root()
+        root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.root()
+        if of_dtype and root is not None and not root.is_move:
+            root = self._cast_of_module(tensor.dtype) or root
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
         partners = tuple(self._partners(root, target))
@@ -65,6 +68,15 @@ class Names:
             birth_partners=partners,
             from_move=root.is_move,
         )
+
+    def _cast_of_module(self, dtype: torch.dtype) -> Birth | None:
+        """The line that gave the running module this dtype, which all that it computes has from it."""
+        module = self._state.places.running
+        for tensor in own_tensors(module).values() if module is not None else ():
+            birth = self._state.births.get(tensor) if tensor.dtype == dtype else None
+            if birth is not None and birth.dtype_root().is_move:
+                return birth.dtype_root()
+        return None
 
     def _by_source(
         self, operand: Operand, tensor: torch.Tensor, family: list[torch.Tensor], target: torch.device, *, of_dtype: bool
@@ -113,7 +125,8 @@ class Names:
             if isinstance(node, ast.Constant) and _same(node.value, requested):
                 return text, here
             if isinstance(node, ast.Name) and _same(lookup(self._frame, node.id), requested):
-                return text, self._assigned(node.id) or here
+                given = self._assigned(node.id)
+                return text, source.returned_by(given) or given or here
         return "", here
 
     def argument_of(self, value: Any) -> tuple[str, Site | None]:
@@ -148,6 +161,16 @@ class Names:
         owner = locals_.get("self") if frame is not None else _module_of(self._state, code)
         if isinstance(owner, nn.Module) and code is not None and code.co_name not in source.INITIALISERS:
             yield from (f"self{path}" for path, tensor in deep_tensors(owner) if tensor.device == target)
+
+
+def left_behind(birth: Birth) -> Birth | None:
+    """The copy that stayed where it was when what it copies, a parameter, moved on."""
+    copy = None
+    for each in birth.chain():
+        if copy is not None and each.moved_on:
+            return copy
+        copy = each if each.call == "clone" else copy
+    return None
 
 
 def _module_of(state: State, code: CodeType | None) -> nn.Module | None:

@@ -120,18 +120,24 @@ class Places:
         here = self.here
         stack = here.stack
         if not stack and here.replica < 0 and self.forced != "backward":  # a checkpoint runs its modules once more there
-            caller = user_frame(frame)
-            self.step, self._stepping = number, caller.f_code if caller is not None else None
+            self._begin_step(module, user_frame(frame), number)
         path = self.path_of(module)
         if path is None:
             path = self._late_path(module)
         running = Running(module, path, here.replica, started, number, self.site(frame), here.path)
-        if path is None and stack:
+        if path is None and (stack or self._forwarded):
             self.strangers[module] = (here.path, running.site)
         stack.append(running)
         if path is not None:
             here.path = path
         return running
+
+    def _begin_step(self, module: nn.Module, caller: FrameType | None, number: int) -> None:
+        """An outermost module runs. A criterion, or a teacher that the loss calls, belongs to the step that is under way."""
+        code = caller.f_code if caller is not None else None
+        in_loss = self._forwarded and (code is not self._stepping or next(module.parameters(), None) is None)
+        if not in_loss:
+            self.step, self._stepping = number, code
 
     def leave(self, module: nn.Module) -> Running | None:
         """A module has run; calls above it that never ended (an exception nobody told us of) go with it."""

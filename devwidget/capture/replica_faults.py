@@ -37,7 +37,8 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
         if before.get((index, name), _MISSING) is value:
             continue
         kind = type(parts[index])
-        look = functools.partial(source.relied_on_writes, attribute=name)
+        lost = before.get((index, name), _MISSING) is None and isinstance(value, torch.Tensor)
+        look = functools.partial(_read_by_others if lost else source.relied_on_writes, attribute=name)
         site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
             path = state.places.path_of(parts[index])
@@ -45,6 +46,13 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
 
 
 _MISSING = object()
+
+
+def _read_by_others(filename: str, class_name: str, attribute: str) -> Site | None:
+    """A write of what the class relies on, or what code outside of it reads from the model, where it is still None."""
+    relied_on = source.relied_on_writes(filename, class_name, attribute)
+    outside = source.read_outside(filename, class_name, attribute)
+    return relied_on or (source.first_write(filename, class_name, attribute) if outside else None)
 
 
 def without_parameters(state: State, replica: nn.Module, error: StopIteration) -> bool:
@@ -93,7 +101,8 @@ def too_few_samples(
     """A replica got the values that are not tensors and none of the tensors."""
     path, text = state.places.path_of(wrapper), f"{type(error).__name__}: {error}"
     operands, numbers = (cut(state, inputs[0]),), {"samples": str(samples), "replicas": str(count)}
-    write(state, "io", path, None, text, operands, problem="samples", **numbers)
+    built = to_site(state.places.made.get(wrapper))
+    write(state, "io", path, None, text, operands, birth=built, problem="samples", **numbers)
 
 
 def scalar_outputs(state: State, path: str, module: nn.Module, replicas: int) -> None:
@@ -116,7 +125,14 @@ def innermost_site(trace: TracebackType | None) -> Site | None:
 
 
 def write(
-    state: State, what: Any, path: str | None, site: Site | None, error: str, operands: tuple[Operand, ...] = (), **facts: str
+    state: State,
+    what: Any,
+    path: str | None,
+    site: Site | None,
+    error: str,
+    operands: tuple[Operand, ...] = (),
+    birth: Site | None = None,
+    **facts: str,
 ) -> None:
     """Write down a fault of a replica."""
     fault = Fault(
@@ -129,6 +145,7 @@ def write(
         error=error,
         operands=operands,
         healed=state.heal and facts["problem"] != "axis",
+        birth=birth,
         model_name=state.places.model_name,
         facts=tuple(sorted(facts.items())),
     )

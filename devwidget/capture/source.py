@@ -169,6 +169,56 @@ def last_return(filename: str, class_name: str, method: str) -> Site | None:
     return _site(filename, returns[-1].lineno, method) if returns else None
 
 
+def returned_by(site: Site | None) -> Site | None:
+    """For `home = last_card()`: the last `return` of that function, if the same file defines it at its top level."""
+    call = assigned_call(site.text)[0] if site is not None else ""
+    index = index_of(site.file) if site is not None else None
+    name = call.partition("(")[0]
+    for scope in index.scopes if index is not None and name.isidentifier() else ():
+        if scope.name == name and scope.outer < 0 and scope.parameters is not None and index is not None and site is not None:
+            for line in range(scope.last, scope.first, -1):
+                text = statement_text(site.file, line)
+                if text.startswith("return ") and index.first[line] == line:
+                    return Site(site.file, line, text, name)
+    return None
+
+
+def named_move(filename: str, method: str, before: int) -> Site | None:
+    """The last statement above a line that keeps a move without calling it: `clip = waveform.cuda`."""
+    for line in range(min(before, len(linecache.getlines(filename))), 0, -1):
+        if f".{method}" in linecache.getline(filename, line):
+            text = statement_text(filename, line)
+            value = getattr(parsed_statement(text), "value", None)
+            if isinstance(value, ast.Attribute) and value.attr == method:
+                return _site(filename, _first_line(filename, line))
+    return None
+
+
+def read_outside(filename: str, class_name: str, attribute: str) -> bool:
+    """Whether a file reads `something.attribute` outside of a class."""
+    index = index_of(filename)
+    if index is None:
+        return False
+    own = {line for scope in index.classes(class_name) for line in range(scope.first, scope.last + 1)}
+    for number, line in enumerate(index.lines, 1):
+        if number not in own and f".{attribute}" in line:
+            node = parsed_statement(statement_text(filename, number))
+            reads = (n for n in ast.walk(node) if isinstance(n, ast.Attribute)) if node is not None else ()
+            if any(n.attr == attribute and isinstance(n.ctx, ast.Load) for n in reads):
+                return True
+    return False
+
+
+def first_write(filename: str, class_name: str, attribute: str) -> Site | None:
+    """Where a method other than `__init__` first writes `self.attribute`."""
+    for owner in _classes(filename, class_name):
+        for method in _methods(owner):
+            for node in _statements(method) if method.name not in INITIALISERS else ():
+                if any(_is_self(target, attribute) for target in targets(node)):
+                    return _site(filename, node.lineno, method.name)
+    return None
+
+
 def _classes(filename: str, name: str) -> Iterator[ast.ClassDef]:
     """The classes of that name, parsed by themselves, with the lines of the file."""
     index = index_of(filename)

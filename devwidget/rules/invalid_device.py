@@ -41,6 +41,7 @@ def _finding(fault: Fault) -> Finding:
         fixes=chosen(_fixes(fault)),
         notes=(visible,) if ordinal else (),
         explains=(fault.number,),
+        cause=fault.requested,
     )
 
 

@@ -50,8 +50,10 @@ def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     yield Fix(
         "give the model memory, then fill it: load_state_dict, or initialise the weights",
         f"{model}.to_empty(device={device!r})\n{model}.load_state_dict(checkpoint)",
+        "choice",
     )
-    yield Fix("or load with assign=True, which takes over its tensors", f"{model}.load_state_dict(checkpoint, assign=True)")
+    taken = f"{model}.load_state_dict(checkpoint, assign=True)"
+    yield Fix("or load with assign=True, which takes over its tensors", taken, "choice")
     yield Fix("or build the module without torch.device('meta')", "", "choice")
 
 

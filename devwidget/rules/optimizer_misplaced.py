@@ -35,8 +35,8 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
         why = "the state was allocated when the optimizer was built, and does not move with the model"
     else:
         headline = f"`{optimizer}` does not know `{facts['missing']}`, which received gradients"
-        frozen = facts["reason"] == "frozen"
-        age = "were frozen when the optimizer was built" if frozen else "are younger than the optimizer"
+        ages = {"frozen": "were frozen when the optimizer was built", "loss": "belong to the loss, not to the model"}
+        age = ages.get(facts["reason"], "are younger than the optimizer")
         why = f"the parameters {age}, and it only trains those it was given"
     return Finding(
         kind="optimizer-misplaced",
@@ -62,10 +62,34 @@ def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
                      lambda draft, statement: _state_there(draft, statement, fault))  # fmt: skip
         yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
         return
+    if facts["reason"] == "loss":
+        words = "give it the parameters of the loss too"
+        yield mended(fault.birth, words, lambda draft, statement: _with_the_loss(draft, statement, facts), "sure")
+        yield Fix("or add the group", "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
+        return
     when = "after the parameters are freed" if facts["reason"] == "frozen" else "after the last layer is in place"
     yield mended(fault.birth, f"build the optimizer {when}", _later, "sure")
     yield Fix(f"build the optimizer {when}", "", "sure")
     yield Fix("or add the group", f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
+
+
+def _with_the_loss(draft: Draft, statement: ast.stmt, facts: dict[str, str]) -> None:
+    """`SGD(model.parameters())` becomes `SGD([*model.parameters(), *head.parameters()])`, if `head` is there by then."""
+    kind, bound = facts["missing"].partition(".")[0], draft.code.bound(statement)
+    built = [
+        ast.unparse(target)
+        for node in ast.walk(draft.code.scope(statement))
+        if isinstance(node, ast.Assign) and any(isinstance(n, ast.Call) and _kind(n) == kind for n in ast.walk(node.value))
+        for target in node.targets
+    ]
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".parameters") and built and built[0] in bound:
+            draft.replace(node, f"[*{draft.code.text(node)}, *{built[0]}.parameters()]")
+            return
+
+
+def _kind(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:

@@ -43,7 +43,7 @@ def _belongs(other: Crossing, last: Crossing, pair: frozenset[object]) -> bool:
 
 def _finding(chain: list[Crossing]) -> Finding:
     sites = [crossing.site for crossing in chain]
-    fault = max(sites, key=sites.count)
+    fault = max(reversed(sites), key=sites.count)  # of a way out and a way back the way back
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
     names = " and ".join(sorted((str(first.source), str(first.target))))
     return Finding(
@@ -53,6 +53,7 @@ def _finding(chain: list[Crossing]) -> Finding:
         headline=f"one chain of data crosses between {names} {len(chain)} times in one forward pass, {total} bytes in all",
         why="each crossing waits for the computation before it, so neither device is busy for long",
         fault=fault,
+        birth=chain[0].site if chain[0].site != fault else None,
         fixes=chosen(
             (
                 _stay(chain),

@@ -42,6 +42,7 @@ def _finding(fault: Fault) -> Finding:
         headline=f"`{fault.call}` has no kernel for {of}",
         why="kernels are written device by device and dtype by dtype",
         fault=fault.site,
+        birth=stray.birth if dtype and (stray := first_stray(fault)) is not None else None,
         fixes=chosen(_fixes(fault, dtype)),
         operands=described(fault.operands),
         explains=(fault.number,),

@@ -104,11 +104,14 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
 def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     """The stray is a parameter: its module, or the whole model, is not where its inputs are."""
     held, model, target = stray.held, fault.model_name or "model", str(fault.target)
+    use = [o for o in fault.operands if o.stray]
+    if stray.device.is_accelerator and fault.target is not None and fault.target.is_accelerator:
+        yield where_used(fault, use, literal=literal)  # a model that is split on purpose
     if held is not None and literal:
         yield where_made(fault, stray, literal=True) if held.how == "buffer" else None
         yield from where_built(fault, stray, held)
     if not stray.expression.isidentifier():  # what `forward` calls by one name is not the parameter itself
-        yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
+        yield where_used(fault, use, literal=literal)
     yield Fix("move the model to its inputs' device, after its last layer is in place", f"{model}.to({target!r})")
     path = held.left_behind if held is not None else None
     if path:

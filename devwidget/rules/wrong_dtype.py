@@ -54,7 +54,7 @@ def _constant(fault: Fault, stray: Operand) -> Finding:
         headline=f"`{fault.call}` was given a number that {stray.dtype} cannot hold",
         why="half precision ends at 65504; masks written for float32 use larger numbers",
         fault=fault.site,
-        birth=fault.site,
+        birth=stray.birth or fault.site,
         fixes=chosen((_constant_fix(fault, limits), Fix("take the limit of the dtype, or float('-inf')", f"{limits}.min"))),
         operands=described([stray]),
         explains=(fault.number,),

@@ -105,7 +105,7 @@ def test_long_chains_sums_and_branches_are_no_recursion_error(long_file):
 def test_an_expression_nested_too_deeply_has_no_repairs_and_no_values(expression):
     frame = sys._getframe()
     assert expressions._parsed(expression) is None
-    assert failed_call._written(expression, (), {}) == {}
+    assert failed_call._written(expression, (), {}, "f", direct=True) == {}
     assert list(expressions.Scope(frame).leaves(ast.Constant(1))) == []
     assert _calls.moved_name(expression) == ""
     assert not _calls.hands_on(f"y = {expression}")

@@ -94,10 +94,7 @@ def _watched(state: State, made: Made, missing: Missing, original: Any) -> Any:
 def not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
     """The optimizer was given a tensor that a move or another operation computed."""
     names = naming.Names(state, frame)
-    operands = tuple(
-        names.with_birth(_operand(names.expression(t) or "params", t), t, t.device)
-        for t in lost
-    )
+    operands = tuple(names.with_birth(_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
     _write(state, names, frame, "leaf", f"{type(error).__name__}: {error}", operands, {})
 
 
@@ -116,7 +113,8 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
             error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
             _write(state, names, frame, "optimizer", error, (operand,), facts, birth, device_id(parameter.device))
             if state.heal:
-                entries[key] = value.to(parameter.device)
+                with state.places.because("healed"):
+                    entries[key] = value.to(parameter.device)
 
 
 def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: Missing) -> None:
@@ -126,21 +124,31 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
         return
     frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
     mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    late = [
+    late: list[tuple[str, torch.Tensor]] = [
         (f"{path}.{name}".strip("."), parameter)
         for path, module in state.places.modules()
         for name, parameter in module._parameters.items()
         if parameter is not None and parameter.grad is not None and id(parameter) not in mine
         and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
     ]  # fmt: skip
-    if late:
+    of_loss = list(_of_loss(state, mine))
+    if late or of_loss:
         frame = sys._getframe(2)
         names = naming.Names(state, frame)
-        reason = "frozen" if any(id(parameter) in frozen for _, parameter in late) else "younger"
+        reason = "frozen" if any(id(parameter) in frozen for _, parameter in late) else "younger" if late else "loss"
+        late = [*late, *of_loss]
         facts = {"problem": "missing", "missing": "", "optimizer": type(optimizer).__name__, "reason": reason}
         operands = tuple(_operand(name, parameter) for name, parameter in late)
         fault = _fault(state, names, frame, "optimizer", "", operands, facts, built.site)
         missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in late))
+
+
+def _of_loss(state: State, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters of a module that the loss calls, which is no part of the model: they got a gradient too."""
+    for module, (owner, _) in list(state.places.strangers.items()):
+        for name, parameter in module.named_parameters() if owner is None else ():
+            if parameter.grad is not None and id(parameter) not in mine:
+                yield f"{type(module).__name__}.{name}", parameter
 
 
 def _is_younger(state: State, parameter: torch.Tensor, number: int) -> bool:

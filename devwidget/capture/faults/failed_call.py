@@ -63,7 +63,11 @@ class FailedCall:
 
     def again(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         """The call with changed tensors; NOT_OURS unless this recording heals and the call now succeeds."""
-        return self.again_with(replace_tensors(self.args, change), replace_tensors(self.kwargs, change))
+        if not self.state.heal:
+            return NOT_OURS
+        with self.state.places.because("healed"):
+            args, kwargs = replace_tensors(self.args, change), replace_tensors(self.kwargs, change)
+        return self.again_with(args, kwargs)
 
     def again_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call with other arguments; NOT_OURS unless this recording heals and the call now succeeds."""
@@ -113,15 +117,16 @@ class FailedCall:
         site = raw_site(self.frame)
         near = caller(self.frame)
         direct = near is not None and site is not None and near.f_code is site.code
-        written = _written(call_text(site), self.args, self.kwargs) if direct else {}
-        computed = "" if direct else _computed(call_text(site))
+        written = _written(call_text(site), self.args, self.kwargs, self.name, direct=direct)
+        computed = "" if direct or written else _computed(call_text(site))
+        of_dtype = what == "dtype" or bool(facts.get("dtype"))
         operands = []
         for argument, tensor in arguments(self.func, self.args, self.kwargs):
             stray = any(tensor is other for other in strays)
             name = names.expression(tensor)
             source = written.get(id(tensor), "") or ("" if name else computed)
             operand = _operand(name or (source if _is_a_place(source) else ""), argument, tensor, source, stray=stray)
-            operands.append(names.with_birth(operand, tensor, target, of_dtype=what == "dtype") if stray else operand)
+            operands.append(names.with_birth(operand, tensor, target, of_dtype=of_dtype) if stray else operand)
         return Fault(
             number=0,
             what=what,
@@ -144,11 +149,18 @@ def _operand(expression: str, argument: str, tensor: torch.Tensor, source: str, 
                    stray, source=source)  # fmt: skip
 
 
-def _written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
-    """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`."""
+def _written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:
+    """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`.
+
+    A function of torch.nn.functional passes its arguments on to one of nearly the same name.
+    """
     node = _parsed(text)
+    if not direct:
+        called = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+        if not called or not name.startswith(called):
+            return {}
     parts = _parts(node, len(args)) if node is not None else []
-    pairs = list(zip(parts, args, strict=True)) if len(parts) == len(args) else []
+    pairs = list(zip(parts, args, strict=False)) if len(parts) == len(args) or not direct else []
     if isinstance(node, ast.Call):
         pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
     return {id(arg): ast.unparse(part) for part, arg in pairs if isinstance(arg, torch.Tensor)}

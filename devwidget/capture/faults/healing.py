@@ -25,8 +25,9 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
 
     The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; an accelerator
     beats the CPU, because somebody asked for it; between accelerators a parameter that several modules share loses,
-    because it cannot be in two places; then the parameters of the running module win, then the youngest tensor, because
-    the data has moved on to where it is and the older one was left behind.
+    because it cannot be in two places; then the parameters of the running module win unless it is split; then outside
+    of modules what a gradient flows to, because a target follows the output; then the youngest tensor, because the data has
+    moved on to where it is and the older one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
@@ -40,16 +41,18 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     if len({t.device for t in alone}) == 1:
         return alone[0].device
     module = state.places.running
-    for part in ((module,), module.modules()) if module is not None else ():
-        homes = {tensor.device for each in part for tensor in own_tensors(each).values()}
-        if len(homes) == 1 and homes <= accelerators:
-            return next(iter(homes))
+    homes = {t.device for part in module.modules() for t in own_tensors(part).values()} if module is not None else set()
+    if len(homes) == 1 and homes <= accelerators:
+        return next(iter(homes))
+    trained = {t.device for t in tensors if t.requires_grad}
+    if module is None and len(trained) == 1 and trained <= accelerators:
+        return next(iter(trained))
     return max((t for t in tensors if is_accelerator(t.device)), key=lambda t: _age(t, state)).device
 
 
 def _age(tensor: torch.Tensor, state: State) -> int:
     birth = state.births.get(tensor)
-    return -1 if birth is None else birth.number
+    return -1 if birth is None else birth.root().number
 
 
 def strays(tensors: Sequence[torch.Tensor], target: torch.device) -> list[torch.Tensor]:
@@ -57,4 +60,3 @@ def strays(tensors: Sequence[torch.Tensor], target: torch.device) -> list[torch.
     away = [tensor for tensor in tensors if tensor.device != target]
     lawful = [tensor for tensor in away if tensor.device.type == "cpu" and tensor.dim() == 0]
     return [tensor for tensor in away if not any(tensor is scalar for scalar in lawful)] or away
-

@@ -24,7 +24,8 @@ def meet(call: FailedCall) -> Any:
     home, low = tensors[0].device, next((t.dtype for t in tensors if t.dtype in (torch.float16, torch.bfloat16)), None)
     out = call.again(lambda t: _widened(t, low).cpu())
     if out is not NOT_OURS:
-        out = replace_tensors(out, lambda t: _narrowed(t, low).to(home))
+        with call.state.places.because("healed"):
+            out = replace_tensors(out, lambda t: _narrowed(t, low).to(home))
     call.report("kernel", tensors, home, out, dtype=str(low or "").removeprefix("torch."))
     return out
 
@@ -35,4 +36,3 @@ def _widened(tensor: torch.Tensor, low: torch.dtype | None) -> torch.Tensor:
 
 def _narrowed(tensor: torch.Tensor, low: torch.dtype | None) -> torch.Tensor:
     return tensor.to(low) if low is not None and tensor.dtype == torch.float32 else tensor
-

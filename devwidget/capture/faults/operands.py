@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from devwidget.capture.call_arguments import arguments
 from devwidget.capture.faults import healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 
@@ -13,6 +14,9 @@ _DEVICE_WORDS = re.compile(
     re.IGNORECASE,
 )
 
+_ON_HOST = frozenset({"batch_sizes", "lengths"})
+"""Arguments that belong on the CPU, wherever the others are."""
+
 
 def meet(call: FailedCall) -> Any:
     """Heal by moving the strays to their partners. An exception that this cures was one of devices, whatever it said."""
@@ -20,7 +24,8 @@ def meet(call: FailedCall) -> Any:
     target = healing.target_device(call.name, tensors, call.state)
     if target is None:
         return NOT_OURS
-    strays = healing.strays(tensors, target)
+    on_host = [tensor for name, tensor in arguments(call.func, call.args, call.kwargs) if name in _ON_HOST]
+    strays = [t for t in healing.strays(tensors, target) if not any(t is other for other in on_host)]
     written = healing.is_inplace(call.name) and tensors[0].dim() and tensors[0].device != target
     if written:  # it must be written where it is, though it is the one that is astray
         out = call.again_moved([t for t in tensors if t.device != tensors[0].device], tensors[0].device)

@@ -11,6 +11,7 @@ from torch import nn
 from devwidget.capture.call_site import RawSite, to_site
 from devwidget.capture.log import bytes_of, device_id
 from devwidget.capture.state import State
+from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand
 
 
@@ -18,6 +19,12 @@ def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] |
     """The first parameter or buffer that is not where DataParallel demands it."""
     named = itertools.chain(wrapper.module.named_parameters(), wrapper.module.named_buffers())
     return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
+
+
+def _birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, devices: set[str], state: State) -> Site | None:
+    """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
+    born = state.births.get(tensor) if len(devices) > 1 else None
+    return to_site(born.root().site if born is not None else None) or to_site(state.places.made.get(wrapper))
 
 
 def report_misplaced(
@@ -45,7 +52,7 @@ def report_misplaced(
             operands=(operand,),
             target=device_id(wanted),
             healed=state.heal,
-            birth=to_site(state.places.made.get(wrapper)),
+            birth=_birth(wrapper, tensor, devices, state),
             model_name=state.places.model_name,
             facts=(
                 ("device_ids", ", ".join(str(i) for i in wrapper.device_ids)),

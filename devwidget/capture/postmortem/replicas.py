@@ -93,8 +93,8 @@ def _wrong_cut(scene: Scene, wrapper: Any, module: str | None, site: Site | None
         for tensor in odd
     )  # fmt: skip
     text = str(scene.error).strip().splitlines()[-1]
-    facts = {"problem": "axis", "batch": str(batch), "dim": str(wrapper.dim)}
-    replica_faults.write(scene.state, "io", module, site, text, operands, **facts)
+    numbers = {"batch": str(batch), "dim": str(wrapper.dim)}
+    replica_faults.write(scene.state, "io", module, site, text, operands, None, problem="axis", **numbers)
     return True
 
 

@@ -1,0 +1,38 @@
+"""A move that was named and not called, `clip = waveform.cuda`: the method itself was given to a module."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from devwidget.capture import source
+from devwidget.capture.call_site import to_site
+from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.places import Running, own_tensors
+from devwidget.capture.state import State
+from devwidget.records.trace import Fault, Operand
+
+_METHODS = (types.MethodType, types.BuiltinMethodType)
+
+
+def look(state: State, running: Running, args: tuple[Any, ...], error: BaseException | None) -> None:
+    """A module has failed: was it given a move of a tensor instead of the tensor?"""
+    for argument in args:
+        tensor = argument.__self__ if type(argument) in _METHODS else None
+        if isinstance(tensor, torch.Tensor) and argument.__name__ in source.MOVES:
+            _report(state, running, tensor, argument.__name__, error)
+
+
+def _report(state: State, running: Running, tensor: torch.Tensor, method: str, error: BaseException | None) -> None:
+    site = running.site
+    home = next(iter(own_tensors(running.module).values()), tensor).device
+    if site is None or not state.log.is_new_fault(("uncalled", site, method)):
+        return
+    named = source.named_move(site.code.co_filename, method, 1_000_000_000)
+    shape, dtype, device = tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device)
+    stray = Operand("input", "", shape, dtype, device, bytes_of(tensor), stray=True, ineffective=named)
+    text = f"{type(error).__name__}: {error}" if error is not None else ""
+    call = type(running.module).__name__
+    state.log.fault(Fault(0, "operands", call, running.path, "forward", to_site(site), text, (stray,), device_id(home)))

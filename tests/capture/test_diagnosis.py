@@ -1,0 +1,161 @@
+"""Which line is blamed, and for what: programs that once were told wrongly."""
+
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import devwidget
+
+
+@pytest.fixture(autouse=True)
+def _gpus():
+    with devwidget.simulate(gpus=2):
+        yield
+
+
+def line_of(function, text):
+    lines, first = inspect.getsourcelines(function)
+    return next(first + index for index, line in enumerate(lines) if text in line)
+
+
+def recorded(program, *, heal=True):
+    with devwidget.record(heal=heal) as recording:
+        program(recording)
+    return recording.trace
+
+
+def test_a_criterion_called_inside_the_loss_hides_no_wait_of_it():
+    criterion = nn.CrossEntropyLoss()
+
+    def loss(out, target):
+        value = criterion(out, target)
+        return value * 2 if value.item() > 5 else value
+
+    def program(recording):
+        model = nn.Linear(3, 2).to("cuda:0")
+        recording.attach(model)
+        x, y = torch.ones(4, 3, device="cuda:0"), torch.zeros(4, dtype=torch.long, device="cuda:0")
+        loss(model(x), y).backward()
+
+    (found,) = recorded(program).findings
+    assert (found.kind, found.fault.line) == ("host-sync", line_of(loss, ".item()"))
+
+
+def test_without_healing_nothing_moves_that_the_program_did_not_move():
+    def program(recording):
+        with pytest.raises(RuntimeError):
+            torch.ones(3, device="cuda:0") + torch.ones(3)
+
+    assert recorded(program, heal=False).moves == ()
+
+
+def test_what_healing_moves_is_told_as_healed():
+    trace = recorded(lambda _: torch.ones(3, device="cuda:0") + torch.ones(3))
+    assert {move.cause for move in trace.moves} == {"healed"}
+
+
+def test_the_vector_of_a_hook_is_no_attribute_of_the_model():
+    def steer(module, args, output, vector):
+        return output + vector
+
+    def program(recording):
+        model = nn.Linear(3, 3).to("cuda:0")
+        vector = torch.ones(3)
+        model.register_forward_hook(lambda module, args, output: steer(module, args, output, vector))
+        recording.attach(model)
+        model(torch.ones(2, 3, device="cuda:0"))
+
+    (found,) = recorded(program).findings
+    assert (found.kind, found.birth.line) == ("wrong-device", line_of(program, "vector = torch.ones(3)"))
+
+
+class Split(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3).to("cuda:0"), nn.Linear(3, 3).to("cuda:1")
+        self.places = nn.Parameter(torch.ones(2, 3, device="cuda:0"))
+
+    def forward(self, x):
+        for layer in (self.first, self.second):
+            x = layer(x.to(layer.weight.device))
+            x = x + self.places[0]
+        return x
+
+
+def test_in_a_split_model_the_data_stays_where_it_has_come_to():
+    (found,) = recorded(lambda _: Split()(torch.ones(2, 3, device="cuda:0"))).findings
+    assert found.birth.line == line_of(Split, "self.places = ")
+
+
+def test_a_target_follows_the_output_that_trains():
+    def program(recording):
+        model, teacher = nn.Linear(3, 2).to("cuda:0"), nn.Linear(3, 2).to("cuda:1").requires_grad_(False)
+        student, soft = model(torch.ones(4, 3, device="cuda:0")), teacher(torch.ones(4, 3, device="cuda:1"))
+        F.kl_div(student.log_softmax(-1), soft.softmax(-1), reduction="batchmean")
+
+    (found,) = recorded(program).findings
+    assert found.birth.line == line_of(program, "student, soft = ")
+    assert "soft.softmax(-1).to('cuda:0')" in found.fixes[0].code
+
+
+def test_a_copy_of_a_parameter_that_moved_on_stayed_behind_where_it_was_made():
+    def program(recording):
+        model = nn.Linear(3, 2)
+        shadow = model.weight.detach().clone()
+        model.to("cuda:0")
+        shadow.lerp_(model.weight.detach(), 0.5)
+
+    (found,) = recorded(program).findings
+    assert found.birth.line == line_of(program, "shadow = ")
+
+
+def test_a_move_that_was_named_and_not_called_is_found_where_it_was_named():
+    def program(recording):
+        model, sound = nn.Conv1d(1, 2, 3).to("cuda:0"), torch.ones(1, 1, 9)
+        clip = sound.cuda
+        with pytest.raises(TypeError):
+            model(clip)
+
+    (found,) = recorded(program).findings
+    assert (found.kind, found.birth.line) == ("unassigned-move", line_of(program, "clip = "))
+    assert found.fixes[0].code == "clip = sound.cuda()"
+
+
+def last_card():
+    return torch.device("cuda", torch.cuda.device_count())
+
+
+def test_a_device_that_does_not_exist_is_one_finding_at_the_line_that_made_it():
+    def program(recording):
+        home = last_card()
+        model = nn.Linear(3, 2)
+        model.to(home)
+        model(torch.ones(2, 3).to(home))
+
+    (found,) = recorded(program).findings
+    assert found.birth.line == line_of(last_card, "return")
+    assert found.fixes[0].code == 'return torch.device("cuda", torch.cuda.device_count() - 1)'
+
+
+def test_parameters_of_the_loss_that_no_optimizer_has_are_found():
+    class Margin(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.centre = nn.Parameter(torch.ones(2, device="cuda:0"))
+
+        def forward(self, out):
+            return (out - self.centre).square().mean()
+
+    def program(recording):
+        model, margin = nn.Linear(3, 2).to("cuda:0"), Margin()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        recording.attach(model)
+        margin(model(torch.ones(4, 3, device="cuda:0"))).backward()
+        optimizer.step()
+
+    (found,) = recorded(program).findings
+    assert found.kind == "optimizer-misplaced"
+    assert "Margin.centre" in found.headline
