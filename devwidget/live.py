@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from devwidget.capture.fields import is_a, items_of, stored
 from devwidget.capture.refusals import refuse_model, refuse_optimizer
 from devwidget.capture.running.batch import Inputs, arguments
-from devwidget.records.errors import BatchError, DevwidgetError, nearest
+from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
@@ -45,9 +46,11 @@ def open_panel(
     refuse_model(model)
     refuse_optimizer(optimizer)
     live = Live(model, optimizer, given, expression, engine)
-    return DeviceWidget(PanelActions(live.snapshot, live.trace, live.names, engine.memory, live.request))
+    return DeviceWidget(PanelActions(live.snapshot, live.trace, live.names, engine.memory, live.request, live.forget))
 
 
+MOST_LOOKED_AT = 16
+"""Items of a container of the notebook that are looked at, to see whether it may be a batch."""
 GIVEN = "(given)"
 """What a field of the panel says for a value that has no name in the notebook."""
 
@@ -64,18 +67,26 @@ class Live:
         engine: Engine,
     ) -> None:
         self._engine = engine
-        self._model = weakref.ref(model)
         self._name = name_of(model)
-        self._optimizer = _held(optimizer)
-        names = {key: name_of(value) for key, value in given.items()}
-        self._given = {key: value for key, value in given.items() if value is not None and not names[key]}
-        names |= dict.fromkeys(self._given, GIVEN)
+        named = given | {"optimizer": optimizer}
+        names = {key: name_of(value) for key, value in named.items()}
+        kept = self._given = {key: value for key, value in named.items() if value is not None and not names[key]}
+        self._model = weakref.ref(model, lambda _: kept.clear())  # of no use without the model
+        self._named_optimizer = weakref.ref(optimizer) if optimizer is not None and names["optimizer"] else None
+        names |= dict.fromkeys(kept, GIVEN)
         self.request = TraceRequest(expression or names["batch"], names["loss"], names["target"], heal=True)
 
     def snapshot(self) -> Snapshot | None:
         """The model's placement now, None when it is gone."""
         model = self._model()
         return None if model is None else self._engine.snapshot(model, optimizer=self._optimizer())
+
+    def forget(self) -> None:
+        """Let go of what `show` was given that has no name in the notebook."""
+        self._given.clear()
+
+    def _optimizer(self) -> torch.optim.Optimizer | None:
+        return self._given.get("optimizer") if self._named_optimizer is None else self._named_optimizer()
 
     def trace(self, request: TraceRequest, progress: Callable[[str], None]) -> Trace:
         """Trace one batch as the panel's fields say.
@@ -106,16 +117,12 @@ class Live:
 
     def _value(self, field: str, expression: str) -> Any:
         """The expression, evaluated in the notebook; `GIVEN` stands for what `show` got that has no name there."""
-        if expression.strip() == GIVEN and field in self._given:
+        if expression.strip() == GIVEN:
+            if field not in self._given:
+                why = "what has no name in the notebook is kept only while its panel is shown"
+                raise BatchError(f"the {field} that `show` was given is gone", why=why, instead="give it a name")
             return self._given[field]
         return evaluate(expression, field) if expression.strip() else None
-
-
-def _held(optimizer: torch.optim.Optimizer | None) -> Callable[[], torch.optim.Optimizer | None]:
-    """Weakly if the notebook has a name for it; one that was made for the panel alone lives as long as the panel."""
-    if optimizer is not None and name_of(optimizer):
-        return weakref.ref(optimizer)
-    return lambda: optimizer
 
 
 def evaluate(expression: str, field: str) -> Any:
@@ -126,10 +133,10 @@ def evaluate(expression: str, field: str) -> Any:
     """
     namespace = _user_namespace()
     try:
-        return eval(compile(expression.strip(), f"<{field}>", "eval"), dict(namespace))
+        return eval(compile(expression.strip(), f"<{field}>", "eval"), dict(stored(namespace)))
     except Exception as error:
-        hint = nearest(expression.strip(), [name for name, _ in user_variables()]) if isinstance(error, NameError) else ""
-        said = traceback.format_exception_only(error)[-1].strip()  # also of one that cannot be written as text
+        hint = nearest(expression.strip(), [name for name, _ in user_variables()]) if is_a(error, NameError) else ""
+        said = error_text(error)
         raise BatchError(
             f"the {field} expression `{expression}` raised {said}{hint}",
             why=_last_calls(error),
@@ -153,30 +160,36 @@ def name_of(value: Any) -> str:
 def user_variables() -> Iterator[tuple[str, Any]]:
     """Variables that the user made, newest last; IPython's own begin with an underscore."""
     hidden = {"In", "Out", "exit", "quit", "get_ipython", "open"}
-    for name, value in list(_user_namespace().items()):
-        if not name.startswith("_") and name not in hidden:
+    for name, value in stored(_user_namespace()):
+        if type(name) is str and not name.startswith("_") and name not in hidden:
             yield name, value
 
 
-def _user_namespace() -> Mapping[str, Any]:
+def _user_namespace() -> dict[str, Any]:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    namespace: Mapping[str, Any] = vars(sys.modules["__main__"]) if shell is None else shell.user_ns
+    namespace: dict[str, Any] = vars(sys.modules["__main__"]) if shell is None else shell.user_ns
     return namespace
 
 
 def _may_be_batch(value: Any) -> bool:
-    if isinstance(value, torch.Tensor | DataLoader | Inputs):
-        return not isinstance(value, nn.Parameter)
-    parts = value.values() if isinstance(value, Mapping) else value if type(value) in (list, tuple) else ()
-    return any(isinstance(part, torch.Tensor) for part in itertools.islice(parts, 16))
+    """A tensor, a loader, or a container of tensors that Python itself keeps.
+
+    Other mappings (a shelf, a proxy, what loads when it is asked) are not read before the user names them.
+    """
+    if is_tensor(value) or is_a(value, (DataLoader, Inputs)):
+        return not is_parameter(value)
+    if type(value) is list or type(value) is tuple:
+        return any(map(is_tensor, value[:MOST_LOOKED_AT]))
+    return any(is_tensor(part) for _, part in (items_of(value) or ())[:MOST_LOOKED_AT])
 
 
 def _fits(model: nn.Module, value: Any) -> bool:
-    if isinstance(value, DataLoader):
+    if is_a(value, DataLoader):
         return True
+    items = items_of(value)
     try:
-        arguments(model, value, has_loss=True)
+        arguments(model, value if items is None else dict(items), has_loss=True)
     except BatchError:
         return False
     return True

@@ -6,9 +6,10 @@ import re
 import sys
 from collections.abc import Iterator
 
+from devwidget.capture.fields import is_a
 from devwidget.capture.postmortem.read_error import Reading, read_error
 from devwidget.capture.postmortem.replicas import CAUGHT
-from devwidget.records.errors import DevwidgetError
+from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
@@ -23,7 +24,7 @@ def explain(error: object | None) -> Explanation:
     found = error if error is not None else last_error()
     if found is None:
         raise DevwidgetError("no exception has been raised yet", instead="devwidget.explain(error) with the exception itself")
-    if not isinstance(found, BaseException):
+    if not is_a(found, BaseException):
         hint = "`except Exception as error: devwidget.explain(error)`"
         raise DevwidgetError(f"this is a `{type(found).__name__}`, not an exception", instead=hint)
     reading = read_error(found)
@@ -41,13 +42,14 @@ def explain(error: object | None) -> Explanation:
 
 def last_error() -> BaseException | None:
     """The exception being handled, else the last one that nobody caught."""
-    return sys.exception() or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    found = (sys.exception(), getattr(sys, "last_exc", None), getattr(sys, "last_value", None))
+    return next((error for error in found if error is not None), None)  # not `or`: an exception may have a `__bool__`
 
 
 def is_about_placement(error: BaseException) -> bool:
     """A quick look at the words of an exception: is it worth an explanation?"""
-    kinds = isinstance(error, RuntimeError | TypeError | ValueError | AssertionError)  # an OSError has other devices in mind
-    words = str(error)
+    kinds = is_a(error, (RuntimeError, TypeError, ValueError, AssertionError))  # an OSError has other devices in mind
+    words = message(error)
     return CAUGHT.search(words) is not None or (kinds and (_ABOUT.search(words) is not None or '"module.' in words))
 
 

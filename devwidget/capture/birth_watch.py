@@ -9,15 +9,15 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
 
 from devwidget.capture.call_site import RawSite, caller
 from devwidget.capture.faults.failed_call import NOT_OURS
+from devwidget.capture.fields import is_a, parts_of
 from devwidget.capture.identity import Birth
 from devwidget.capture.mode_stack import FunctionMode
 from devwidget.capture.source import MOVES
 from devwidget.capture.state import State
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 from devwidget.capture.traffic import VIEWS, WAITS
 
 _BACKWARD = frozenset({"backward", "grad"})
@@ -56,19 +56,26 @@ class BirthWatch(FunctionMode):
         finally:
             here.site = None
         try:
-            if name in _MORE:
-                self._more(name, args, kwargs, frame, site)
-                if name != "copy_":  # the others make no tensor
-                    return out
-            if isinstance(out, torch.Tensor):
-                self._born(name, args, kwargs, out, frame, site)
-            elif isinstance(out, tuple | list):
-                for part, operands in zip(out, _rows(name, args), strict=False):
-                    for result in tensors_in(part, depth=1):  # an LSTM's states are a tuple in a tuple
-                        self._born(name, operands, kwargs, result, frame, site)
+            with torch._C.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+                self._returned(name, args, kwargs, out, frame, site)
         except Exception as error:  # a bug of ours, or a tensor class that answers no question
             self._state.log.trouble(error)
         return out
+
+    def _returned(
+        self, name: str, args: tuple[Any, ...], kwargs: Any, out: Any, frame: FrameType, site: RawSite | None
+    ) -> None:
+        """A call has a result."""
+        if name in _MORE:
+            self._more(name, args, kwargs, frame, site)
+            if name != "copy_":  # the others make no tensor
+                return
+        if is_tensor(out):
+            self._born(name, args, kwargs, out, frame, site)
+        elif is_a(out, (tuple, list)):
+            for part, operands in zip(parts_of(out), _rows(name, args), strict=False):
+                for result in tensors_in(part, depth=1):  # an LSTM's states are a tuple in a tuple
+                    self._born(name, operands, kwargs, result, frame, site)
 
     def _born(
         self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None
@@ -77,7 +84,7 @@ class BirthWatch(FunctionMode):
         state = self._state
         births, device, dtype = state.births, result.device, result.dtype
         moving, looking = name in MOVES, name in VIEWS
-        reading = looking or (name == "__getitem__" and not isinstance(args[1], torch.Tensor | tuple | list))
+        reading = looking or (name == "__getitem__" and not is_a(args[1], (torch.Tensor, tuple, list)))
         parent, data, computed, weights = None, None, False, None
         for tensor in _operands(args, kwargs):
             if tensor is result:
@@ -94,7 +101,7 @@ class BirthWatch(FunctionMode):
                 if parent is None or (parent.dtype != dtype == birth.dtype):
                     parent = birth
                 # Most tensors are no subclass, and `isinstance` of a Parameter is slow to say no.
-                if not (reading or type(tensor) is torch.Tensor) and isinstance(tensor, nn.Parameter):
+                if not (reading or type(tensor) is torch.Tensor) and is_parameter(tensor):
                     computed, weights = True, birth
         if dtype is torch.float64 and not moving:
             self._doubled(name, (args, kwargs), result, frame, site)
@@ -134,7 +141,7 @@ class BirthWatch(FunctionMode):
 
     def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""
-        if name == "__set__" and len(args) == 2 and isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor):
+        if name == "__set__" and len(args) == 2 and is_tensor(args[0]) and is_tensor(args[1]):
             birth = self._state.births.get(args[1])
             if birth is not None:
                 before = birth.root().origin
@@ -174,16 +181,17 @@ def calls_itself(frame: FrameType, site: RawSite | None) -> bool:
 def _rows(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """The operands of each result: an operator over lists pairs them item by item, `max` and `split` use all for all."""
     if name.startswith("_foreach"):
-        return zip(*(arg for arg in args if type(arg) in (tuple, list)), strict=False)
+        return zip(*(arg for arg in args if type(arg) is tuple or type(arg) is list), strict=False)
     return itertools.repeat(args)
 
 
 def _operands(args: tuple[Any, ...], kwargs: Any) -> Iterator[torch.Tensor]:
     """Tensors among the arguments, lists opened one level."""
     for arg in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(arg, torch.Tensor):
+        kind = type(arg)
+        if kind is torch.Tensor or is_tensor(arg):
             yield arg
-        elif type(arg) in (list, tuple):
+        elif kind is list or kind is tuple:
             for part in arg:
-                if isinstance(part, torch.Tensor):
+                if is_tensor(part):
                     yield part

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import gc
 import inspect
 import itertools
 import pathlib
@@ -13,6 +15,7 @@ from typing import Any
 from torch.overrides import handle_torch_function
 
 from devwidget.capture import source
+from devwidget.capture.fields import is_a, stored
 from devwidget.records.site import Site
 
 
@@ -122,13 +125,67 @@ def call_text(raw: RawSite | None) -> str:
 
 
 def locals_of(frame: FrameType) -> dict[str, Any]:
-    """A copy of a frame's variables that leaves nothing behind.
+    """A copy of a frame's variables that leaves nothing behind, and changes nothing that the program can see.
 
-    Before Python 3.13 reading `f_locals` of a function leaves a snapshot in the frame, which would keep a deleted model
-    alive until the function returns. Python fills it anew at each reading, so it can be emptied.
+    Before Python 3.13 a function has one dict of its variables, the one that `locals()` returns; each reading of `f_locals`
+    fills it anew, and it would keep a deleted model alive until the function returns. So it is emptied again, unless
+    somebody else holds it; and a function that may hold it since an earlier moment is not read while it runs.
     """
+    if sys.version_info >= (3, 13) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return _copied(frame.f_locals)
+    if not _ASKING.isdisjoint(frame.f_code.co_names) and _asks(frame.f_code):
+        return _locals_of_ended(frame)
     found = frame.f_locals
     copy = dict(found)
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        found.clear()
+    if sys.getrefcount(found) <= _OURS_ALONE:
+        for name in copy.keys() & _variables(frame.f_code):  # others were put there by `exec`
+            del found[name]
     return copy
+
+
+def _locals_of_ended(frame: Any) -> dict[str, Any]:
+    """The variables of a function that has ended, whose own dict is put back; {} for one that still runs.
+
+    Only a frame that has ended tells the garbage collector what it refers to, its code and its dict of variables too.
+    """
+    held = gc.get_referents(frame if type(frame) is FrameType else frame.frame)
+    if not any(each is frame.f_code for each in held):
+        return {}
+    before = {id(each): dict(each) for each in held if type(each) is dict}
+    found = frame.f_locals
+    copy = dict(found)
+    found.clear()
+    found.update(before.get(id(found), {}))
+    return copy
+
+
+_ASKING = frozenset({"locals", "vars", "eval", "exec", "f_locals"})
+"""Names by which a function can come to hold the dict of its own variables."""
+_OURS_ALONE = 3
+"""References to a frame's dict of variables: the frame's, our variable, and the argument of `getrefcount`."""
+
+
+def _asks(code: CodeType) -> bool:
+    """Whether a function names one of these itself; `model.eval()` has an attribute of that name."""
+    used = {found.argval for found in dis.get_instructions(code) if found.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))}
+    return not _ASKING.isdisjoint(used) or "f_locals" in code.co_names
+
+
+def _variables(code: CodeType) -> frozenset[str]:
+    return frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+
+
+def globals_used(frame: FrameType) -> dict[str, Any]:
+    """The global variables that a frame's code names."""
+    found = {name: dict.get(frame.f_globals, name, _ABSENT) for name in frame.f_code.co_names}
+    return {name: value for name, value in found.items() if value is not _ABSENT}
+
+
+_ABSENT = object()
+
+
+def _copied(namespace: Any) -> dict[str, Any]:
+    """A dict, or Python's own view of a frame; a namespace of another class (`exec` takes any mapping) is not asked."""
+    if is_a(namespace, dict):
+        return dict(stored(namespace))
+    return dict(namespace) if type(namespace).__module__ == "builtins" else {}

@@ -6,7 +6,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
 
 from devwidget.capture import promotions
 from devwidget.capture.birth_watch import BirthWatch, calls_itself
@@ -16,6 +15,7 @@ from devwidget.capture.faults.failed_call import ENOUGH, NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.holders import kept_by_user
 from devwidget.capture.identity import Birth
+from devwidget.capture.tensors import is_parameter, is_tensor
 
 FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
 _GRAD = vars(torch._C.TensorBase)["grad"]
@@ -72,7 +72,7 @@ class Calls(BirthWatch):
         in_loss = places.phase == "loss" and birth.site is not None and not places.outside(birth.site)
         inside = bool(places.here.stack) or in_loss
         older = inside and before is not None and before.number < places.step
-        registered = not source.dim() or isinstance(source, nn.Parameter)
+        registered = not source.dim() or is_parameter(source)
         held = kept_by_user(places, frame, before) if older and before and not registered else None
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
         self._state.traffic.hop(birth, before, source, result, held, later=later)
@@ -92,7 +92,7 @@ class Calls(BirthWatch):
         """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
         later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
         source = args[1] if len(args) > 1 else kwargs.get("src")
-        arrives = isinstance(source, torch.Tensor) and is_accelerator(source.device) and args[0].device.type == "cpu"
+        arrives = is_tensor(source) and is_accelerator(source.device) and args[0].device.type == "cpu"
         if not later or not arrives:
             return
         births = self._state.births
@@ -103,7 +103,7 @@ class Calls(BirthWatch):
     def _waited(self, name: str, args: tuple[Any, ...], frame: FrameType, site: RawSite | None) -> None:
         """A value was handed to Python."""
         tensor = args[0] if args else None
-        if not isinstance(tensor, torch.Tensor):
+        if not is_tensor(tensor):
             return
         birth = self._state.births.get(tensor)
         came = birth.hop.source if birth is not None and birth.hop is not None else tensor.device
@@ -116,5 +116,5 @@ class Calls(BirthWatch):
         """A parameter is frozen, or freed."""
         if on:
             self._state.frozen.pop(tensor, None)  # type: ignore[no-untyped-call]
-        elif isinstance(tensor, nn.Parameter):
+        elif is_parameter(tensor):
             self._state.frozen[tensor] = True

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
 
 from devwidget.capture.call_site import call_text, locals_of, site_of
+from devwidget.capture.fields import class_name, dict_of, is_a, is_scalar, items_of, module_name, parts_of
+from devwidget.capture.modules import is_module
 from devwidget.capture.places import own_tensors
 from devwidget.capture.source import MOVES
+from devwidget.capture.tensors import is_tensor, seen
 from devwidget.records.syntax import parsed_statement
 
 UNKNOWN = object()
@@ -56,7 +58,7 @@ class Scope:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
-            return self._locals.get(node.id, self._globals.get(node.id, UNKNOWN))
+            return self._locals.get(node.id, dict.get(self._globals, node.id, UNKNOWN))
         if isinstance(node, ast.Attribute):
             return _attribute(self.value(node.value), node.attr)
         if isinstance(node, ast.Subscript):
@@ -76,7 +78,7 @@ class Scope:
     def leaves(self, node: ast.expr) -> Iterator[torch.Tensor]:
         """Tensors whose device an expression's result shares."""
         value = self.value(node)
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             yield value
         elif isinstance(node, ast.Call):
             yield from self._leaves_of_call(node)
@@ -93,11 +95,11 @@ class Scope:
         func = self.value(node.func)
         if any(keyword.arg == "device" for keyword in node.keywords):
             return
-        if isinstance(func, nn.Module):
+        if is_module(func):
             yield from list(own_tensors(func).values())[:1]
         elif isinstance(node.func, ast.Attribute) and node.func.attr not in MOVES and func is UNKNOWN:
             yield from self.leaves(node.func.value)
-        elif str(getattr(func, "__module__", None) or "").startswith("torch") or isinstance(func, types.BuiltinFunctionType):
+        elif origin_of(func).startswith("torch") or type(func) is types.BuiltinFunctionType:
             for argument in node.args:
                 yield from self.leaves(argument)
 
@@ -122,8 +124,8 @@ def failing_call(frame: FrameType) -> Call | None:
 
 def _call(node: ast.Call, scope: Scope) -> Call:
     func, args, kwargs = scope.value(node.func), _arguments(node, scope), _keywords(node, scope)
-    if isinstance(func, nn.Module):  # a scripted one, or its frames would be below
-        return Call(_Named(type(func).__name__), args, kwargs | own_tensors(func))
+    if is_module(func):  # a scripted one, or its frames would be below
+        return Call(_Named(class_name(type(func))), args, kwargs | own_tensors(func))
     if isinstance(node.func, ast.Attribute):
         owner = scope.given(node.func.value)
         if func is UNKNOWN:
@@ -137,7 +139,7 @@ def _arguments(node: ast.Call, scope: Scope) -> tuple[Any, ...]:
     for argument in node.args:
         if isinstance(argument, ast.Starred):
             values = scope.value(argument.value)
-            found += values if isinstance(values, list | tuple) else []
+            found += parts_of(values) if is_a(values, (list, tuple)) else []
         else:
             found += _one(scope.given(argument))
     return tuple(found)
@@ -149,8 +151,8 @@ def _keywords(node: ast.Call, scope: Scope) -> dict[str, Any]:
         value = scope.given(keyword.value)
         if keyword.arg is not None and value:  # what is not known is left out
             found[keyword.arg] = value[0] if len(value) == 1 else value
-        elif keyword.arg is None and value and isinstance(value[0], Mapping):
-            found |= value[0]
+        elif keyword.arg is None and value:
+            found |= {name: part for name, part in items_of(value[0]) or () if type(name) is str}
     return found
 
 
@@ -175,21 +177,28 @@ def _attribute(owner: Any, name: str) -> Any:
     """An attribute that can be read without running anybody's code."""
     if owner is UNKNOWN:
         return UNKNOWN
-    if isinstance(owner, torch.Tensor):
-        return getattr(owner, name) if name in _READABLE else UNKNOWN
-    if isinstance(owner, types.ModuleType):
-        return getattr(owner, name, UNKNOWN)
-    own = getattr(owner, "__dict__", {})
-    for group in (own, *(own.get(part) or {} for part in ("_parameters", "_buffers", "_modules"))):
-        if name in group:
-            return group[name]
+    if is_tensor(owner):
+        return seen(owner, name) if name in _READABLE else UNKNOWN
+    if is_a(owner, types.ModuleType):
+        return dict.get(dict_of(owner), name, UNKNOWN)
+    fields = dict_of(owner)
+    for group in (fields, *(fields.get(part) for part in ("_parameters", "_buffers", "_modules"))):
+        found = dict.get(group, name, UNKNOWN) if is_a(group, dict) else UNKNOWN
+        if found is not UNKNOWN:
+            return found
     return UNKNOWN
 
 
 def _item(owner: Any, key: Any) -> Any:
-    if type(owner) in (list, tuple, dict) and type(key) in (int, str):
-        try:
-            return owner[key]
-        except (KeyError, IndexError):
-            return UNKNOWN
+    if (type(owner) is list or type(owner) is tuple) and type(key) is int:
+        return owner[key] if -len(owner) <= key < len(owner) else UNKNOWN
+    if type(owner) is dict and is_scalar(key):
+        return next((value for each, value in items_of(owner) or () if type(each) is type(key) and each == key), UNKNOWN)
     return UNKNOWN
+
+
+def origin_of(func: Any) -> str:
+    """The module that a function says that it is from; "" for other callables, which may run code to say it."""
+    known = type(func) is types.FunctionType or type(func) is types.BuiltinFunctionType
+    found = func.__module__ if known else module_name(func) if is_a(func, type) else ""
+    return found if type(found) is str else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -9,16 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.call_site import locals_of, user_frame
+from devwidget.capture.call_site import globals_used, locals_of, user_frame
+from devwidget.capture.fields import is_a, is_scalar
+from devwidget.capture.modules import is_module, own, registered
 from devwidget.capture.places import own_tensors
+from devwidget.capture.tensors import is_tensor
 
+MOST_ITEMS = 64
+"""Items of a container in which a value is looked for."""
 MOST_MODULES = 10_000
 
 
 def name_in(frame: FrameType, matches: Any) -> str:
     """A variable of a frame, an attribute of one or an item in one, whose value matches; the simplest there is."""
-    used = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
-    scopes: dict[str, Any] = {**used, **locals_of(frame)}
+    scopes: dict[str, Any] = {**globals_used(frame), **locals_of(frame)}
     for name, value in scopes.items():
         if matches(value):
             return name
@@ -27,7 +32,7 @@ def name_in(frame: FrameType, matches: Any) -> str:
             if matches(part):
                 return name + suffix
     for name, value in scopes.items():
-        for suffix, tensor in deep_tensors(value) if isinstance(value, nn.Module) else ():
+        for suffix, tensor in deep_tensors(value) if is_module(value) else ():
             if matches(tensor):
                 return name + suffix
     return ""
@@ -43,26 +48,27 @@ def deep_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             continue
         seen.add(id(owner))
         yield from ((f"{path}.{name}", tensor) for name, tensor in own_tensors(owner).items() if name.isidentifier())
-        for name, child in owner._modules.items():
+        for name, child in registered(owner, "_modules"):
             step = f"[{name}]" if name.isdigit() else f".{name}" if name.isidentifier() else ""
-            if step and child is not None:
+            if step:
                 waiting.append((path + step, child))
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Attributes of a module and items of a container, one level deep."""
-    if isinstance(value, nn.Module):
-        for mapping in (value._parameters, value._buffers, value.__dict__):
-            yield from ((f".{name}", part) for name, part in mapping.items() if isinstance(part, torch.Tensor))
-    elif isinstance(value, dict):
-        yield from ((f"[{key!r}]", part) for key, part in list(value.items())[:64] if isinstance(part, torch.Tensor))
-    elif type(value) in (list, tuple):
-        yield from ((f"[{index}]", part) for index, part in enumerate(value[:64]) if isinstance(part, torch.Tensor))
+    if is_module(value):
+        for fields in (registered(value, "_parameters"), registered(value, "_buffers"), list(own(value).items())):
+            yield from ((f".{name}", part) for name, part in fields if is_tensor(part))
+    elif is_a(value, dict):
+        first = list(itertools.islice(dict.items(value), MOST_ITEMS))
+        yield from ((f"[{key!r}]", part) for key, part in first if is_tensor(part) and is_scalar(key))
+    elif type(value) is list or type(value) is tuple:
+        yield from ((f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS]) if is_tensor(part))
 
 
 def lookup(frame: FrameType, name: str) -> Any:
     """The value of a name, as the frame's code finds it; None if it has none."""
-    return locals_of(frame).get(name, frame.f_globals.get(name))
+    return locals_of(frame).get(name, dict.get(frame.f_globals, name))
 
 
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from types import FrameType, FunctionType
 
 import torch
 from torch import nn
 
 from devwidget.capture import source
-from devwidget.capture.call_site import is_library, user_frame
-from devwidget.capture.fields import class_values
+from devwidget.capture.call_site import globals_used, is_library, user_frame
+from devwidget.capture.fields import class_name, class_values, is_a, items_of, mro_of, names_of
 from devwidget.capture.identity import Birth
+from devwidget.capture.modules import own, registered
 from devwidget.capture.places import Places, own_parameters, own_tensors
+from devwidget.capture.tensors import is_tensor
 from devwidget.capture.unregistered import STANDARD, Search
 from devwidget.records.site import Site
 from devwidget.records.trace import Held
@@ -26,7 +28,7 @@ def holder(places: Places, frames: Sequence[FrameType], family: list[torch.Tenso
     for path, module, how, name, tensor, note in _owned(places):
         if any(tensor is member for member in family):
             assigned = _assigned_in_class(type(module), name)
-            held = Held(path, name, how, type(module).__name__, assigned, note=note)
+            held = Held(path, name, how, class_name(type(module)), assigned, note=note)
             return _registered(places, held, tensor) if how in ("parameter", "buffer") else held
     return _held_by_name(frames, family)
 
@@ -45,7 +47,7 @@ def unregistered_tensors(places: Places) -> Iterator[tuple[nn.Module, Held, torc
     """Tensors that the model's modules hold without registering them."""
     for path, module, name, tensor, note in plain_tensors(places):
         assigned = _assigned_in_class(type(module), name)
-        yield module, Held(path, name, "attribute", type(module).__name__, assigned, note=note), tensor
+        yield module, Held(path, name, "attribute", class_name(type(module)), assigned, note=note), tensor
 
 
 def plain_tensors(places: Places) -> Iterator[tuple[str, nn.Module, str, torch.Tensor, str]]:
@@ -65,9 +67,9 @@ def registered_at(places: Places, path: str) -> Site | None:
 
 def in_class(kind: type, look: Callable[[str, str], Site | None]) -> Site | None:
     """What `look(filename, class name)` finds in the source of a user's class or of its bases."""
-    for base in kind.__mro__:
-        code = next((f.__code__ for f in vars(base).values() if hasattr(f, "__code__")), None)
-        site = look(code.co_filename, base.__name__) if code is not None and not is_library(code.co_filename) else None
+    for base in mro_of(kind):
+        code = next((f.__code__ for f in names_of(base).values() if type(f) is FunctionType), None)
+        site = look(code.co_filename, class_name(base)) if code is not None and not is_library(code.co_filename) else None
         if site is not None:
             return site
     return None
@@ -89,15 +91,16 @@ def _owned(places: Places) -> Iterator[_Owned]:
 
 
 def _owned_by(module: nn.Module, search: Search) -> Iterator[tuple[str, str, torch.Tensor, str]]:
-    copied = module.__dict__.get("_former_parameters", {})  # a DataParallel replica keeps its copies as attributes
-    for how, group in (("parameter", own_parameters(module)), ("buffer", module._buffers), ("parameter", copied)):
-        yield from ((how, name, tensor, "") for name, tensor in group.items() if tensor is not None)
-    own = vars(module)
-    for name in search.candidates(own, own.keys() - STANDARD):  # what a hook keeps is the hook's
-        if name not in copied:
-            yield from (("attribute", *found) for found in search.tensors(name, own[name]))
+    copied = dict(items_of(own(module).get("_former_parameters")) or ())  # a replica of DataParallel keeps its copies there
+    groups = ("parameter", own_parameters(module)), ("buffer", dict(registered(module, "_buffers"))), ("parameter", copied)
+    for how, group in groups:
+        yield from ((how, name, tensor, "") for name, tensor in group.items() if is_tensor(tensor))
+    fields = own(module)
+    for name in search.candidates(fields, fields.keys() - STANDARD):  # what a hook keeps is the hook's
+        if name not in copied and name in fields:
+            yield from (("attribute", *found) for found in search.tensors(name, fields[name]))
     for name, value in class_values(type(module), nn.Module):
-        if isinstance(value, torch.Tensor | list | tuple | dict):
+        if is_a(value, (torch.Tensor, list, tuple, dict)):
             yield from (("class attribute", *found) for found in search.tensors(name, value))
 
 
@@ -111,7 +114,7 @@ def _registered(places: Places, held: Held, tensor: torch.Tensor) -> Held:
     }
     shared = tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")}))
     left = _left_behind(places, held.module or "", tensor.device)
-    kind = next((type(module).__name__ for path, module in places.modules() if path == left), "")
+    kind = next((class_name(type(module)) for path, module in places.modules() if path == left), "")
     return dataclasses.replace(held, shared=shared, left_behind=left, left_class=kind)
 
 
@@ -132,8 +135,7 @@ def _left_behind(places: Places, path: str, device: torch.device) -> str:
 
 def _held_by_name(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     for frame in frames:
-        used = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
-        for name, value in used.items():
+        for name, value in globals_used(frame).items():
             if any(value is member for member in family):
                 return Held(None, name, "global", "", _module_level(frame, name))
     return None

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from types import FrameType
 
 import torch
-from torch import nn
 
 from devwidget.capture import source
 from devwidget.capture.call_site import locals_of
-from devwidget.capture.expressions import UNKNOWN, Scope
+from devwidget.capture.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.frame_names import name_in
+from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression, parsed_statement
 
@@ -92,7 +92,7 @@ def _parents(frame: FrameType, site: Site) -> list[torch.Tensor]:
     """What a value was computed from; an activation is where it is because of its layer's weights, so it has none."""
     value = _value(site.text)
     found = [] if value is None else list(Scope(frame).leaves(value))
-    return [] if any(isinstance(t, nn.Parameter) for t in found) else found
+    return [] if any(is_parameter(t) for t in found) else found
 
 
 def _call_of(frame: FrameType, site: Site) -> tuple[str, str, bool]:
@@ -101,7 +101,7 @@ def _call_of(frame: FrameType, site: Site) -> tuple[str, str, bool]:
         return "", "", False
     node = parsed_expression(call)
     func = Scope(frame).value(node.func) if isinstance(node, ast.Call) else UNKNOWN
-    direct = str(getattr(func, "__module__", None) or "").startswith("torch") or func is getattr(torch, op, None)
+    direct = origin_of(func).startswith("torch") or func is getattr(torch, op, None)
     return call, op, direct
 
 
@@ -113,7 +113,7 @@ def _partner(frame: FrameType, site: Site, target: torch.device) -> str:
     given = code.co_varnames[: code.co_argcount]
     earlier = [name for name in variables if name not in given and _assigned_above(frame, name, site)]
     names = [*given, *earlier]
-    return next((n for n in names if isinstance(t := variables.get(n), torch.Tensor) and t.device == target), "")
+    return next((n for n in names if is_tensor(t := variables.get(n)) and t.device == target), "")
 
 
 def _assigned_above(frame: FrameType, name: str, site: Site) -> bool:

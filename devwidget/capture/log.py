@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 from devwidget.capture.call_site import RawSite, to_site
+from devwidget.capture.fields import class_name
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.records.device import DeviceId
+from devwidget.records.errors import error_text
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase
 
 MOST_FAULTS = 1000
@@ -93,7 +95,7 @@ class Log:
         """The entry of a module, made at its first call."""
         entry = self._modules.get((path, replica))
         if entry is None:
-            fresh = ModuleEntry(type(module).__name__, number, started - self._started)
+            fresh = ModuleEntry(class_name(type(module)), number, started - self._started)
             entry = self._modules.setdefault((path, replica), fresh)
         return entry
 
@@ -116,7 +118,7 @@ class Log:
         """
         if is_from_handler(error):
             raise error
-        text = f"recorder: {type(error).__name__}: {error}"
+        text = f"recorder: {error_text(error)}"
         if text not in self.troubles:
             self.troubles.append(text)
 

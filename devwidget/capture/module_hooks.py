@@ -13,15 +13,16 @@ from torch import nn
 
 from devwidget.capture import parallel
 from devwidget.capture.faults import uncalled
+from devwidget.capture.fields import is_a
 from devwidget.capture.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.holders import unregistered_tensors
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.log import joined
+from devwidget.capture.recursion import deeper
 from devwidget.capture.state import State
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import device_of, tensors_in
 
 _now = time.perf_counter
-_NESTED = (list, tuple, dict)
 
 
 @contextlib.contextmanager
@@ -36,7 +37,7 @@ def module_hooks(state: State) -> Iterator[None]:
         if not here.stack and here.replica < 0:
             state.ties.look(state, module)
         places.enter(module, sys._getframe(3), _now(), log.number())
-        if isinstance(module, nn.DataParallel) and id(module) not in watched:
+        if is_a(module, nn.DataParallel) and id(module) not in watched:
             with uninterrupted():
                 stack = watched[id(module)] = contextlib.ExitStack()
                 stack.enter_context(parallel.watching(module, state))
@@ -76,6 +77,7 @@ def module_hooks(state: State) -> Iterator[None]:
         stack.callback(_close, watched)
         stack.enter_context(MODULE_BEGINS.calling(before))
         stack.enter_context(MODULE_ENDS.calling(after))
+        stack.enter_context(deeper())
         yield
 
 
@@ -86,10 +88,11 @@ def _close(watched: dict[int, contextlib.ExitStack]) -> None:
 
 
 def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:
-    for part in value if type(value) is tuple else (value,):
-        if isinstance(part, torch.Tensor):
-            if part.device not in known:
-                known = joined(known, (part.device,))
-        elif isinstance(part, _NESTED):
-            known = joined(known, (tensor.device for tensor in tensors_in(part, depth=3)))
+    with torch._C.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+        for part in value if type(value) is tuple else (value,):
+            if type(part) is torch.Tensor:
+                if part.device not in known:
+                    known = joined(known, (part.device,))
+            else:
+                known = joined(known, (device_of(tensor) for tensor in tensors_in(part, depth=3)))
     return known

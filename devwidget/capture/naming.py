@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterable, Iterator
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -13,11 +13,14 @@ from torch import nn
 
 from devwidget.capture import lineage, source
 from devwidget.capture.call_site import call_text, line_of, locals_of, raw_site, to_site, user_frame
+from devwidget.capture.fields import mro_of, names_of, word
 from devwidget.capture.frame_names import deep_tensors, lookup, name_in, user_frames
 from devwidget.capture.holders import holder, registered_at
 from devwidget.capture.identity import Birth
+from devwidget.capture.modules import is_module
 from devwidget.capture.places import own_tensors
 from devwidget.capture.state import State
+from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Operand
@@ -156,10 +159,10 @@ class Names:
         locals_ = locals_of(frame) if frame is not None else {}
         for name in [*(code.co_varnames[: code.co_argcount] if code is not None else ()), *locals_]:
             value = locals_.get(name)
-            if isinstance(value, torch.Tensor) and value.device == target and _known_before(self._state, value, root):
+            if is_tensor(value) and value.device == target and _known_before(self._state, value, root):
                 yield str(name)
         owner = locals_.get("self") if frame is not None else _module_of(self._state, code)
-        if isinstance(owner, nn.Module) and code is not None and code.co_name not in source.INITIALISERS:
+        if is_module(owner) and code is not None and code.co_name not in source.INITIALISERS:
             yield from (f"self{path}" for path, tensor in deep_tensors(owner) if tensor.device == target)
 
 
@@ -178,10 +181,14 @@ def _module_of(state: State, code: CodeType | None) -> nn.Module | None:
     if code is None:
         return None
     for _, module in state.places.modules():
-        for kind in type(module).__mro__:
-            if getattr(vars(kind).get(code.co_name), "__code__", None) is code:
+        for kind in mro_of(type(module)):
+            if _code_of(names_of(kind).get(code.co_name)) is code:
                 return module
     return None
+
+
+def _code_of(member: object) -> CodeType | None:
+    return member.__code__ if type(member) is FunctionType else None
 
 
 def _asked_in_vain(frame: FrameType, name: str) -> Site | None:
@@ -201,4 +208,5 @@ def _argument_nodes(text: str) -> Iterable[ast.expr]:
 
 
 def _same(value: Any, requested: Any) -> bool:
-    return value is requested or (isinstance(value, str | torch.device | int) and str(value) == str(requested))
+    known = type(value) is str or type(value) is int or type(value) is DEVICE
+    return value is requested or (known and str(value) == word(requested))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.call_site import RawSite, is_library, known_library, site_of, user_frame
+from devwidget.capture.fields import class_name
+from devwidget.capture.modules import own, registered, walk
+from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.trace import Cause, Phase
 
 _MODULE_CALL = next(c for c in nn.Module._call_impl.__code__.co_consts if isinstance(c, CodeType) and c.co_name == "inner")
@@ -59,8 +63,8 @@ class Places:
         self.roots: list[weakref.ref[nn.Module]] = []
         self.model_name = ""
         self.forced: Phase | None = None
-        self.made: weakref.WeakKeyDictionary[nn.Module, RawSite | None] = weakref.WeakKeyDictionary()
-        self.strangers: weakref.WeakKeyDictionary[nn.Module, tuple[str | None, RawSite | None]] = weakref.WeakKeyDictionary()
+        self.made: MutableMapping[nn.Module, RawSite | None] = WeakIdKeyDictionary()
+        self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
         self.step = -1
         self._forwarded = False
@@ -72,7 +76,7 @@ class Places:
         """Name the modules of a root; the first path of a shared module counts."""
         self.roots.append(weakref.ref(model))
         self.model_name = self.model_name or name
-        for path, module in model.named_modules():
+        for path, module in walk(model):
             self.name(module, f"{prefix}.{path}".strip(".") if prefix else path)
 
     def name(self, module: nn.Module, path: str) -> None:
@@ -104,11 +108,11 @@ class Places:
 
     def is_shared(self, tensor: torch.Tensor) -> bool:
         """True for a parameter that two modules hold."""
-        if not isinstance(tensor, nn.Parameter):
+        if not is_parameter(tensor):
             return False
         holders = 0
         for _, module in self.modules():
-            holders += any(value is tensor for value in module._parameters.values())
+            holders += any(value is tensor for _, value in registered(module, "_parameters"))
             if holders > 1:
                 return True
         return False
@@ -168,15 +172,15 @@ class Places:
         """A module that was registered after `attach`, or the root of a recording that was never attached."""
         parent = self.here.stack[-1] if self.here.stack else None
         if parent is not None:
-            for name, child in parent.module._modules.items():
+            for name, child in registered(parent.module, "_modules"):
                 if child is module and parent.path is not None:
                     self.name(module, f"{parent.path}.{name}".strip("."))
                     return self.path_of(module)
             return None
         if not self.roots:
             self.attach(module)
-        elif self._implicit and next(module.parameters(), None) is not None:
-            self.attach(module, prefix=type(module).__name__)
+        elif self._implicit and any(registered(part, "_parameters") for _, part in walk(module)):
+            self.attach(module, prefix=class_name(type(module)))
         return self.path_of(module)
 
     _implicit = True
@@ -242,12 +246,12 @@ class Places:
 
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers that a module itself holds; a DataParallel replica keeps them as plain attributes."""
-    values: dict[str, Any] = {**own_parameters(module), **module._buffers}
-    if getattr(module, "_is_replica", False):
-        values |= module.__dict__
-    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    values: dict[str, Any] = {**own_parameters(module), **dict(registered(module, "_buffers"))}
+    if own(module).get("_is_replica") is True:
+        values |= own(module)
+    return {name: value for name, value in values.items() if is_tensor(value)}
 
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """Registered parameters, without the tensors that `torch.func.functional_call` puts in their place for one call."""
-    return {name: value for name, value in module._parameters.items() if isinstance(value, nn.Parameter)}
+    return {name: value for name, value in registered(module, "_parameters") if is_parameter(value)}

@@ -12,10 +12,13 @@ from torch import nn
 
 from devwidget.capture import source
 from devwidget.capture.call_site import is_library, to_site
+from devwidget.capture.fields import class_name, stored
 from devwidget.capture.holders import in_class
 from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.modules import own, registered, walk
 from devwidget.capture.places import own_tensors
 from devwidget.capture.state import State
+from devwidget.records.errors import error_text
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
 
@@ -24,15 +27,15 @@ def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
     """What the modules of a replica hold in plain attributes."""
     return {
         (index, name): value
-        for index, part in enumerate(replica.modules())
-        for name, value in part.__dict__.items()
+        for index, (_, part) in enumerate(walk(replica))
+        for name, value in stored(own(part))
         if not name.startswith("_")
     }
 
 
 def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], Any]) -> None:
     """Attributes that forward wrote into a replica, which is thrown away, and that the class relies on."""
-    parts = list(replica.modules())
+    parts = [part for _, part in walk(replica)]
     for (index, name), value in plain_attributes(replica).items():
         if before.get((index, name), _MISSING) is value:
             continue
@@ -42,7 +45,7 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
         site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
             path = state.places.path_of(parts[index])
-            write(state, "replica", path, site, "", problem="write", attribute=name, owner=kind.__name__)
+            write(state, "replica", path, site, "", problem="write", attribute=name, owner=class_name(kind))
 
 
 _MISSING = object()
@@ -58,25 +61,26 @@ def _read_by_others(filename: str, class_name: str, attribute: str) -> Site | No
 def without_parameters(state: State, replica: nn.Module, error: StopIteration) -> bool:
     """`next(self.parameters())` in a replica, which has none: give it some, so that forward can be run again."""
     site = innermost_site(error.__traceback__)
-    owners = [part for part in replica.modules() if own_tensors(part) and not part._parameters]
+    parts = [part for _, part in walk(replica)]
+    owners = [part for part in parts if own_tensors(part) and not registered(part, "_parameters")]
     if not owners:
         return False
-    example = next((name for part in owners for name in part.__dict__.get("_former_parameters", {})), "weight")
+    example = next((name for part in owners for name in own(part).get("_former_parameters", {})), "weight")
     write(state, "replica", state.places.failed, site, "StopIteration", problem="parameters", attribute=example)
-    for part in replica.modules() if state.heal else ():
-        part.__dict__["parameters"] = functools.partial(_former_parameters, part)
+    for part in parts if state.heal else ():
+        own(part)["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
 
 
 def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torch.Tensor]:
-    for part in module.modules() if recurse else (module,):
-        yield from part.__dict__.get("_former_parameters", {}).values()
+    for _, part in walk(module) if recurse else (("", module),):
+        yield from own(part).get("_former_parameters", {}).values()
 
 
 def cut_wrongly(state: State, odd: list[torch.Tensor], error: Exception, batch: int, dim: int) -> None:
     """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
     operands = tuple(cut(state, tensor) for tensor in odd)
-    site, text = innermost_site(error.__traceback__), f"{type(error).__name__}: {error}"
+    site, text = innermost_site(error.__traceback__), error_text(error)
     write(state, "io", state.places.failed, site, text, operands, problem="axis", batch=str(batch), dim=str(dim))
 
 
@@ -99,7 +103,7 @@ def too_few_samples(
     state: State, wrapper: nn.Module, error: Exception, inputs: list[torch.Tensor], samples: int, count: int
 ) -> None:
     """A replica got the values that are not tensors and none of the tensors."""
-    path, text = state.places.path_of(wrapper), f"{type(error).__name__}: {error}"
+    path, text = state.places.path_of(wrapper), error_text(error)
     operands, numbers = (cut(state, inputs[0]),), {"samples": str(samples), "replicas": str(count)}
     built = to_site(state.places.made.get(wrapper))
     write(state, "io", path, None, text, operands, birth=built, problem="samples", **numbers)
@@ -109,7 +113,7 @@ def scalar_outputs(state: State, path: str, module: nn.Module, replicas: int) ->
     """Each replica gave a number, and gather made a vector of them."""
     kind = type(module)
     site = in_class(kind, lambda filename, owner: source.last_return(filename, owner, "forward"))
-    write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=kind.__name__)
+    write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=class_name(kind))
 
 
 def innermost_site(trace: TracebackType | None) -> Site | None:

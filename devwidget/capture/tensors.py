@@ -1,37 +1,87 @@
-"""The tensors inside arguments and results, found without running anybody's code."""
+"""The tensors inside arguments and results, found and read without running anybody's code."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
+
+from devwidget.capture.fields import SCALAR_IDS, defined, dict_of, module_name, parts_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 DEEPEST = 6
+_Tensor = torch.Tensor
+DEVICE = torch.device
+"""The class itself, for which virtual GPUs have a stand-in while they run."""
+
+
+def is_tensor(value: object) -> TypeIs[torch.Tensor]:
+    """True for tensors of every class."""
+    return issubclass(type(value), torch.Tensor)
+
+
+def is_parameter(value: object) -> TypeIs[nn.Parameter]:
+    """True for parameters, and for tensors of other classes that `nn.Parameter(...)` made one of."""
+    kind = type(value)
+    if kind is torch.Tensor or not issubclass(kind, torch.Tensor):
+        return False
+    return issubclass(kind, nn.Parameter) or dict_of(value).get("_is_param") is True
+
+
+def seen(tensor: torch.Tensor, name: str) -> Any:
+    """An attribute of a tensor as `torch.Tensor` has it, whatever its own class or a mode of the user would say."""
+    with torch._C.DisableTorchFunction():
+        return getattr(torch.Tensor, name).__get__(tensor)
+
+
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """Where a tensor is, as `seen`."""
+    device: torch.device = seen(tensor, "device")
+    return device
 
 
 def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
-    """Tensors in nested lists, tuples and dicts (a HuggingFace output is a dict)."""
-    if isinstance(value, torch.Tensor):
+    """Tensors in nested containers (a HuggingFace output is a dict, a batch of its tokenizers a `UserDict`)."""
+    kind = type(value)
+    if kind is _Tensor or issubclass(kind, _Tensor):
         yield value
-    elif depth and isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors_in(part, depth - 1)
-    elif depth and isinstance(value, dict):
-        for part in value.values():
+    elif depth and id(kind) not in SCALAR_IDS:
+        for part in value if kind is tuple or kind is list else parts_of(value):
             yield from tensors_in(part, depth - 1)
 
 
-def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same nesting with every tensor changed; what is no list, tuple or dict stays the same object."""
-    if isinstance(value, torch.Tensor):
+def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:
+    """The same nesting with every tensor changed.
+
+    Containers are made anew where nothing but their content makes them what they are; others stay the same object.
+    """
+    if is_tensor(value):
         return change(value)
-    if type(value) in (list, tuple):
-        return type(value)(replace_tensors(part, change) for part in value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(replace_tensors(part, change) for part in value))
-    if isinstance(value, tuple) and type(value).__module__ == "torch.return_types":
-        return type(value)(replace_tensors(part, change) for part in value)
-    if type(value) is dict:
-        return {key: replace_tensors(part, change) for key, part in value.items()}
-    return value
+    build = _builder(value)
+    if build is None or any(value is outer for outer in around):
+        return value
+    before = list(parts_of(value))
+    after = [replace_tensors(part, change, (*around, value)) for part in before]
+    return value if all(new is old for new, old in zip(after, before, strict=True)) else build(after)
+
+
+def _builder(value: Any) -> Callable[[list[Any]], Any] | None:
+    """How to make such a container of other parts, without its class having a say; None where that is not known."""
+    kind = type(value)
+    if kind is list:
+        return list
+    if kind is tuple:
+        return tuple
+    if kind is dict or kind is OrderedDict:
+        return lambda parts: kind(zip(dict.keys(value), parts, strict=True))
+    if not issubclass(kind, tuple):
+        return None
+    if module_name(kind) == "torch.return_types":
+        return kind
+    is_named = type(defined(kind, "_fields")) is tuple and not dict_of(value)
+    return (lambda parts: tuple.__new__(kind, parts)) if is_named else None

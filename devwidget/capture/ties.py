@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.call_site import to_site
+from devwidget.capture.fields import class_name
 from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.modules import registered, walk
 from devwidget.records.trace import Fault, Held, Operand
 
 if TYPE_CHECKING:
@@ -27,14 +30,14 @@ class Ties:
     """Pairs of parameters that look like copies of one."""
 
     def __init__(self) -> None:
-        self._looked: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._looked: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
         self._pairs: list[tuple[Fault, weakref.ref[nn.Parameter], weakref.ref[nn.Parameter]]] = []
 
     def look(self, state: State, root: nn.Module) -> None:
         """Before a root first runs: which parameters on different devices hold the same values?"""
         if root in self._looked or torch._C._get_tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
-        self._looked.add(root)
+        self._looked[root] = True
         with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
             for (_, first, _), (path, copy, owner) in _equal_pairs(root):
                 self._pairs.append((_fault(state, first, copy, path, owner), weakref.ref(first), weakref.ref(copy)))
@@ -57,13 +60,13 @@ def _equal_pairs(root: nn.Module) -> Iterator[tuple[_Named, _Named]]:
     An embedding and the layer that reads its words back are of different kinds; the members of an ensemble, a teacher
     and its student begin with equal values too, and are meant to be apart.
     """
-    named = [(f"{p}.{n}".strip("."), t, m) for p, m in root.named_modules() for n, t in m._parameters.items() if t is not None]
+    named = [(f"{p}.{n}".strip("."), t, m) for p, m in walk(root) for n, t in registered(m, "_parameters")]
     groups: dict[tuple[Any, ...], list[_Named]] = defaultdict(list)
     for path, tensor, module in named:
         if type(tensor) is nn.Parameter and tensor.dim() > 1 and tensor.requires_grad and not tensor.is_meta:
             groups[tensor.shape, tensor.dtype].append((path, tensor, module))
     for group in groups.values():
-        if len({tensor.device for _, tensor, _ in group}) > 1 and len({type(module) for _, _, module in group}) > 1:
+        if len({tensor.device for _, tensor, _ in group}) > 1 and len({id(type(module)) for _, _, module in group}) > 1:
             yield from _equal_in(group)
 
 
@@ -89,9 +92,9 @@ def _fault(state: State, first: nn.Parameter, copy: nn.Parameter, path: str, own
     later = max(births, key=lambda b: b[0].root().number, default=None)
     site = to_site(later[0].root().site) if later is not None else None
     module, _, name = path.rpartition(".")
-    other = next((f"{p}.{n}" for r in state.places.roots if (root := r()) for p, m in root.named_modules()
-                  for n, t in m._parameters.items() if t is first), "")  # fmt: skip
-    held = Held(module, name, "parameter", type(owner).__name__, shared=(other,))
+    other = next((f"{p}.{n}" for r in state.places.roots if (root := r()) for p, m in walk(root)
+                  for n, t in registered(m, "_parameters") if t is first), "")  # fmt: skip
+    held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
     shape, dtype, device = tuple(copy.shape), short(copy.dtype), device_id(copy.device)
     stray = Operand(path, path, shape, dtype, device, bytes_of(copy), stray=True, birth=site, held=held)
     return Fault(0, "tie", "Parameter", module, "build", site, "", (stray,), device_id(first.device),

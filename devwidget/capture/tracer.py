@@ -31,7 +31,7 @@ from devwidget.capture.memory.held import held_curves
 from devwidget.capture.module_hooks import module_hooks
 from devwidget.capture.refusals import refuse_model
 from devwidget.capture.state import State
-from devwidget.records.errors import DevwidgetError
+from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.failure import Failure
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.trace import Phase, Trace
@@ -169,8 +169,8 @@ class Recorder:
         if self._facts is None:
             self._seconds = time.perf_counter() - self._state.started
             if error is not None:
-                self._error = f"{type(error).__name__}: {error}"
-                self._failure = failure_of(error, str(error), self._state.places.failed)
+                self._error = error_text(error)
+                self._failure = failure_of(error, message(error), self._state.places.failed)
             self._facts = self._read()
         self._state.forget()
         self._state.watching = self._modes  # what stood beside them holds the whole model

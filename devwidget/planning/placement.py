@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from devwidget.planning.watcher import Watcher
-from devwidget.records.errors import DevwidgetError
+from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.simulator.cluster import UNLIMITED
 from devwidget.simulator.twins import twin_of_model
 
@@ -79,7 +79,7 @@ def proposed(model: nn.Module, capacities: Sequence[int]) -> dict[str, Any]:
         room = get_balanced_memory(model, room, no_split_module_classes=whole)
         places: dict[str, Any] = accelerate.infer_auto_device_map(model, room, no_split_module_classes=whole)
     except (IndexError, KeyError, TypeError, ValueError) as error:
-        what = f"accelerate proposes no device map for {type(model).__name__}: {type(error).__name__}: {error}"
+        what = f"accelerate proposes no device map for {type(model).__name__}: {error_text(error)}"
         raise DevwidgetError(what, instead="placement={'encoder': 0, 'head': 1}, a map of your own") from error
     return places
 

@@ -17,7 +17,7 @@ from devwidget.planning.lines import deepest_line
 from devwidget.planning.optimizers import optimizer_for
 from devwidget.planning.placement import FIRST, PlacedTwin
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
-from devwidget.records.errors import DevwidgetError, SimulationError
+from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.trace import Phase
 from devwidget.simulator.twins import Twins, twin_of_model
 
@@ -75,5 +75,6 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
             instead="run the step with values, under `devwidget.simulate(...)`, and read `torch.cuda.max_memory_allocated`",
         ) from error
     except RuntimeError as error:
-        raise DevwidgetError(f"the {phase} fails in this placement: {error}", why="the plan runs the step once") from error
+        fails = f"the {phase} fails in this placement: {message(error)}"
+        raise DevwidgetError(fails, why="the plan runs the step once") from error
     return phase

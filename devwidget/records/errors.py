@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 
 class DevwidgetError(Exception):
@@ -32,6 +34,38 @@ class SimulationError(DevwidgetError):
 
 class PlacementError(DevwidgetError):
     """`check` found something; the message is the report."""
+
+
+def error_text(error: BaseException) -> str:
+    """`ErrorType: message` of any exception, also of one whose `__str__` raises: the user's own is never run.
+
+    The message is made of what Python itself has kept, the arguments, where anything but Python would have to write it.
+    """
+    name = str.__str__(vars(type)["__name__"].__get__(type(error)))
+    return f"{name}: {message(error)}"
+
+
+def message(error: BaseException) -> str:
+    """What an exception says, as for `error_text`."""
+    kind = type(error)
+    args: tuple[object, ...] = _args(error)
+    writer = next(names["__str__"] for names in map(_names, _mro(kind)) if "__str__" in names)
+    if type(writer) is types.WrapperDescriptorType and all(id(type(arg)) in _PLAIN for arg in args):
+        return str(writer(error))
+    return _word(args[0]) if len(args) == 1 else f"({', '.join(map(_word, args))})" if args else ""
+
+
+def _word(value: object) -> str:
+    if issubclass(type(value), str):
+        return str.__str__(value)
+    return repr(value) if id(type(value)) in _PLAIN else f"<{vars(type)['__name__'].__get__(type(value))}>"
+
+
+_mro: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
+_names: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
+_args: Callable[[BaseException], tuple[object, ...]] = vars(BaseException)["args"].__get__
+_PLAIN = frozenset(map(id, (str, int, float, bool, complex, bytes, type(None))))
+"""Types whose `repr` is Python's own."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

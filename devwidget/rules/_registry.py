@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 
+from devwidget.records.errors import error_text
 from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
@@ -68,7 +69,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
         try:
             told = list(each.check(trace))
         except Exception as error:  # one broken rule must not hide what the others found
-            not_checked.append(f"{each.kind}: the rule itself failed with {type(error).__name__}: {error}")
+            not_checked.append(f"{each.kind}: the rule itself failed with {error_text(error)}")
             continue
         found += told
         lacking = "" if told else missing(each.needs, trace)  # what was found is an answer, whatever else did not run

@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from devwidget.records.errors import SimulationError
+from devwidget.records.errors import SimulationError, message
 from devwidget.simulator.ledger import Ledger
 
 _ADVICE = (
@@ -64,9 +64,9 @@ def type_text(dtype: torch.dtype, on_gpu: bool) -> str:
 
 def in_cuda_words(error: Exception) -> Exception:
     """The error of a CPU kernel as the CUDA kernel would word it: types and kernels are named after the device."""
-    text = _TYPE.sub(r"torch.cuda.\1Tensor", str(error)).replace("CPUFloatType", "CUDAFloatType")
+    text = _TYPE.sub(r"torch.cuda.\1Tensor", message(error)).replace("CPUFloatType", "CUDAFloatType")
     text = _KERNEL.sub(r'"\1_cuda" not implemented', text)
-    return error if text == str(error) else type(error)(text)
+    return error if text == message(error) else type(error)(text)
 
 
 _TYPE = re.compile(r"torch\.([A-Z]\w+)Tensor")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload
 
+from devwidget.records.errors import message
 from devwidget.simulator import backward, failures, labels
 from devwidget.simulator.labels import CPU, META, TEMPORARY, name_of
 from devwidget.simulator.plans import Plan
@@ -72,7 +73,7 @@ def beside_meta(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dic
     try:
         result = func(*args, **kwargs)
     except RuntimeError as error:
-        raise type(error)(str(error).replace("device cpu", f"device {name_of(gpu)}")) from None
+        raise type(error)(message(error).replace("device cpu", f"device {name_of(gpu)}")) from None
     for tensor in result if isinstance(result, (list, tuple)) else (result,):
         if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
             labels.put_label(tensor, gpu)

@@ -9,6 +9,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
+from devwidget.records.errors import message
 from devwidget.simulator import failures
 
 WIDER = {"Half": torch.float32, "BFloat16": torch.float32, "Int": torch.float64, "Long": torch.float64, "Byte": torch.float64,
@@ -26,7 +27,7 @@ def run(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], error: 
     Raises:
         Exception: the error of the CPU kernel, if it is another one.
     """
-    found = _MISSING.search(str(error))
+    found = _MISSING.search(message(error))
     if found is None or found[1] not in WIDER:
         raise error
     if _NOT_ON_CUDA.search(func._schema.name.removeprefix("aten::")):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from devwidget.capture.tensors import tensors_in
-from devwidget.records.errors import DevwidgetError
+from devwidget.records.errors import DevwidgetError, message
 from devwidget.simulator.values import is_small, keep, keep_all
 
 Where = Callable[[torch.Tensor], torch.device]
@@ -79,7 +79,8 @@ def twin_of_model(model: nn.Module, where_registered: Where, where_plain: Where)
     try:
         return copy.deepcopy(model, memo)
     except (TypeError, RuntimeError) as error:
-        raise DevwidgetError(f"{type(model).__name__} cannot be copied: {error}", why="the plan runs on a copy") from error
+        fails = f"{type(model).__name__} cannot be copied: {message(error)}"
+        raise DevwidgetError(fails, why="the plan runs on a copy") from error
 
 
 def _plain_tensors(model: nn.Module) -> Iterator[torch.Tensor]:

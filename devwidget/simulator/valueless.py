@@ -8,6 +8,7 @@ from torch._ops import OpOverload
 
 from devwidget.capture.doors.higher_order import take_apart
 from devwidget.capture.mode_stack import EndedDispatchMode, EndedFunctionMode
+from devwidget.records.errors import message
 from devwidget.simulator import failures, op_rules, tracing, valueless_call
 from devwidget.simulator.dispatch_mode import PLANS, VirtualMode
 from devwidget.simulator.indices import WrittenIndices
@@ -93,6 +94,6 @@ def new_mode() -> Any:
 
 
 def _is_about_values(error: Exception) -> bool:
-    text = str(error).lower()
+    text = message(error).lower()
     rightful = ("expected device meta", "cannot copy out of meta")  # what CUDA says too, of tensors that the user put on meta
     return "meta" in text and not any(words in text for words in rightful)

@@ -35,6 +35,7 @@ class PanelActions:
         names: notebook variables that could be a batch, best first.
         memory: memory of each device now; cheap.
         request: what the inputs say at first.
+        forget: lets go of a batch that only the panel holds.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -42,3 +43,4 @@ class PanelActions:
     names: Callable[[], tuple[str, ...]]
     memory: Callable[[], tuple[DeviceMemory, ...]]
     request: TraceRequest = TraceRequest()
+    forget: Callable[[], None] = lambda: None

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from devwidget.records.errors import DevwidgetError
+from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -46,6 +46,7 @@ class DeviceWidget:
         self.table, self.marks = Placement(), Overlay()
         self._actions, self._request = actions, actions.request
         self._held: Held = {}
+        self._was_shown = False
         self._lock = threading.RLock()
         self.jobs = MainThreadJobs()
         self.control, self.live = Control(), Live()
@@ -86,13 +87,13 @@ class DeviceWidget:
             try:
                 trace = self._actions.trace(self._request, lambda text: self._say("busy", text))
             except DevwidgetError as error:
-                self._say("error", str(error))
+                self._say("error", message(error))
                 raise
             except KeyboardInterrupt:
                 self._say("error", "cancelled; the model was put back as it was")
                 raise
             except BaseException as error:
-                self._say("error", f"{type(error).__name__}: {error}")
+                self._say("error", error_text(error))
                 raise
             self.show_trace(trace)
             return trace
@@ -108,18 +109,26 @@ class DeviceWidget:
             self._say("error" if trace.error else "done", counts)
 
     def refresh_after_cell(self) -> None:
-        """`refresh` that shows what goes wrong in the panel: a failing panel must not spoil the user's next cell."""
+        """`refresh` that shows what goes wrong in the panel: a failing panel must not spoil the user's next cell.
+
+        A panel that was shown and is not any more, because its cell ran again, lets go of the batch that only it holds.
+        """
+        if not self.is_shown:
+            if self._was_shown:
+                self._actions.forget()
+            return
+        self._was_shown = True
         try:
             self.refresh()
         except Exception as error:
-            self._say("error", f"the panel could not read the model again: {type(error).__name__}: {error}")
+            self._say("error", f"the panel could not read the model again: {error_text(error)}")
 
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
         try:
             self.live.figure = memory_content(self._memory_now(), self.trace)
         except Exception as error:
-            self.live.figure = {"error": f"memory cannot be watched: {type(error).__name__}: {error}"}
+            self.live.figure = {"error": f"memory cannot be watched: {error_text(error)}"}
             return False
         return True
 
@@ -131,6 +140,7 @@ class DeviceWidget:
     def close(self) -> None:
         """Take the panel off every page and forget it; the shared plotly code stays for the other panels."""
         refresh.forget(self)
+        self._actions.forget()
         for widget in (self.view, self.tree, self.live, self.control):
             widget.layout.close()  # a widget of its own, which closing its owner leaves behind
             widget.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from devwidget.records.errors import DevwidgetError
+from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.report.content import detail_content
 from devwidget.report.exports import export
 from devwidget.report.safe_text import safe_block
@@ -30,7 +30,7 @@ class Questions:
         try:
             answer = self._answer(asked)
         except Exception as error:
-            answer = {"error": safe_block(f"{type(error).__name__}: {error}")}
+            answer = {"error": safe_block(error_text(error))}
         control.send({"to": _echo(asked.get("id")), "ask": _echo(asked.get("ask")), **answer})
 
     def _answer(self, message: Message) -> Message:

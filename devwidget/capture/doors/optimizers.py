@@ -21,6 +21,7 @@ from devwidget.capture.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.patches import patched
 from devwidget.capture.state import State
+from devwidget.records.errors import error_text
 from devwidget.records.trace import Fault, Operand
 
 
@@ -95,7 +96,7 @@ def not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Ten
     """The optimizer was given a tensor that a move or another operation computed."""
     names = naming.Names(state, frame)
     operands = tuple(names.with_birth(_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
-    _write(state, names, frame, "leaf", f"{type(error).__name__}: {error}", operands, {})
+    _write(state, names, frame, "leaf", error_text(error), operands, {})
 
 
 def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, frame: FrameType) -> None:

@@ -12,7 +12,9 @@ from devwidget.capture.call_site import to_site
 from devwidget.capture.doors.missing import Missing
 from devwidget.capture.faults.leaves import leaf_behind
 from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.modules import registered
 from devwidget.capture.state import State
+from devwidget.capture.tensors import is_parameter
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand
 
@@ -28,7 +30,7 @@ def check(state: State, optimizer: torch.optim.Optimizer, missing: Missing) -> N
             continue
         if not tensor.is_leaf:
             fault = _lost_leaf(state, held, tensor)
-        elif isinstance(tensor, nn.Parameter) and tensor.grad is not None:
+        elif is_parameter(tensor) and tensor.grad is not None:
             fault = _never_trained(state, module, held, tensor)
         else:
             continue
@@ -37,7 +39,7 @@ def check(state: State, optimizer: torch.optim.Optimizer, missing: Missing) -> N
 
 def _trains_model(state: State, optimizer: torch.optim.Optimizer) -> bool:
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    return any(id(p) in mine for _, module in state.places.modules() for p in module._parameters.values())
+    return any(id(p) in mine for _, module in state.places.modules() for _, p in registered(module, "_parameters"))
 
 
 def _lost_leaf(state: State, held: Held, tensor: torch.Tensor) -> Fault:

@@ -11,8 +11,9 @@ import torch
 from devwidget.capture import naming
 from devwidget.capture.call_site import raw_site, to_site
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.fields import is_a, word
 from devwidget.capture.interrupts import is_from_handler
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in
 from devwidget.records.trace import Fault
 
 
@@ -64,8 +65,8 @@ def _requests(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
         yield kwargs["device"]
     name = getattr(func, "__name__", "")
     if name in ("to", "cuda", "_parse_to", "device"):
-        yield from (arg for arg in args if isinstance(arg, str | torch.device) or type(arg) is int)
-    if name == "cuda" and not any(not isinstance(arg, torch.Tensor) for arg in args) and not kwargs:
+        yield from (arg for arg in args if is_a(arg, (str, DEVICE)) or type(arg) is int)
+    if name == "cuda" and not any(not is_tensor(arg) for arg in args) and not kwargs:
         yield "cuda"
 
 
@@ -76,7 +77,7 @@ def _wrong(requested: Any) -> _Wrong | None:
     try:
         device = torch.device("cuda", requested) if type(requested) is int else torch.device(requested)
     except (RuntimeError, TypeError):
-        return _Wrong(requested, str(requested))
+        return _Wrong(requested, word(requested))
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         return _Wrong(requested, str(device))
     return None
@@ -88,7 +89,7 @@ def _again(func: Any, args: Any, kwargs: Any, wrong: _Wrong, known: tuple[str, .
         return NOT_OURS
 
     def change(value: Any) -> Any:
-        return known[0] if value is wrong.requested and not isinstance(value, torch.Tensor) else value
+        return known[0] if value is wrong.requested and not is_tensor(value) else value
 
     new_args = tuple(map(change, args))
     if getattr(func, "__name__", "") == "cuda" and wrong.requested == "cuda":

@@ -11,6 +11,8 @@ from torch import nn
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.log import short
 from devwidget.capture.places import own_tensors
+from devwidget.capture.tensors import is_parameter
+from devwidget.records.errors import message
 
 _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weight|bias) type", re.IGNORECASE)
 
@@ -18,9 +20,9 @@ _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weig
 def meet(call: FailedCall) -> Any:
     """Heal by casting to the dtype of the layer's own parameters, without one to the partners' own."""
     floats = [t for t in call.tensors() if t.is_floating_point()]
-    if floats and "without overflow" in str(call.error):
+    if floats and "without overflow" in message(call.error):
         return _overflown(call, floats[0])
-    if len({t.dtype for t in floats}) < 2 or not _DTYPE_WORDS.search(str(call.error)):
+    if len({t.dtype for t in floats}) < 2 or not _DTYPE_WORDS.search(message(call.error)):
         return NOT_OURS
     wanted = _wanted(floats, call.state.places.running)
     strays = [t for t in floats if t.dtype != wanted]
@@ -43,7 +45,7 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
 
 def _wanted(floats: list[torch.Tensor], module: nn.Module | None) -> torch.dtype:
     own = [t.dtype for t in own_tensors(module).values() if t.is_floating_point()] if module is not None else []
-    given = [t.dtype for t in floats if isinstance(t, nn.Parameter)]
+    given = [t.dtype for t in floats if is_parameter(t)]
     for dtype in (*given, *own):
         if dtype in {t.dtype for t in floats}:
             return dtype

@@ -18,7 +18,8 @@ from devwidget.capture.call_site import call_text, caller, raw_site, to_site
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.state import State
-from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
+from devwidget.records.errors import error_text
 from devwidget.records.syntax import parsed_statement
 from devwidget.records.trace import Fault, Operand
 
@@ -55,7 +56,7 @@ class FailedCall:
     @property
     def error_text(self) -> str:
         """`ErrorType: message`."""
-        return f"{type(self.error).__name__}: {self.error}"
+        return error_text(self.error)
 
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor among the arguments."""
@@ -163,7 +164,7 @@ def _written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
     pairs = list(zip(parts, args, strict=False)) if len(parts) == len(args) or not direct else []
     if isinstance(node, ast.Call):
         pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
-    return {id(arg): ast.unparse(part) for part, arg in pairs if isinstance(arg, torch.Tensor)}
+    return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
 
 
 def _computed(text: str) -> str:

@@ -8,14 +8,16 @@ import torch
 
 from devwidget.capture import naming
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.fields import is_a
 from devwidget.capture.log import device_id
+from devwidget.records.errors import message
 from devwidget.records.trace import Operand
 
 
 def meet(call: FailedCall) -> Any:
     """Heal with a new generator of the right type, seeded alike."""
-    generator = next((g for g in (call.kwargs.get("generator"), *call.args) if isinstance(g, torch.Generator)), None)
-    if generator is None or "generator" not in str(call.error).lower():
+    generator = next((g for g in (call.kwargs.get("generator"), *call.args) if is_a(g, torch.Generator)), None)
+    if generator is None or "generator" not in message(call.error).lower():
         return NOT_OURS
     target = _target(call, generator)
     if target is None:

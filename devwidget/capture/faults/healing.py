@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from devwidget.capture.modules import walk
 from devwidget.capture.places import own_tensors
 from devwidget.capture.state import State
 
@@ -41,7 +42,7 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     if len({t.device for t in alone}) == 1:
         return alone[0].device
     module = state.places.running
-    homes = {t.device for part in module.modules() for t in own_tensors(part).values()} if module is not None else set()
+    homes = {t.device for _, part in walk(module) for t in own_tensors(part).values()} if module is not None else set()
     if len(homes) == 1 and homes <= accelerators:
         return next(iter(homes))
     trained = {t.device for t in tensors if t.requires_grad}

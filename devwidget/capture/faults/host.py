@@ -9,13 +9,14 @@ import torch
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
+from devwidget.records.errors import message
 
 _HOST_WORDS = re.compile(r"to numpy|1D CPU int64 tensor|cannot pin|must be (on|a) (the )?cpu", re.IGNORECASE)
 
 
 def meet(call: FailedCall) -> Any:
     """Heal by moving one argument to the CPU: the first with which the call succeeds."""
-    if not _HOST_WORDS.search(str(call.error)):
+    if not _HOST_WORDS.search(message(call.error)):
         return NOT_OURS
     cpu = torch.device("cpu")
     candidates = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]

@@ -10,13 +10,14 @@ import torch
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.tensors import replace_tensors
+from devwidget.records.errors import message
 
 _NO_KERNEL = re.compile(r"Could not run 'aten::|not implemented for '|Low precision dtypes not supported|is not supported on")
 
 
 def meet(call: FailedCall) -> Any:
     """Heal by running on the CPU in full precision, results brought back."""
-    if not _NO_KERNEL.search(str(call.error)):
+    if not _NO_KERNEL.search(message(call.error)):
         return NOT_OURS
     tensors = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]
     if not tensors:

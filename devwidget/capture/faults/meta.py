@@ -8,13 +8,14 @@ import torch
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
+from devwidget.records.errors import message
 
 
 def meet(call: FailedCall) -> Any:
     """Heal with zeros in place of the data that was never loaded."""
     tensors = call.tensors()
     strays = [tensor for tensor in tensors if tensor.is_meta]
-    if not strays or "meta" not in str(call.error):
+    if not strays or "meta" not in message(call.error):
         return NOT_OURS
     real = [tensor.device for tensor in tensors if not tensor.is_meta]
     target = next((d for d in real if is_accelerator(d)), real[0] if real else torch.device("cpu"))

@@ -8,6 +8,7 @@ from typing import Any
 from devwidget.capture.call_arguments import arguments
 from devwidget.capture.faults import healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.records.errors import message
 
 _DEVICE_WORDS = re.compile(
     r"same device|expected (all tensors|device)|on (the )?(cpu|cuda|xpu|mps|meta)\b|device type|weight type|\bCPU\b.*\btensor",
@@ -31,6 +32,6 @@ def meet(call: FailedCall) -> Any:
         out = call.again_moved([t for t in tensors if t.device != tensors[0].device], tensors[0].device)
     else:
         out = call.again_moved(strays, target)
-    if out is not NOT_OURS or _DEVICE_WORDS.search(str(call.error)):
+    if out is not NOT_OURS or _DEVICE_WORDS.search(message(call.error)):
         call.report("operands", strays, target, out)
     return out

@@ -9,19 +9,21 @@ import torch
 
 from devwidget.capture import source
 from devwidget.capture.call_site import to_site
+from devwidget.capture.fields import class_name
 from devwidget.capture.log import bytes_of, device_id, short
 from devwidget.capture.places import Running, own_tensors
 from devwidget.capture.state import State
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.errors import error_text
 from devwidget.records.trace import Fault, Operand
-
-_METHODS = (types.MethodType, types.BuiltinMethodType)
 
 
 def look(state: State, running: Running, args: tuple[Any, ...], error: BaseException | None) -> None:
     """A module has failed: was it given a move of a tensor instead of the tensor?"""
     for argument in args:
-        tensor = argument.__self__ if type(argument) in _METHODS else None
-        if isinstance(tensor, torch.Tensor) and argument.__name__ in source.MOVES:
+        called = type(argument) is types.MethodType or type(argument) is types.BuiltinMethodType
+        tensor = argument.__self__ if called else None
+        if is_tensor(tensor) and argument.__name__ in source.MOVES:
             _report(state, running, tensor, argument.__name__, error)
 
 
@@ -33,6 +35,6 @@ def _report(state: State, running: Running, tensor: torch.Tensor, method: str, e
     named = source.named_move(site.code.co_filename, method, 1_000_000_000)
     shape, dtype, device = tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device)
     stray = Operand("input", "", shape, dtype, device, bytes_of(tensor), stray=True, ineffective=named)
-    text = f"{type(error).__name__}: {error}" if error is not None else ""
-    call = type(running.module).__name__
+    text = error_text(error) if error is not None else ""
+    call = class_name(type(running.module))
     state.log.fault(Fault(0, "operands", call, running.path, "forward", to_site(site), text, (stray,), device_id(home)))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from types import FrameType, TracebackType
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.call_site import is_own, locals_of
+from devwidget.capture.fields import is_a
 from devwidget.capture.tensors import tensors_in
 
 _PREFIX = "_raw_saved_"
-_names: dict[type, tuple[str, ...]] = {}
+_names: MutableMapping[type, tuple[str, ...]] = WeakIdKeyDictionary()
 
 
 def kept_for_backward(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
@@ -30,7 +32,7 @@ def kept_for_backward(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]
         seen.add(node)
         for name in _saved_names(node):
             saved = getattr(node, name)
-            for each in saved if isinstance(saved, tuple | list) else (saved,):
+            for each in saved if is_a(saved, (tuple, list)) else (saved,):
                 yield from tensors_in(_data(each), depth=2)
         todo.extend(before for before, _ in node.next_functions if before is not None)
 

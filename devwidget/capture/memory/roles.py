@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
+from devwidget.capture.fields import dict_of
 from devwidget.capture.holders import plain_tensors
 from devwidget.capture.memory.block import Block
 from devwidget.capture.memory.kept import kept_for_backward, tensors_of_frames
+from devwidget.capture.modules import registered
 from devwidget.capture.places import own_tensors
+from devwidget.capture.reading.optimizer_state import groups_of
 from devwidget.capture.state import State
 from devwidget.capture.tensors import tensors_in
 
@@ -36,7 +39,7 @@ class Roles:
 
     def __init__(self, state: State, blocks_of: Callable[[torch.Tensor], tuple[Block, ...]]) -> None:
         self._state, self._blocks_of = state, blocks_of
-        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._optimizers: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
 
     def claim(self, role: str, tensors: Iterable[torch.Tensor]) -> None:
         """These tensors have this role."""
@@ -49,7 +52,7 @@ class Roles:
         """Parameters, buffers and gradients of modules; a replica keeps its parameters as plain attributes."""
         for module in modules:
             own = own_tensors(module)
-            buffers = [own.pop(name) for name in module._buffers.keys() if name in own]  # noqa: SIM118  # scripted modules have only that
+            buffers = [own.pop(name) for name, _ in registered(module, "_buffers") if name in own]
             self.claim("buffers", buffers)
             self.claim("parameters", own.values())
             self.gradients(own.values())
@@ -67,9 +70,9 @@ class Roles:
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """State of an optimizer, and the gradients that it is about to use."""
-        self._optimizers.add(optimizer)
-        self.gradients(parameter for group in optimizer.param_groups for parameter in group["params"])
-        self.claim("optimizer", tensors_in(list(optimizer.state.values()), depth=4))
+        self._optimizers[optimizer] = True
+        self.gradients(tensors_in([group.get("params") for group in groups_of(optimizer)]))
+        self.claim("optimizer", tensors_in(dict_of(optimizer).get("state"), depth=4))
 
     def kept(self, results: Any) -> None:
         """What autograd keeps for the backward pass of some results."""

@@ -16,6 +16,7 @@ from devwidget.capture.memory.backward_modules import BackwardModules
 from devwidget.capture.memory.block import Block
 from devwidget.capture.memory.curves import Curves
 from devwidget.capture.memory.roles import Roles
+from devwidget.capture.modules import walk
 from devwidget.capture.patches import patched
 from devwidget.capture.state import State
 from devwidget.records.memory import DeviceMemory
@@ -130,7 +131,7 @@ class MemoryWatch:
         self._backward.at(stack[-1].path if stack else None)
         if len(stack) == 1:  # outermost in its thread
             with self._looking():
-                self._roles.model(module.modules())
+                self._roles.model(part for _, part in walk(module))
                 self._roles.inputs(args)
 
     def _left(self, module: nn.Module, args: Any, *rest: Any) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import torch
 from torch import nn
 
 from devwidget.capture.call_site import RawSite, to_site
+from devwidget.capture.fields import class_name
 from devwidget.capture.log import bytes_of, device_id
+from devwidget.capture.modules import Group, registered, walk
 from devwidget.capture.state import State
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand
@@ -17,7 +18,7 @@ from devwidget.records.trace import Fault, Held, Operand
 
 def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
     """The first parameter or buffer that is not where DataParallel demands it."""
-    named = itertools.chain(wrapper.module.named_parameters(), wrapper.module.named_buffers())
+    named = _named_tensors(wrapper.module)
     return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
 
 
@@ -27,18 +28,29 @@ def _birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, devices: set[str
     return to_site(born.root().site if born is not None else None) or to_site(state.places.made.get(wrapper))
 
 
+def _named_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, then buffers, by their names in the module."""
+    groups: tuple[Group, ...] = ("_parameters", "_buffers")
+    return [
+        (f"{path}.{name}".strip("."), tensor)
+        for group in groups
+        for path, part in walk(module)
+        for name, tensor in registered(part, group)
+    ]
+
+
 def report_misplaced(
     wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: State, site: RawSite | None
 ) -> None:
     """Write down that a wrapper cannot run; `site` is the line that called it."""
     name, tensor = misplaced
     path = state.places.path_of(wrapper)
-    owner = type(wrapper.module).__name__
+    owner = class_name(type(wrapper.module))
     held = Held(f"{path}.module".strip(".") if path is not None else None, name, "parameter", owner)
     operand = Operand(name, "", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), device_id(tensor.device),
                       bytes_of(tensor), stray=True, held=held)  # fmt: skip
     wanted = wrapper.src_device_obj
-    devices = {str(t.device) for t in itertools.chain(wrapper.module.parameters(), wrapper.module.buffers())}
+    devices = {str(tensor.device) for _, tensor in _named_tensors(wrapper.module)}
     state.log.fault(
         Fault(
             number=0,

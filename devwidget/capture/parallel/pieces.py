@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.fields import is_a, items_of, key_text, parts_of
 from devwidget.capture.log import bytes_of, device_id, short
-from devwidget.capture.tensors import DEEPEST
+from devwidget.capture.tensors import DEEPEST, is_tensor
 from devwidget.records.parallel import Piece
 
 Named = dict[str, torch.Tensor]
@@ -24,14 +25,14 @@ def arguments_by_name(module: torch.nn.Module, args: Any, kwargs: Any) -> Named:
 
 def by_name(value: Any, name: str, depth: int = DEEPEST) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors in nested lists, tuples and dicts, with the expression that reaches each of them."""
-    if isinstance(value, torch.Tensor):
+    if is_tensor(value):
         yield name, value
-    elif depth and isinstance(value, list | tuple):
-        for index, part in enumerate(value):
+    elif depth and is_a(value, (list, tuple)):
+        for index, part in enumerate(parts_of(value)):
             yield from by_name(part, f"{name}[{index}]", depth - 1)
-    elif depth and isinstance(value, dict):
-        for key, part in value.items():
-            yield from by_name(part, f"{name}[{key!r}]", depth - 1)
+    elif depth:
+        for key, part in items_of(value) or ():
+            yield from by_name(part, f"{name}[{key_text(key)}]", depth - 1)
 
 
 def _positional(forward: Any) -> list[str]:

@@ -15,16 +15,19 @@ from torch import nn
 
 from devwidget.capture import patches, replica_faults
 from devwidget.capture.call_site import raw_site
+from devwidget.capture.fields import class_name
 from devwidget.capture.log import bytes_of
+from devwidget.capture.modules import Group, registered, walk
 from devwidget.capture.parallel.misplaced import first_misplaced, report_misplaced
 from devwidget.capture.parallel.pieces import Cut, Named, arguments_by_name, by_name
 from devwidget.capture.parallel.worker import Worker
 from devwidget.capture.parallel_calls import CALL, Call
 from devwidget.capture.places import own_tensors
 from devwidget.capture.state import State
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.trace import Cause
 
+_GROUPS: tuple[Group, ...] = ("_parameters", "_buffers")
 Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
 
 
@@ -65,7 +68,7 @@ class _Watch:
         return Call(
             number=self._state.log.number(),
             path=self._state.places.path_of(wrapper) or "",
-            class_name=type(wrapper.module).__name__,
+            class_name=class_name(type(wrapper.module)),
             devices=tuple(torch.device(kind, index) for index in wrapper.device_ids),
             output_device=torch.device(kind, wrapper.output_device),
             dim=wrapper.dim,
@@ -117,10 +120,13 @@ class _Watch:
         """Copy the model; give each replica's modules the paths of the originals."""
         with self._step("replicate", "replicate"):
             replicas = original(module, device_ids)
-        parameters, buffers = list(module.parameters()), list(module.buffers())
+        parts = [part for _, part in walk(module)]
+        parameters, buffers = (
+            list({id(t): t for part in parts for _, t in registered(part, group)}.values()) for group in _GROUPS
+        )
         crossings = list[Crossing]()
         for number, replica in enumerate(replicas):
-            for path, part in replica.named_modules():
+            for path, part in walk(replica):
                 self._state.places.name(part, f"{self._prefix}.{path}".strip("."))
                 self._mark(own_tensors(part).values())
             run, target = self.call.run(number), self.call.devices[number]
@@ -149,7 +155,7 @@ class _Watch:
         point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
         self._log("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])
         self._mark(whole)
-        if len(outputs) > 1 and all(isinstance(output, torch.Tensor) and not output.dim() for output in outputs):
+        if len(outputs) > 1 and all(is_tensor(output) and not output.dim() for output in outputs):
             replica_faults.scalar_outputs(self._state, self._prefix, self._wrapper.module, len(outputs))
             return joined.mean() if self._state.heal else joined
         return joined

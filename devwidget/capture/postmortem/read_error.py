@@ -11,7 +11,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils._device import _device_constructors
 
 from devwidget.capture import naming
@@ -21,12 +20,15 @@ from devwidget.capture.calls import FAMILIES
 from devwidget.capture.expressions import UNKNOWN, Call, Scope, failing_call
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
+from devwidget.capture.fields import is_a
 from devwidget.capture.log import device_id, short
+from devwidget.capture.modules import is_module
 from devwidget.capture.places import own_tensors
 from devwidget.capture.postmortem import witnesses
 from devwidget.capture.postmortem.replicas import CAUGHT, from_replica, here
 from devwidget.capture.postmortem.scene import Scene, scene_of
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
@@ -73,13 +75,14 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and not any(error is other for other in seen):
         seen.append(error)
         yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        cause = error.__cause__  # whose own `__bool__` is nobody's business
+        error = cause if cause is not None else None if error.__suppress_context__ else error.__context__
 
 
 def _read(error: BaseException) -> Reading:
     scene = scene_of(error)
     try:
-        from_worker = CAUGHT.search(str(error)) is not None
+        from_worker = CAUGHT.search(message(error)) is not None
         for step in (*witnesses.ALL, *((from_replica,) if from_worker else (_failed_call, _by_its_words, _made_there))):
             if not scene.state.log.faults:
                 _guarded(step, scene)
@@ -102,7 +105,7 @@ def _guarded(step: Any, scene: Scene) -> None:
 
 def _failed_call(scene: Scene) -> None:
     """The innermost call whose arguments explain the exception, as the families of faults judge it in a recording."""
-    if not isinstance(scene.error, Exception):
+    if not is_a(scene.error, Exception):
         return
     for frame in scene.below:
         for call in _calls(frame):
@@ -114,9 +117,9 @@ def _failed_call(scene: Scene) -> None:
 
 def _by_its_words(scene: Scene) -> None:
     """One side of the call is computed on the line and gone: the message says where that one was."""
-    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(str(scene.error)))]
+    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(scene.error)))]
     target = next((device for device in named if is_accelerator(device)), None)
-    if target is None or len(named) < 2 or not isinstance(scene.error, Exception):
+    if target is None or len(named) < 2 or not is_a(scene.error, Exception):
         return
     for frame in scene.below:
         for call in _calls(frame):
@@ -130,7 +133,7 @@ def _by_its_words(scene: Scene) -> None:
 
 def _made_there(scene: Scene) -> None:
     """The side that is gone was made on the failing line, by a factory that was told no device."""
-    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(str(scene.error)))]
+    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(scene.error)))]
     target = next((device for device in named if is_accelerator(device)), None)
     raw, site = raw_site(scene.user), here(scene)
     text, name = _factory(call_text(raw), scene.user) if scene.user is not None else ("", "")
@@ -196,7 +199,7 @@ def _calls(frame: FrameType) -> Iterator[Call]:
     if call is not None:
         yield call
     else:
-        held = {name: value for name, value in locals_of(frame).items() if isinstance(value, torch.Tensor)}
+        held = {name: value for name, value in locals_of(frame).items() if is_tensor(value)}
         name = frame.f_code.co_name
         yield Call(_Function("operation" if name.startswith("<") else name), (), held)
 
@@ -225,7 +228,7 @@ def _values(scene: Scene) -> Iterator[Operand]:
 def _named(call: Call) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors of a call; of a layer its own."""
     yield from arguments(call.func, call.args, call.kwargs)
-    owner = call.func if isinstance(call.func, nn.Module) else None
+    owner = call.func if is_module(call.func) else None
     yield from own_tensors(owner).items() if owner is not None else ()
 
 

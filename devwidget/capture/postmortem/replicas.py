@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import re
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -13,13 +14,16 @@ from torch import nn
 
 from devwidget.capture import replica_faults, source
 from devwidget.capture.call_site import is_library, locals_of, site_of, to_site
+from devwidget.capture.fields import defined, is_a
 from devwidget.capture.log import device_id
+from devwidget.capture.modules import own, walk
 from devwidget.capture.naming import Names
 from devwidget.capture.places import own_tensors
 from devwidget.capture.postmortem.scene import Scene
 from devwidget.capture.postmortem.witnesses import described
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.device import DeviceId
+from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
 from devwidget.records.trace import Fault, Operand
@@ -32,15 +36,15 @@ _DEVICE = re.compile(r"cuda:\d+|\bcpu\b")
 def from_replica(scene: Scene) -> None:
     """What the text of the worker's traceback and the wrapper's own frame tell."""
     frame = scene.in_call(nn.DataParallel.forward.__code__)
-    caught = CAUGHT.search(str(scene.error))
+    caught = CAUGHT.search(message(scene.error))
     wrapper = locals_of(frame).get("self") if frame is not None else None
-    if frame is None or caught is None or not isinstance(wrapper, nn.DataParallel):
+    if frame is None or caught is None or not is_a(wrapper, nn.DataParallel):
         return
     site = worker_site(scene)
     owners = _owners(wrapper, site)
     module = scene.state.places.path_of(owners[0] if len(owners) == 1 else wrapper.module)
     if caught[1] == "StopIteration":
-        first = next((n for m in wrapper.module.modules() for n in own_tensors(m)), "weight")
+        first = next((n for _, m in walk(wrapper.module) for n in own_tensors(m)), "weight")
         replica_faults.write(scene.state, "replica", module, site, caught[1], problem="parameters", attribute=first)
     elif not _wrong_cut(scene, wrapper, module, site) and not _left_behind(scene, int(caught[3]), owners, site):
         _wrong_device(scene, int(caught[3]), module, site)
@@ -48,15 +52,16 @@ def from_replica(scene: Scene) -> None:
 
 def worker_site(scene: Scene) -> Site | None:
     """The user's innermost line in the worker."""
-    found = [(file, int(line), name) for file, line, name in _FRAME.findall(str(scene.error)) if not is_library(file)]
+    found = [(file, int(line), name) for file, line, name in _FRAME.findall(message(scene.error)) if not is_library(file)]
     return Site(found[-1][0], found[-1][1], source.statement_text(*found[-1][:2]), found[-1][2]) if found else None
 
 
 def _owners(wrapper: Any, site: Site | None) -> list[nn.Module]:
     """Modules whose class has the method that failed: the text does not say which of them was running."""
     found = []
-    for part in wrapper.module.modules() if site is not None else ():
-        code = getattr(getattr(type(part), site.function, None), "__code__", None) if site is not None else None
+    for _, part in walk(wrapper.module) if site is not None else ():
+        method = defined(type(part), site.function) if site is not None else None
+        code = method.__code__ if type(method) is FunctionType else None
         if code is not None and site is not None and code.co_filename == site.file:
             lines = [line for _, _, line in code.co_lines() if line is not None]
             found += [part] if min(lines) <= site.line <= max(lines) else []
@@ -68,9 +73,9 @@ def _left_behind(scene: Scene, device: int, owners: list[nn.Module], site: Site 
     target = torch.device("cuda", device)
     for part in owners if site is not None and scene.user is not None else ():
         for name in _attributes_in(site.text if site is not None else ""):
-            value = vars(part).get(name)
-            if isinstance(value, torch.Tensor) and value.device != target and scene.user is not None:
-                path, text = scene.state.places.path_of(part), str(scene.error).strip().splitlines()[-1]
+            value = own(part).get(name)
+            if is_tensor(value) and value.device != target and scene.user is not None:
+                path, text = scene.state.places.path_of(part), message(scene.error).strip().splitlines()[-1]
                 stray = dataclasses.replace(described(f"self.{name}", value), stray=True)
                 stray = Names(scene.state, scene.user).with_birth(stray, value, target)
                 fault = Fault(0, "operands", "forward", path, "forward", site, text, (stray,), device_id(target))
@@ -84,7 +89,7 @@ def _wrong_cut(scene: Scene, wrapper: Any, module: str | None, site: Site | None
     given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is nn.Module._call_impl.__code__), {})
     whole = list(tensors_in((given.get("args"), given.get("kwargs"))))
     odd, batch = replica_faults.odd_lengths(whole, wrapper.dim)
-    if not odd or "same device" in str(scene.error):
+    if not odd or "same device" in message(scene.error):
         return False
     caller = Names(scene.state, scene.user) if scene.user is not None else None
     operands = tuple(
@@ -92,7 +97,7 @@ def _wrong_cut(scene: Scene, wrapper: Any, module: str | None, site: Site | None
         if caller is not None else replica_faults.cut(scene.state, tensor)
         for tensor in odd
     )  # fmt: skip
-    text = str(scene.error).strip().splitlines()[-1]
+    text = message(scene.error).strip().splitlines()[-1]
     numbers = {"batch": str(batch), "dim": str(wrapper.dim)}
     replica_faults.write(scene.state, "io", module, site, text, operands, None, problem="axis", **numbers)
     return True
@@ -100,7 +105,7 @@ def _wrong_cut(scene: Scene, wrapper: Any, module: str | None, site: Site | None
 
 def _wrong_device(scene: Scene, device: int, module: str | None, site: Site | None) -> None:
     """A tensor that the worker's function puts on a device by name, where it should follow its replica."""
-    text = str(scene.error).strip().splitlines()[-1]
+    text = message(scene.error).strip().splitlines()[-1]
     if site is None or not re.search("device", text, re.IGNORECASE):
         return
     target = DeviceId("cuda", device)
@@ -135,7 +140,7 @@ def _nodes(text: str) -> Iterator[ast.AST]:
 
 def here(scene: Scene) -> Site | None:
     """Where the program failed: in the worker, if it was one."""
-    worker = worker_site(scene) if CAUGHT.search(str(scene.error)) else None
+    worker = worker_site(scene) if CAUGHT.search(message(scene.error)) else None
     return worker or to_site(site_of(scene.user) if scene.user is not None else None)
 
 

@@ -11,10 +11,14 @@ import torch
 from torch import nn
 
 from devwidget.capture import between, source
-from devwidget.capture.call_site import is_library, locals_of
+from devwidget.capture.call_site import globals_used, is_library, locals_of
+from devwidget.capture.fields import is_a
 from devwidget.capture.identity import Birth
+from devwidget.capture.modules import is_module, registered, walk
 from devwidget.capture.postmortem.past_frames import past_frames
 from devwidget.capture.state import State
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.errors import error_text
 from devwidget.records.trace import Phase
 
 _MODULE_CALL = nn.Module._call_impl.__code__
@@ -43,13 +47,13 @@ class Scene:
     def below(self) -> tuple[FrameType, ...]:
         """Library frames below the user's line, and the user's own, innermost first."""
         user = self.user
-        index = self.frames.index(user) if user is not None else 0
+        index = next((at for at, each in enumerate(self.frames) if each is user), 0)
         return self.frames[index:][::-1]
 
     @property
     def error_text(self) -> str:
         """`ErrorType: message`."""
-        return f"{type(self.error).__name__}: {self.error}"
+        return error_text(self.error)
 
     def in_call(self, code: Any) -> FrameType | None:
         """The innermost frame of a given function."""
@@ -81,7 +85,7 @@ def _order(scene: Scene) -> None:
     """Which tensor is younger, by the lines that assign them: the data has moved on to where the youngest is."""
     frame = scene.user
     for name, value in locals_of(frame).items() if frame is not None else ():
-        if frame is not None and isinstance(value, torch.Tensor) and scene.state.births.get(value) is None:
+        if frame is not None and is_tensor(value) and scene.state.births.get(value) is None:
             site = source.assignment(frame.f_code.co_filename, name, frame.f_lineno)
             own = site is not None and site.function == frame.f_code.co_name
             scene.state.births.put(value, Birth(value, site.line if site is not None and own else 0))
@@ -90,19 +94,20 @@ def _order(scene: Scene) -> None:
 def _called(frame: FrameType) -> nn.Module | None:
     """The module that a frame of torch is calling."""
     module = locals_of(frame).get("self") if frame.f_code is _MODULE_CALL else None
-    return module if isinstance(module, nn.Module) else None
+    return module if is_module(module) else None
 
 
 def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Module | None]:
     """The model and its name: what holds the outermost running module, else the largest module that the frames name."""
     named = [(name, value) for frame in frames for name, value in _modules(frame)]
     if running:
-        around = [(name, value) for name, value in named if any(part is running[0] for part in value.modules())]
-        loss = next(running[0].parameters(), None) is None and all(value is running[0] for _, value in around)
+        around = [(name, value) for name, value in named if any(part is running[0] for _, part in walk(value))]
+        trained = any(registered(part, "_parameters") for _, part in walk(running[0]))
+        loss = not trained and all(value is running[0] for _, value in around)
         named = [pair for pair in named if pair[1] is not running[0]] if loss else around
         if not named:
             return "", running[0]
-    sizes = {id(value): sum(1 for _ in value.modules()) for _, value in named}
+    sizes = {id(value): sum(1 for _ in walk(value)) for _, value in named}
     return max(named, key=lambda pair: sizes[id(pair[1])], default=("", None))
 
 
@@ -110,10 +115,10 @@ def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
     """Modules that a user frame's code has a name for; `self` is one without a name."""
     if is_library(frame.f_code.co_filename):
         return
-    used = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+    used = globals_used(frame)
     own = {} if frame.f_code.co_name == "<module>" else locals_of(frame)  # at top level: every variable of the notebook
     for name, value in {**used, **own}.items():
-        if isinstance(value, nn.Module):
+        if is_module(value):
             yield ("" if name == "self" else name), value
 
 
@@ -121,4 +126,4 @@ def _phase(frames: list[FrameType]) -> Phase:
     names = {(frame.f_code.co_filename.rsplit("/", 1)[-1], frame.f_code.co_name) for frame in frames}
     if ("_tensor.py", "backward") in names or ("__init__.py", "backward") in names:
         return "backward"
-    return "optimizer" if any(isinstance(locals_of(f).get("self"), torch.optim.Optimizer) for f in frames) else "other"
+    return "optimizer" if any(is_a(locals_of(f).get("self"), torch.optim.Optimizer) for f in frames) else "other"

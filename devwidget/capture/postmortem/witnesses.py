@@ -12,8 +12,12 @@ from torch import nn
 from devwidget.capture import naming, parallel, replica_faults, source
 from devwidget.capture.call_site import is_library, locals_of, site_of, to_site
 from devwidget.capture.doors import checkpoints, optimizers
+from devwidget.capture.fields import class_name, is_a
 from devwidget.capture.log import bytes_of, device_id, short
+from devwidget.capture.modules import is_module
 from devwidget.capture.postmortem.scene import Scene
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
 
@@ -22,7 +26,7 @@ _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*ex
 
 def optimizer_state(scene: Scene) -> None:
     """A step failed, and the state is not where its parameters are."""
-    frame = next((f for f in scene.frames if isinstance(_self(f), torch.optim.Optimizer)), None)
+    frame = next((f for f in scene.frames if is_a(_self(f), torch.optim.Optimizer)), None)
     if frame is None or frame.f_code.co_name in ("__init__", "add_param_group"):
         return
     optimizer, caller = _self(frame), scene.caller_of(frame)
@@ -33,12 +37,12 @@ def optimizer_state(scene: Scene) -> None:
 
 def lost_leaf(scene: Scene) -> None:
     """An optimizer was given a tensor that is no leaf."""
-    if not isinstance(scene.error, ValueError) or "non-leaf" not in str(scene.error):
+    if not is_a(scene.error, ValueError) or "non-leaf" not in message(scene.error):
         return
     frame = next((f for f in scene.below if f.f_code.co_name == "add_param_group"), None)
     group = locals_of(frame).get("param_group") if frame is not None else None
-    given = group.get("params") if isinstance(group, dict) else None
-    lost = [t for t in given if isinstance(t, torch.Tensor) and not t.is_leaf] if isinstance(given, list) else []
+    given = group.get("params") if is_a(group, dict) else None
+    lost = [t for t in given if is_tensor(t) and not t.is_leaf] if is_a(given, list) else []
     if lost and scene.user is not None:
         optimizers.not_a_leaf(scene.state, scene.error, scene.user, lost)
 
@@ -47,10 +51,10 @@ def checkpoint_prefix(scene: Scene) -> None:
     """Keys of a checkpoint miss the module's by `module.`."""
     frame = scene.in_call(nn.Module.load_state_dict.__code__)
     module, given = (_self(frame), locals_of(frame).get("state_dict")) if frame is not None else (None, None)
-    if frame is None or not isinstance(module, nn.Module) or not isinstance(given, dict):
+    if frame is None or not is_module(module) or not is_a(given, dict):
         return
     caller = scene.caller_of(frame)
-    original = next((v for v in locals_of(caller).values() if isinstance(v, dict) and v.keys() == given.keys()), given)
+    original = next((v for v in locals_of(caller).values() if is_a(v, dict) and v.keys() == given.keys()), given)
     names = checkpoints.misnamed(module, given)
     if names:
         checkpoints.report(scene.state, module, original, names, caller)
@@ -60,7 +64,8 @@ def misplaced_wrapper(scene: Scene) -> None:
     """DataParallel refused a model that is not on `device_ids[0]`."""
     frame = scene.in_call(nn.DataParallel.forward.__code__)
     wrapper = _self(frame) if frame is not None else None
-    if frame is None or not isinstance(wrapper, nn.DataParallel) or "module must have its parameters" not in str(scene.error):
+    refused = "module must have its parameters" in message(scene.error)
+    if frame is None or not is_a(wrapper, nn.DataParallel) or not refused:
         return
     misplaced = parallel.first_misplaced(wrapper)
     if misplaced is not None:
@@ -72,11 +77,11 @@ def misplaced_wrapper(scene: Scene) -> None:
 
 def vector_of_losses(scene: Scene) -> None:
     """`backward` of several numbers: DataParallel gathered one scalar loss from each replica."""
-    if "only for scalar outputs" not in str(scene.error) or scene.user is None:
+    if "only for scalar outputs" not in message(scene.error) or scene.user is None:
         return
-    losses = [v for v in locals_of(scene.user).values() if isinstance(v, torch.Tensor) and v.dim() == 1]
+    losses = [v for v in locals_of(scene.user).values() if is_tensor(v) and v.dim() == 1]
     for path, module in scene.state.places.modules():
-        if not isinstance(module, nn.DataParallel):
+        if not is_a(module, nn.DataParallel):
             continue
         replicas = len(module.device_ids)
         if replicas > 1 and any(len(loss) == replicas for loss in losses):
@@ -85,20 +90,20 @@ def vector_of_losses(scene: Scene) -> None:
 
 def wrong_gradient(scene: Scene) -> None:
     """A hand-written backward returned a gradient on another device; the graph of the loss leads to its class."""
-    found = _GRADIENT.search(str(scene.error))
-    graph = [v for f in scene.frames for v in locals_of(f).values() if isinstance(v, torch.Tensor) and v.grad_fn is not None]
+    found = _GRADIENT.search(message(scene.error))
+    graph = [v for f in scene.frames for v in locals_of(f).values() if is_tensor(v) and v.grad_fn is not None]
     kind = _function_named(found[1], [tensor.grad_fn for tensor in graph]) if found is not None else None
     if found is None or kind is None or scene.user is None:
         return
     code = kind.backward.__code__
-    birth = None if is_library(code.co_filename) else source.last_return(code.co_filename, kind.__name__, "backward")
+    birth = None if is_library(code.co_filename) else source.last_return(code.co_filename, class_name(kind), "backward")
     made = _decided(code, birth)
     operand = Operand("gradient", "", (), "", device_id(torch.device(found[3])), 0, stray=True, birth=made)
     if made is not None:
         call, op = source.assigned_call(made.text)
         partner = source.first_parameter(made.file, made.line)
         operand = dataclasses.replace(operand, birth_call=call, birth_op=op, birth_direct=True, birth_partner=partner)
-    call, target = f"{kind.__name__}.backward", device_id(torch.device(found[2]))
+    call, target = f"{class_name(kind)}.backward", device_id(torch.device(found[2]))
     site = to_site(site_of(scene.user))
     scene.state.log.fault(Fault(0, "operands", call, None, "backward", site, scene.error_text, (operand,), target))
 
@@ -120,7 +125,7 @@ def _function_named(name: str, nodes: list[Any]) -> Any:
             continue
         seen.add(node)
         kind = getattr(node, "_forward_cls", None)
-        if kind is not None and kind.__name__ == name:
+        if kind is not None and class_name(kind) == name:
             return kind
         nodes += [following for following, _ in node.next_functions]
     return None

@@ -5,13 +5,15 @@ from __future__ import annotations
 import linecache
 import re
 import types
-import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
+
+from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.call_site import is_library
+from devwidget.capture.fields import class_name, names_of, qualified_name
 from devwidget.records.site import Site
 
-_known: weakref.WeakKeyDictionary[type, Site | None] = weakref.WeakKeyDictionary()
+_known: MutableMapping[type, Site | None] = WeakIdKeyDictionary()
 
 
 def class_site(kind: type) -> Site | None:
@@ -26,18 +28,18 @@ def _find(kind: type) -> Site | None:
     if not codes or is_library(codes[0].co_filename):
         return None
     filename, line = codes[0].co_filename, codes[0].co_firstlineno
-    line = _class_line(filename, kind.__name__, line)
-    outside = kind.__qualname__.removesuffix(kind.__name__).removesuffix(".").removesuffix(".<locals>")
+    line = _class_line(filename, class_name(kind), line)
+    outside = qualified_name(kind).removesuffix(class_name(kind)).removesuffix(".").removesuffix(".<locals>")
     return Site(filename, line, linecache.getline(filename, line).strip(), outside.rpartition(".")[2] or "<module>")
 
 
 def _method_codes(kind: type) -> Iterator[types.CodeType]:
     """Code of the functions written in the body of the class; `inspect.getsource` cannot see a notebook's classes."""
-    for value in vars(kind).values():
-        function = getattr(value, "__func__", value) if isinstance(value, staticmethod | classmethod) else value
-        if isinstance(value, property):
+    for value in list(names_of(kind).values()):
+        function = value.__func__ if type(value) is staticmethod or type(value) is classmethod else value
+        if type(value) is property:
             function = value.fget
-        if isinstance(function, types.FunctionType) and function.__qualname__.startswith(f"{kind.__qualname__}."):
+        if type(function) is types.FunctionType and function.__qualname__.startswith(f"{qualified_name(kind)}."):
             yield function.__code__
 
 

@@ -16,6 +16,7 @@ from devwidget.capture.reading.module_watch import ModuleWatch, NotWatchable, St
 from devwidget.capture.reading.optimizer_state import optimizer_tensors
 from devwidget.capture.reading.tensor_watch import TensorWatch
 from devwidget.capture.unregistered import Found, Search
+from devwidget.records.errors import message
 
 _UNREADABLE = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 """What reading raises where modules or tensors are not the ordinary ones, or no longer those that were there."""
@@ -40,7 +41,7 @@ class Fingerprint:
                 self._others, tensors = self._find_others(_modules(parts), optimizer)
                 self._tensors = TensorWatch(tensors)
             except _UNREADABLE as error:
-                raise NotWatchable(str(error)) from error
+                raise NotWatchable(message(error)) from error
 
     def fits(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> bool:
         """True if a snapshot would say the same as when the fingerprint was taken, apart from the memory of devices."""

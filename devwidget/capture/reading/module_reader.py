@@ -7,12 +7,15 @@ from typing import Any
 
 from torch import nn
 
+from devwidget.capture.modules import own as fields_of_module
+from devwidget.capture.modules import registered
 from devwidget.capture.reading.class_site import class_site
 from devwidget.capture.reading.module_tree import ModuleTree, Visit
 from devwidget.capture.reading.quick_records import quick
 from devwidget.capture.reading.special_modules import SPECIAL, special_notes, special_tensors
 from devwidget.capture.reading.tensor_reader import TensorReader, join
 from devwidget.capture.reading.wrapper_facts import class_name, wrapping, written_class
+from devwidget.capture.tensors import is_tensor
 from devwidget.capture.unregistered import STANDARD, Search
 from devwidget.records.snapshot import ModuleFacts
 from devwidget.records.tensor import TensorFacts
@@ -24,10 +27,10 @@ _MOST_ALSO = 3
 class _Kind:
     """What all instances of one class share, found once for a snapshot."""
 
-    __slots__ = ("class_tensors", "defined", "name", "wrapping")
+    __slots__ = ("class_tensors", "defined", "kind", "name", "wrapping")
 
     def __init__(self, module: nn.Module, search: Search) -> None:
-        kind = type(module)
+        kind = self.kind = type(module)  # held, so that its id stays its own
         self.name = class_name(module)
         self.defined = class_site(written_class(kind))
         self.wrapping = wrapping(kind)
@@ -45,31 +48,31 @@ class ModuleReader:
         self.tensors = TensorReader()
         self._tree = tree
         self._search = Search(tree.registers)
-        self._kinds: dict[type, _Kind] = {}
+        self._kinds: dict[int, _Kind] = {}
 
     def read(self, place: int, visit: Visit) -> ModuleFacts:
         """Facts of the module at one place of the walk."""
         module, path, parent, depth = visit
-        own = module.__dict__
-        kind = self._kinds.get(type(module)) or self._kind(module)
+        own = fields_of_module(module).copy()  # another thread may write meanwhile
+        kind = self._kinds.get(id(type(module))) or self._kind(module)
         extra = [name for name in own if name not in STANDARD]
-        tensors = self._registered(path, own)
+        tensors = self._registered(path, module)
         wrapper = note = ""
         if kind.wrapping.word or place in self._tree.also or not SPECIAL.isdisjoint(extra):
             wrapper, note = self._special(place, path, own, kind, tensors)
         if kind.class_tensors or (extra and not kind.wrapping.hides):
             note = join(note, self._unregistered(path, own, self._search.candidates(own, extra), kind, tensors))
         training = own.get("training")
-        if training is None:  # a scripted module keeps its flag elsewhere, a frozen one has none
+        if training is None and kind.wrapping.word == "scripted":  # it keeps its flag elsewhere, a frozen one has none
             training = getattr(module, "training", False)
+        training = training is True
         return _facts(path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note)
 
-    def _registered(self, path: str, own: dict[str, Any]) -> list[TensorFacts]:
+    def _registered(self, path: str, module: nn.Module) -> list[TensorFacts]:
         read = self.tensors.read
-        facts = [read(path, name, "parameter", found) for name, found in own["_parameters"].items() if found is not None]
-        if own["_buffers"]:
-            facts += [read(path, name, "buffer", found) for name, found in own["_buffers"].items() if found is not None]
-        return facts
+        facts = [read(path, name, "parameter", found) for name, found in registered(module, "_parameters") if is_tensor(found)]
+        buffers = registered(module, "_buffers")
+        return facts + [read(path, name, "buffer", found) for name, found in buffers if is_tensor(found)] if buffers else facts
 
     def _unregistered(self, path: str, own: dict[str, Any], names: list[str], kind: _Kind, into: list[TensorFacts]) -> str:
         """Add the tensors of plain attributes and of the class; the note says if the search had to stop."""
@@ -92,7 +95,7 @@ class ModuleReader:
     def _kind(self, module: nn.Module) -> _Kind:
         kind = _Kind(module, self._search)
         if kind.wrapping.word != "scripted":  # those share one Python class and have many names
-            self._kinds[type(module)] = kind
+            self._kinds[id(type(module))] = kind
         return kind
 
 

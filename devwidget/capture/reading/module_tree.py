@@ -7,6 +7,8 @@ from functools import cached_property
 
 from torch import nn
 
+from devwidget.capture.modules import is_module, own, registered
+
 Visit = tuple[nn.Module, str, int, int]
 """One module: its dotted path, the place of its parent in the walk (-1 for the root), and its depth."""
 
@@ -30,30 +32,29 @@ class ModuleTree:
 
     def _visit(self, visit: Visit, waiting: list[Visit]) -> None:
         module, path, _, depth = visit
-        if "_actual_script_module" in module.__dict__:  # what torch.jit.trace returns is a shell
-            module = module.__dict__["_actual_script_module"]
+        if "_actual_script_module" in own(module):  # what torch.jit.trace returns is a shell
+            module = own(module)["_actual_script_module"]
             visit = (module, *visit[1:])
         place = self.index.setdefault(id(module), len(self.visits))
         if place < len(self.visits):
             self.also[place].append(path)
             return
         self.visits.append(visit)
-        children = module.__dict__["_modules"]
+        children = registered(module, "_modules")
         if children:
             prefix = f"{path}." if path else ""
-            found = [(child, prefix + name, place, depth + 1) for name, child in children.items() if child is not None]
+            found = [(child, prefix + name, place, depth + 1) for name, child in children if is_module(child)]
             waiting += reversed(found)  # the last in is the first out
 
     def registers(self, value: object) -> bool:
         """True for the modules of this tree and for their registered parameters."""
-        return id(value) in (self.index if isinstance(value, nn.Module) else self.parameter_paths)
+        return id(value) in (self.index if is_module(value) else self.parameter_paths)
 
     @cached_property
     def parameter_paths(self) -> dict[int, str]:
         """First path of each registered parameter, by `id(parameter)`."""
         paths: dict[int, str] = {}
         for module, path, _, _ in self.visits:
-            for name, parameter in module._parameters.items():
-                if parameter is not None:
-                    paths.setdefault(id(parameter), f"{path}.{name}" if path else name)
+            for name, parameter in registered(module, "_parameters"):
+                paths.setdefault(id(parameter), f"{path}.{name}" if path else name)
         return paths

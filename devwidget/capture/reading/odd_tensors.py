@@ -6,8 +6,10 @@ import sys
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
+
+from devwidget.capture.fields import class_name, defined, is_a, module_name
+from devwidget.capture.tensors import seen
 
 
 class Reading(NamedTuple):
@@ -29,7 +31,19 @@ class Reading(NamedTuple):
 
 def is_odd(tensor: torch.Tensor) -> bool:
     """True if the tensor must not be read as one dense block."""
-    return is_lazy(tensor) or _is_fake(tensor) or hasattr(type(tensor), "__tensor_flatten__") or tensor.is_nested
+    return is_lazy(tensor) or _is_fake(tensor) or _flattens(tensor) or seen(tensor, "is_nested")
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """True for parameters and buffers of lazy modules before their first batch."""
+    return issubclass(type(tensor), _UNINITIALISED)
+
+
+_UNINITIALISED: type = getattr(torch.nn.parameter, "UninitializedTensorMixin")  # noqa: B009  # torch does not list it
+
+
+def _flattens(tensor: torch.Tensor) -> bool:
+    return defined(type(tensor), "__tensor_flatten__") is not None
 
 
 def read_odd(tensor: torch.Tensor) -> Reading:
@@ -41,22 +55,22 @@ def read_odd(tensor: torch.Tensor) -> Reading:
     try:
         with torch.no_grad(), _disable_current_modes():
             return _of_parts(tensor, *_parts(tensor))
-    except (RuntimeError, AttributeError, TypeError) as error:
-        return Reading(_shape(tensor), 0, 0, f"size not readable ({type(error).__name__})")
+    except Exception as error:  # a tensor class writes its own parts down, and may raise anything
+        return Reading(_shape(tensor), 0, 0, f"size not readable ({class_name(type(error))})")
 
 
 def _is_fake(tensor: torch.Tensor) -> bool:
     module = sys.modules.get("torch._subclasses.fake_tensor")
-    return module is not None and isinstance(tensor, module.FakeTensor)
+    return module is not None and is_a(tensor, module.FakeTensor)
 
 
 def _parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
     """The dense tensors inside, and what the whole is called."""
-    if hasattr(tensor, "_local_tensor") and hasattr(tensor, "placements"):
+    if module_name(type(tensor)).startswith("torch.distributed") and defined(type(tensor), "placements") is not None:
         return [tensor._local_tensor], shard_note(tensor)
-    if hasattr(type(tensor), "__tensor_flatten__"):
+    if _flattens(tensor):
         names, _ = tensor.__tensor_flatten__()
-        return [getattr(tensor, name) for name in names], f"packed by {type(tensor).__name__}"
+        return [getattr(tensor, name) for name in names], f"packed by {class_name(type(tensor))}"
     if tensor.is_nested:
         return [tensor.values()], "nested"
     if tensor.layout == torch.sparse_coo:

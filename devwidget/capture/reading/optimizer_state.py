@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.fields import dict_of, is_a, items_of, parts_of, word
 from devwidget.capture.reading.tensor_reader import TensorReader
 from devwidget.capture.unregistered import Found, Search
 from devwidget.records.tensor import TensorFacts
@@ -25,20 +26,30 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[in
     """The state tensors themselves."""
     search = Search(is_registered=lambda value: False, most=sys.maxsize)
     inner = _innermost(optimizer)
-    for at, group in enumerate(inner.param_groups):
-        for number, parameter in enumerate(group["params"]):
+    states = {id(parameter): state for parameter, state in items_of(dict_of(inner).get("state")) or ()}
+    for at, group in enumerate(groups_of(inner)):
+        for number, parameter in enumerate(parts_of(group.get("params"))):
             path = parameter_paths.get(id(parameter), f"param_groups[{at}][{number}]")
-            yield from search.each(_named(path, dict.get(inner.state, parameter, {})), 4, "")
-        settings = {key: value for key, value in group.items() if key != "params"}
+            yield from search.each(_named(path, items_of(states.get(id(parameter)))), 4, "")
+        settings = [(key, value) for key, value in group.items() if key != "params"]
         yield from search.each(_named(f"param_groups[{at}]", settings), 2, "")
 
 
-def _named(path: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((f"{path}.{key}", value) for key, value in values.items())
+def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The parameter groups of an optimizer, as it keeps them."""
+    groups = [items_of(group) or () for group in parts_of(dict_of(optimizer).get("param_groups"))]
+    return [{key: value for key, value in group if type(key) is str} for group in groups]
 
 
-def _innermost(optimizer: Any) -> Any:
+def _named(path: str, values: list[tuple[Any, Any]] | None) -> Iterator[tuple[str, Any]]:
+    return ((f"{path}.{word(key)}", value) for key, value in values or ())
+
+
+def _innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """The optimizer with the state, out of the wrappers of accelerate and of torch's sharded optimizers."""
-    while isinstance(inner := vars(optimizer).get("optimizer", vars(optimizer).get("optim")), torch.optim.Optimizer):
+    while True:
+        fields = dict_of(optimizer)
+        inner = fields.get("optimizer", fields.get("optim"))
+        if not is_a(inner, torch.optim.Optimizer) or inner is optimizer:
+            return optimizer
         optimizer = inner
-    return optimizer

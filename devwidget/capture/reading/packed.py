@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.fields import class_name
+from devwidget.capture.modules import is_module
+from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.reading.tensor_reader import TensorReader
 from devwidget.records.device import CPU
 from devwidget.records.tensor import TensorFacts
@@ -17,20 +20,19 @@ def packed_weight(own: dict[str, Any], reader: TensorReader) -> TensorFacts | No
 
     Its size follows from the module's own figures: unpacking would copy the weight. One byte per element.
     """
-    shape = _shape(own)
-    if shape is None or not (_is_packed(own) or _is_packed(vars(own["_modules"].get("_packed_params") or _Nothing))):
+    children = own.get("_modules")
+    inner = children.get("_packed_params") if type(children) is dict else None  # those of a scripted module are no dict
+    packed = _is_packed(own) or (is_module(inner) and _is_packed(fields_of_module(inner)))
+    shape = _shape(own) if packed else None
+    if shape is None:
         return None
     size = prod(shape)
     note, dtype = "packed for the quantized kernel", reader.dtype(own.get("dtype", torch.qint8))
     return TensorFacts("weight", "parameter", shape, dtype, CPU, size, reader.storages.new(), size, note=note)
 
 
-class _Nothing:
-    """Stands for a module that is not there."""
-
-
 def _is_packed(own: Any) -> bool:
-    return "ScriptObject" in (type(own.get(name)).__name__ for name in ("_packed_params", "_packed_weight"))
+    return "ScriptObject" in (class_name(type(own.get(name))) for name in ("_packed_params", "_packed_weight"))
 
 
 def _shape(own: dict[str, Any]) -> tuple[int, ...] | None:

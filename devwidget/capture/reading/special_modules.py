@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import torch
-
+from devwidget.capture.fields import items_of
 from devwidget.capture.reading.offloaded import kept_note, kept_tensor
 from devwidget.capture.reading.packed import packed_weight
 from devwidget.capture.reading.tensor_reader import TensorReader, join
 from devwidget.capture.reading.wrapper_facts import counted, hook_note, hooks_of
+from devwidget.capture.tensors import is_tensor
 from devwidget.records.tensor import TensorFacts
 
 SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_device_map", "_packed_params"})
@@ -22,21 +22,21 @@ def special_notes(own: dict[str, Any]) -> tuple[str, list[str]]:
     word, notes = "", []
     if own.get("_compiled_call_impl") is not None:
         word, notes = "compiled", ["compiled in place"]
-    if own.get("_is_replica"):
+    if own.get("_is_replica") is True:
         word = "replica"
     if "_hf_hook" in own:
         word = "accelerate"
         notes += [note for hook in hooks_of(own) if (note := hook_note(hook))]
     if "hf_device_map" in own:
-        notes.append(f"device map: {counted(own['hf_device_map'].values())}")
+        notes.append(f"device map: {counted(place for _, place in items_of(own['hf_device_map']) or ())}")
     return word, notes
 
 
 def special_tensors(path: str, own: dict[str, Any], read: list[TensorFacts], reader: TensorReader) -> list[TensorFacts]:
     """The tensors of the module where they really are."""
-    if own.get("_is_replica"):
-        kept = own.get("_former_parameters", {})
-        read = [reader.read(path, name, "parameter", tensor) for name, tensor in kept.items()] + read
+    if own.get("_is_replica") is True:
+        kept = items_of(own.get("_former_parameters")) or ()
+        read = [reader.read(path, name, "parameter", tensor) for name, tensor in kept if is_tensor(tensor)] + read
     if "_hf_hook" in own:
         read = [_offloaded(own, path, facts, reader) if facts.device.kind == "meta" else facts for facts in read]
     packed = packed_weight(own, reader)
@@ -46,6 +46,6 @@ def special_tensors(path: str, own: dict[str, Any], read: list[TensorFacts], rea
 def _offloaded(own: dict[str, Any], path: str, facts: TensorFacts, reader: TensorReader) -> TensorFacts:
     """A weight that shows as meta, with the facts of the copy that accelerate keeps."""
     note, kept = kept_note(own, facts.name), kept_tensor(own, facts.name)
-    if isinstance(kept, torch.Tensor):
+    if is_tensor(kept):
         return replace(reader.read(path, facts.name, facts.role, kept, note), requires_grad=facts.requires_grad)
     return replace(facts, note=join(note, facts.note))

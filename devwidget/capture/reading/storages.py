@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from devwidget.capture.reading.odd_tensors import is_odd
+from devwidget.capture.tensors import is_parameter
 
 Extent = tuple[int, tuple[int, ...] | None, "int | torch.SymInt"]
 """Number of the storage, shape, offset: tensors are tied if all three are the same."""
@@ -47,8 +48,8 @@ class Storages:
 
     def part_of(self, number: int) -> str:
         """A note if the storage is that of a parameter, such as the flat one of FSDP1."""
-        is_parameter = isinstance(self._holders[number], torch.nn.Parameter)
-        return f"part of {_dotted(self._paths[number], self._names[number])}" if is_parameter else ""
+        held = is_parameter(self._holders[number])
+        return f"part of {_dotted(self._paths[number], self._names[number])}" if held else ""
 
     def _note_first(self, number: int) -> None:
         """The extent of a storage's first tensor is looked at only when a second one comes."""

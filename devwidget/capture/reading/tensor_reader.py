@@ -47,8 +47,9 @@ class TensorReader:
             note, size, storage_size = join(note, f"{size} bytes once it is loaded"), 0, 0
         grad_bytes, grad_device = 0, None
         if _is_leaf(tensor):  # to read the grad of others raises a warning
-            if tensor.grad is not None:
-                grad_bytes, grad_device = self._grad(tensor.grad)
+            grad = tensor.grad  # once: another thread may take it away
+            if grad is not None:
+                grad_bytes, grad_device = self._grad(grad)
         elif role == "attribute" and not note:
             note = "computed with autograd"
         if known and role == "attribute" and not tied and not note:

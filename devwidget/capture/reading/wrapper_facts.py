@@ -7,6 +7,11 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from devwidget.capture.fields import class_name as name_of_class
+from devwidget.capture.fields import dict_of, module_name, mro_of, parts_of, qualified_name, word
+from devwidget.capture.modules import is_module, registered
+from devwidget.capture.modules import own as fields_of_module
+
 Note = Callable[[dict[str, Any]], str]
 
 
@@ -44,8 +49,8 @@ def _distributed(own: dict[str, Any]) -> str:
 
 def _parametrized(own: dict[str, Any]) -> str:
     lists = own["_modules"].get("parametrizations")
-    pairs = [(name, list(vars(steps)["_modules"].values())) for name, steps in vars(lists)["_modules"].items()] if lists else []
-    return ", ".join(f"{name} through {' and '.join(type(step).__name__ for step in steps)}" for name, steps in pairs)
+    pairs = [(name, registered(steps, "_modules")) for name, steps in registered(lists, "_modules")] if is_module(lists) else []
+    return ", ".join(f"{name} through {' and '.join(name_of_class(type(step)) for _, step in steps)}" for name, steps in pairs)
 
 
 _WRAPPINGS = {
@@ -64,18 +69,19 @@ _PLAIN = Wrapping("", _nothing, hides=False)
 
 def wrapping(kind: type) -> Wrapping:
     """How instances of a class wrap others; an empty word for ordinary modules."""
-    for base in kind.__mro__:
-        found = _WRAPPINGS.get(f"{base.__module__}.{base.__qualname__}")
+    for base in mro_of(kind):
+        found = _WRAPPINGS.get(f"{module_name(base)}.{qualified_name(base)}")
         if found is not None:
             return found
-    if kind.__module__.startswith("torch.ao.nn.quantized"):
+    if module_name(kind).startswith("torch.ao.nn.quantized"):
         return _QUANTIZED
     return _PARAMETRIZED if is_parametrized(kind) else _PLAIN
 
 
 def is_parametrized(kind: type) -> bool:
     """True for the class that `torch.nn.utils.parametrize` made from another one."""
-    return kind.__name__.startswith("Parametrized") and len(kind.__bases__) == 1 and kind.__module__ == _module_of_parametrize()
+    made = name_of_class(kind).startswith("Parametrized") and module_name(kind) == _module_of_parametrize()
+    return made and len(_bases(kind)) == 1
 
 
 def _module_of_parametrize() -> str:
@@ -84,36 +90,41 @@ def _module_of_parametrize() -> str:
 
 def written_class(kind: type) -> type:
     """The class as somebody wrote it, where torch put a generated one in its place (FSDP2, parametrizations)."""
-    generated = is_parametrized(kind) or any(base.__name__ == "FSDPModule" for base in kind.__bases__)
+    bases = _bases(kind)
+    generated = is_parametrized(kind) or any(name_of_class(base) == "FSDPModule" for base in bases)
     if not generated:
         return kind
-    return next(base for base in kind.__bases__ if base.__name__ != "FSDPModule")
+    return next(base for base in bases if name_of_class(base) != "FSDPModule")
+
+
+_bases: Callable[[type], tuple[type, ...]] = vars(type)["__bases__"].__get__
 
 
 def class_name(module: nn.Module) -> str:
     """Name of the class as it was written, also for scripted modules."""
-    script = vars(module).get("_c")
-    if script is not None and hasattr(script, "_type"):
+    script: Any = fields_of_module(module).get("_c")
+    if module_name(type(script)).partition(".")[0] == "torch":
         return str(script._type().name())
-    return written_class(type(module)).__name__
+    return name_of_class(written_class(type(module)))
 
 
 def hooks_of(own: dict[str, Any]) -> list[Any]:
     """The accelerate hooks of a module, a sequence of them opened."""
     hook = own["_hf_hook"]
-    return list(vars(hook).get("hooks", [hook]))
+    return list(parts_of(dict_of(hook).get("hooks", [hook])))
 
 
 def hook_note(hook: Any) -> str:
     """Where an accelerate hook runs its module, and whether the weights are away in between."""
-    device = vars(hook).get("execution_device")
-    runs = "" if device is None else f"runs on {f'cuda:{device}' if isinstance(device, int) else device}"
-    return ", ".join(part for part in (runs, "offloaded in between" if vars(hook).get("offload") else "") if part)
+    fields = dict_of(hook)
+    device = fields.get("execution_device")
+    runs = "" if device is None else f"runs on {f'cuda:{device}' if type(device) is int else word(device)}"
+    return ", ".join(part for part in (runs, "offloaded in between" if fields.get("offload") is True else "") if part)
 
 
 def counted(values: Iterable[object]) -> str:
     """`cuda:0 x12, cpu x3`."""
     counts: dict[str, int] = {}
-    for value in map(str, values):
+    for value in map(word, values):
         counts[value] = counts.get(value, 0) + 1
     return ", ".join(f"{name} x{count}" for name, count in counts.items())

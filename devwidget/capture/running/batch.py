@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections import OrderedDict
@@ -13,7 +14,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from devwidget.records.errors import BatchError
+from devwidget.capture.fields import is_a, items_of, parts_of
+from devwidget.capture.modules import own
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.errors import BatchError, message
 
 
 class Inputs:
@@ -80,7 +84,9 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
 
 
 def _item(batch: Any) -> Any:
-    if isinstance(batch, DataLoader):
+    if is_tensor(batch) or is_a(batch, (tuple, list, dict, Inputs)):
+        return batch
+    if is_a(batch, DataLoader):
         return next(iter(batch))
     if isinstance(batch, Iterator):
         return _item_of(batch)
@@ -102,22 +108,25 @@ def _item_of(iterator: Iterator[Any]) -> Any:
 
 
 def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(batch, Inputs):
+    if is_a(batch, Inputs):
         return batch.args, dict(batch.kwargs)
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    if isinstance(batch, tuple | list) and not hasattr(batch, "batch_sizes"):  # a PackedSequence is one argument
-        return tuple(batch), {}
-    return (batch,), {}
+    if is_a(batch, (tuple, list)) and not is_a(batch, nn.utils.rnn.PackedSequence):  # which is one argument
+        return tuple(parts_of(batch)), {}
+    items = items_of(batch)
+    if items is None and is_mapping(type(batch)):
+        items = list(dict(batch).items())
+    return ((batch,), {}) if items is None else ((), dict(items))
+
+
+is_mapping = functools.partial(type.__subclasscheck__, Mapping)
+"""`issubclass` that asks nobody: other classes than those that derive from `Mapping` are one argument."""
 
 
 def _callable(model: nn.Module) -> Any:
-    from devwidget.capture.running.restore.objects import namespace_of  # here, so that `import devwidget` stays light
-
     inner = model
     while issubclass(type(inner), nn.DataParallel | nn.parallel.DistributedDataParallel):
         inner = inner._modules["module"]  # type: ignore[assignment]
-    children = (namespace_of(inner) or {}).get("_modules")  # without a `__getattr__` of the user's, which may raise
+    children = own(inner).get("_modules")  # without a `__getattr__` of the user's, which may raise
     compiled = children.get("_orig_mod") if isinstance(children, dict) else None
     return (inner if compiled is None else compiled).forward
 
@@ -126,7 +135,7 @@ def _misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     try:
         inspect.signature(call).bind(*args, **kwargs)
     except TypeError as error:
-        return str(error)
+        return message(error)
     except ValueError:  # a scripted or C++ forward has no signature to check against
         return ""
     return ""

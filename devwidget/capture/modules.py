@@ -1,0 +1,49 @@
+"""Modules as they are stored: children, parameters and buffers, whatever their class overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import nn
+
+from devwidget.capture.fields import is_a, module_name, stored
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+Group = Literal["_parameters", "_buffers", "_modules"]
+
+own: Callable[[nn.Module], dict[str, Any]] = vars(nn.Module)["__dict__"].__get__
+"""The `__dict__` of a module, also of one that overrides `__getattribute__`."""
+
+
+def is_module(value: object) -> TypeIs[nn.Module]:
+    """True for modules by their true class; a proxy of one is none."""
+    return issubclass(type(value), nn.Module)
+
+
+def registered(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
+    """What is registered in one of a module's groups, without the names that stand for nothing."""
+    fields = own(module)
+    held: Any = fields.get(group)
+    if held is None and "_actual_script_module" in fields:  # what torch.jit.trace returns is a shell
+        held = own(fields["_actual_script_module"])[group]
+    if is_a(held, dict):
+        return [pair for pair in stored(held) if pair[1] is not None] if dict.__len__(held) else []
+    if module_name(type(held)).startswith("torch."):  # of a scripted module, which only torch's own methods can read
+        return [pair for pair in held.items() if pair[1] is not None]
+    return []
+
+
+def walk(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Each module of a tree once, with its path: what `named_modules` gives where nobody has overridden it."""
+    seen: set[int] = set()
+    waiting = [("", root)]
+    while waiting:
+        path, module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield path, module
+            children = [(name, child) for name, child in registered(module, "_modules") if is_module(child)]
+            waiting += [(f"{path}.{name}" if path else name, child) for name, child in reversed(children)]

@@ -1,0 +1,285 @@
+"""Models that run plain are read and recorded too, whatever their classes override."""
+
+import gc
+import sys
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.capture.call_site import locals_of
+from tests import hostile
+
+
+class Overriding(nn.Module):
+    """Answers none of the questions that a walk over modules would ask."""
+
+    __hash__ = None
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def __eq__(self, other):
+        raise ZeroDivisionError
+
+    def modules(self):
+        raise ZeroDivisionError
+
+    parameters = named_modules = named_parameters = buffers = named_buffers = children = state_dict = modules
+
+    def __len__(self):
+        raise ZeroDivisionError
+
+    __iter__ = __bool__ = __str__ = __repr__ = __len__
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class NoSuchName(nn.Module):
+    """Refuses every name that is not there."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def __getattr__(self, name):
+        if name in self.__dict__["_modules"]:
+            return self.__dict__["_modules"][name]
+        raise ZeroDivisionError(name)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Refusing(torch.Tensor):
+    """Answers no question."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        raise ZeroDivisionError(func)
+
+
+class Holding(nn.Module):
+    """Has a tensor in a plain attribute, and in a buffer if it can be registered."""
+
+    def __init__(self, tensor):
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        self.__dict__["held"] = tensor
+        self._buffers["kept"] = tensor
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class HostileEq(type(nn.Module)):
+    def __eq__(cls, other):
+        raise ZeroDivisionError
+
+    __hash__ = None
+
+
+class OddClass(Overriding, metaclass=HostileEq):
+    pass
+
+
+def freed():
+    tensor = torch.ones(4)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def inference():
+    with torch.inference_mode():
+        return torch.ones(2)
+
+
+TENSORS = {
+    "inference": inference,
+    "freed": freed,
+    "expanded": lambda: torch.ones(1).expand(10**12),
+    "strided nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "jagged": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    "int4": lambda: torch.empty(4, dtype=torch.int4),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "csr": lambda: torch.eye(3).to_sparse_csr(),
+    "refusing": lambda: torch.ones(2).as_subclass(Refusing),
+    "meta": lambda: torch.ones(2, device="meta"),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    "complex": lambda: torch.ones(2, dtype=torch.complex64).conj(),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", TENSORS)
+def test_a_tensor_of_any_kind_in_a_model_is_read_and_recorded_over(name):
+    model = Holding(TENSORS[name]())
+    found = devwidget.snapshot(model)
+    assert {each.name for each in found.modules[0].tensors} >= {"held", "kept"}
+    with devwidget.record() as recording:
+        recording.attach(model)
+        model(torch.ones(1, 2))
+    assert len(recording.trace.modules) == 2
+    assert not [line for line in recording.trace.not_checked if line.startswith("recorder:")]
+    panel = devwidget.show(model)
+    panel.refresh()
+    panel.refresh()
+    panel.close()
+
+
+@pytest.mark.parametrize("kind", [Overriding, NoSuchName, OddClass])
+def test_a_module_that_overrides_what_is_asked_of_modules_is_read_and_recorded(kind):
+    model = kind()
+    assert [module.path for module in devwidget.snapshot(model).modules] == ["", "inner"]
+    with devwidget.record(heal=True) as recording:
+        recording.attach(model)
+        model(torch.ones(1, 2))
+    assert {module.path for module in recording.trace.modules} == {"", "inner"}
+    assert not [line for line in recording.trace.not_checked if line.startswith("recorder:")]
+    panel = devwidget.show(model)
+    panel.refresh()
+    panel.close()
+
+
+@pytest.mark.parametrize("kind", [Overriding, NoSuchName, OddClass])
+def test_such_a_module_is_the_root_of_a_recording_that_nobody_attached(kind):
+    with devwidget.record() as recording:
+        kind()(torch.ones(1, 2))
+    assert {module.path for module in recording.trace.modules} == {"", "inner"}
+
+
+def test_a_million_tensors_in_a_list_are_not_walked():
+    model = Holding(torch.ones(1))
+    model.__dict__["many"] = [torch.ones(1)] * 1_000_000
+    found = devwidget.snapshot(model)
+    assert len(found.modules[0].tensors) < 21_000
+    assert "too many objects" in found.modules[0].note
+
+
+class Unspeakable(RuntimeError):
+    def __str__(self):
+        raise ZeroDivisionError
+
+    __repr__ = __len__ = __bool__ = __hash__ = __str__
+
+    def __eq__(self, other):
+        raise ZeroDivisionError
+
+
+class Failing(nn.Module):
+    def __init__(self, *args):
+        super().__init__()
+        self.args = args
+
+    def forward(self, x):
+        raise Unspeakable(*self.args)
+
+
+HOSTILE = hostile.hostile(object, raises=True)()
+
+
+@pytest.mark.parametrize(
+    ("args", "text"), [(("on cuda:0",), "on cuda:0"), ((), ""), ((1, "a"), "(1, a)"), ((HOSTILE,), "<Hostileobject>")]
+)
+def test_an_exception_that_cannot_be_written_stays_itself(args, text):
+    model, recording = Failing(*args), devwidget.record()
+    assert escapes(lambda: recorded(recording, model)) is Unspeakable
+    assert recording.trace.error == f"Unspeakable: {text}"
+    assert devwidget.trace(model, torch.ones(1)).error == f"Unspeakable: {text}"
+    assert escapes(lambda: devwidget.check(model, torch.ones(1))) is devwidget.api.PlacementError
+    given, last, asked = explained(model)
+    assert given == last == f"Unspeakable: {text}"
+    assert asked == ("cuda" in text)
+
+
+def recorded(recording, model):
+    with recording:
+        model(torch.ones(1))
+
+
+def explained(model):
+    """What is said of the exception that a model raises: of itself, of the last one, and whether it is about devices."""
+    try:
+        return model(torch.ones(1))
+    except Unspeakable as error:
+        return devwidget.explain(error).error, devwidget.explain().error, devwidget.api.is_about_placement(error)
+
+
+def escapes(run):
+    """The class of what a call raises; pytest itself cannot write such an exception."""
+    try:
+        run()
+    except Exception as error:
+        return type(error)
+
+
+def test_the_variables_that_a_function_asked_for_itself_stay_as_they_were():
+    def asked(x):
+        variables = locals()
+        later = 2
+        assert locals_of(sys._getframe()) == {}
+        return variables, later
+
+    assert asked(1)[0] == {"x": 1}
+
+
+def test_a_function_that_asked_for_its_variables_is_read_once_it_has_ended():
+    kept = []
+
+    def asked(x):
+        kept.append(locals())
+        later = 2
+        raise ValueError(later)
+
+    with pytest.raises(ValueError, match="2") as caught:
+        asked(1)
+    assert locals_of(caught.value.__traceback__.tb_next.tb_frame) | {"kept": 0} == {"x": 1, "later": 2, "kept": 0}
+    assert {name: kept[0][name] for name in kept[0] if name != "kept"} == {"x": 1}
+
+
+def test_reading_variables_keeps_no_object_alive():
+    def reads():
+        thing = nn.Linear(1, 1)
+        gone = weakref.ref(thing)
+        assert locals_of(frame())["thing"] is thing
+        del thing
+        assert gone() is None
+
+    frame = lambda: sys._getframe(1)
+    reads()
+
+
+def test_a_variable_that_exec_made_stays():
+    def writes():
+        exec("made = 5")
+        locals_of(sys._getframe())
+        return locals()["made"]
+
+    assert writes() == 5
+
+
+def test_an_explanation_keeps_no_model_alive():
+    class Wrong(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+
+        def helper(self, x, w):
+            return torch.nn.functional.linear(x, w.double())
+
+        def forward(self, x):
+            return self.helper(self.inner(x), self.inner.weight)
+
+    model = Wrong()
+    gone = weakref.ref(model)
+    try:
+        model(torch.ones(1, 2))
+    except RuntimeError as error:
+        devwidget.explain(error)
+    del model
+    gc.collect()
+    assert gone() is None
