@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from devwidget.capture import between
+from devwidget.capture import background_births
 
 ROUNDS, CALLS = 25, 400
 
@@ -31,9 +31,9 @@ def compare(call: Callable[[], object]) -> tuple[float, float]:
     plain, watched = [], []
     for _ in range(ROUNDS):
         plain.append(nanoseconds(call))
-        between.begin()
+        background_births.begin()
         watched.append(nanoseconds(call))
-        between.end()
+        background_births.end()
     return statistics.median(plain), statistics.median(watched)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.running.restore import keeping
+from devwidget.capture.restore import keeping
 
 WIDTH = 2048
 

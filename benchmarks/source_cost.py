@@ -13,7 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from devwidget.capture import source
+from devwidget.capture.source_code import statements
 
 FUNCTION = "def step_{0}(model, x):\n" + "    y = model(x, scale=[1.0, 2.0]).to(x.device)\n" * 8 + "    return y\n\n"
 LOOKS = 2000
@@ -34,18 +34,18 @@ def measure(lines: int, folder: pathlib.Path) -> None:
     name = str(path)
     linecache.getlines(name)
     tracemalloc.start()
-    source.statement_text(name, 2)
+    statements.statement_text(name, 2)
     kept = tracemalloc.get_traced_memory()[0] / 2**20
     tracemalloc.stop()
     path.touch()
     linecache.clearcache()
     linecache.getlines(name)
     began = time.process_time()
-    source.statement_text(name, 2)
+    statements.statement_text(name, 2)
     first = (time.process_time() - began) * 1000
     line = microseconds(lambda at: linecache.getline(name, at), lines)
-    statement = microseconds(lambda at: source.statement_text(name, at), lines)
-    assigned = microseconds(lambda at: source.assignment(name, "y", at), lines)
+    statement = microseconds(lambda at: statements.statement_text(name, at), lines)
+    assigned = microseconds(lambda at: statements.assignment(name, "y", at), lines)
     print(f"{lines:>9,} {first:>9.1f} ms {line:>9.1f} us {statement:>9.1f} us {assigned:>9.1f} us {kept:>8.1f} MiB")
 
 

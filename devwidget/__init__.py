@@ -2,7 +2,7 @@
 
 from devwidget._version import __version__
 from devwidget.api import Recording, allow, check, explain, load, plan, record, show, simulate, snapshot, trace
-from devwidget.capture.running.batch import Inputs
+from devwidget.capture.step.batch import Inputs
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 
 __all__ = [

@@ -14,16 +14,16 @@ import torch
 from torch import nn
 
 from devwidget import simulator
-from devwidget.capture import between as between
-from devwidget.capture import meant
+from devwidget.capture import background_births as background_births
+from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
-from devwidget.capture.meant import allow
-from devwidget.capture.read_memory import read_memory
-from devwidget.capture.refusals import refuse_loss, refuse_model, refuse_optimizer, words_of
-from devwidget.capture.running.batch import arguments
-from devwidget.capture.running.step import Step
-from devwidget.capture.take_snapshot import take_snapshot
-from devwidget.capture.tracer import Recorder
+from devwidget.capture.recorder import Recorder
+from devwidget.capture.recording import allowed_transfers
+from devwidget.capture.recording.allowed_transfers import allow
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
+from devwidget.capture.step.batch import arguments
+from devwidget.capture.step.step import Step
+from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.memory.accounting import account
 from devwidget.records import json_io
 from devwidget.records._record import presented_by
@@ -84,7 +84,7 @@ class Recording:
     _swallows = False
 
     def __init__(self, *, heal: bool = False, allow: str | Iterable[str] = ()) -> None:
-        self._recorder = Recorder(heal=heal, allow=meant.all_parsed(allow))
+        self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow))
         self._trace: Trace | None = None
         self._gpus = 0
 
@@ -200,7 +200,7 @@ def trace(
     Raises:
         DevwidgetError: if the model is no module, the batch does not fit (`BatchError`), or one of `allow` is no hop.
     """
-    from devwidget.capture.running.restore import keeping
+    from devwidget.capture.restore import keeping
 
     refuse_model(model)
     refuse_optimizer(optimizer)

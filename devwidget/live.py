@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from devwidget.capture.fields import is_a, items_of, stored
-from devwidget.capture.refusals import refuse_model, refuse_optimizer
-from devwidget.capture.running.batch import Inputs, arguments
+from devwidget.capture.object_fields import is_a, items_of, stored
+from devwidget.capture.step.batch import Inputs, arguments
 from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.site import Site

@@ -81,15 +81,17 @@ class LineMagic:
         print(api.explain())
 
     def _births(self, word: str) -> None:
-        from devwidget.api import between
+        from devwidget.api import background_births
 
         if word == "on":
             _births_on(self.shell)
-            print(f"each call that makes a tensor takes {between.cost_ns() / 1000:.1f} us longer, measured here and now")
+            print(
+                f"each call that makes a tensor takes {background_births.cost_ns() / 1000:.1f} us longer, measured here and now"
+            )
             print("compiled functions run eagerly until `%devwidget births off`")
         if word == "off":
             _births_off(self.shell)
-        print(f"births: {'off' if between.births() is None else 'on'}")
+        print(f"births: {'off' if background_births.births() is None else 'on'}")
 
     def _simulate(self, line: str) -> None:
         from devwidget import api
@@ -129,33 +131,33 @@ class CellMagic:
 
 def _births_on(shell: Any) -> None:
     """Watch this cell from here, and those that follow."""
-    from devwidget.api import between
+    from devwidget.api import background_births
 
     if _resume not in shell.events.callbacks["pre_run_cell"]:
         shell.events.register("pre_run_cell", _resume)
         shell.events.register("post_run_cell", _pause)
-    between.begin()
+    background_births.begin()
 
 
 def _births_off(shell: Any) -> None:
     if _resume in shell.events.callbacks["pre_run_cell"]:
-        from devwidget.api import between
+        from devwidget.api import background_births
 
         shell.events.unregister("pre_run_cell", _resume)
         shell.events.unregister("post_run_cell", _pause)
-        between.end()
+        background_births.end()
 
 
 def _resume(info: Any) -> None:
-    from devwidget.api import between
+    from devwidget.api import background_births
 
-    between.begin()
+    background_births.begin()
 
 
 def _pause(result: Any) -> None:
-    from devwidget.api import between
+    from devwidget.api import background_births
 
-    between.pause()
+    background_births.pause()
 
 
 def _run(shell: Any, cell: str) -> Any:

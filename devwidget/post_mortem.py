@@ -6,9 +6,9 @@ import re
 import sys
 from collections.abc import Iterator
 
-from devwidget.capture.fields import is_a
-from devwidget.capture.postmortem.read_error import Reading, read_error
-from devwidget.capture.postmortem.replicas import CAUGHT
+from devwidget.capture.explain.read_error import Reading, read_error
+from devwidget.capture.explain.replica_errors import CAUGHT
+from devwidget.capture.object_fields import is_a
 from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding

@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from devwidget.capture.read_memory import read_memory
-from devwidget.capture.reading.fingerprint import Fingerprint
-from devwidget.capture.reading.module_watch import NotWatchable
-from devwidget.capture.take_snapshot import take_snapshot
+from devwidget.capture.changes.fingerprint import Fingerprint
+from devwidget.capture.changes.module_watch import NotWatchable
+from devwidget.capture.devices.memory import read_memory
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.memory.accounting import Held, held_bytes, tell_apart
 from devwidget.records.snapshot import Snapshot
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import devwidget
-from devwidget.capture.running.batch import Arguments
+from devwidget.capture.step.batch import Arguments
 from devwidget.planning.rehearsal import MeanStep
 
 

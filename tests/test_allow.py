@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.meant import parsed
+from devwidget.capture.recording.allowed_transfers import parsed
 
 HOME = torch.device("cuda:0")
 HOST = torch.device("cpu")
@@ -92,7 +92,7 @@ def test_allow_without_a_reason_is_refused():
 
 
 def test_it_ends_with_its_block_and_belongs_to_its_thread():
-    from devwidget.capture.meant import why_meant
+    from devwidget.capture.recording.allowed_transfers import why_meant
 
     elsewhere = []
     with devwidget.allow("cuda:0 -> cpu", why="probe"):

@@ -111,11 +111,11 @@ def test_layers_of_plain_facts_never_import_torch() -> None:
 
 
 def test_an_import_that_breaks_the_table_would_be_seen() -> None:
-    inside = "def f():\n    from devwidget.capture.tracer import Recorder\n"
+    inside = "def f():\n    from devwidget.capture.recorder import Recorder\n"
     for_types = "if TYPE_CHECKING:\n    import pandas\nelse:\n    import plotly.io\n"
     source = inside + for_types
-    assert list(imported(ast.parse(source), "devwidget.views")) == ["devwidget.capture.tracer.Recorder", "plotly.io"]
-    assert list(imported(ast.parse("from ..capture import tracer"), "devwidget.views")) == ["devwidget.capture.tracer"]
+    assert list(imported(ast.parse(source), "devwidget.views")) == ["devwidget.capture.recorder.Recorder", "plotly.io"]
+    assert list(imported(ast.parse("from ..capture import recorder"), "devwidget.views")) == ["devwidget.capture.recorder"]
 
 
 _MEASURE = f"""

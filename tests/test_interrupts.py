@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture import tracer
-from devwidget.capture.birth_watch import BirthWatch
+from devwidget.capture import recorder
 from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exit, uninterrupted
+from devwidget.capture.modes.birth_mode import BirthWatch
 from devwidget.simulator import session
 from tests import faults
 from tests.capture.running.test_restore import facts, same
@@ -174,7 +174,7 @@ def broken(*_):
 
 @pytest.mark.parametrize("door", ["constructions", "optimizers", "fast_paths", "gradients", "module_hooks", "Ops", "Calls"])
 def test_a_recording_that_cannot_begin_leaves_nothing_behind(door, monkeypatch):
-    monkeypatch.setattr(tracer, door, broken)
+    monkeypatch.setattr(recorder, door, broken)
     program, world = Program("", None), faults.world()
     before = program.facts()
     with pytest.raises(RuntimeError, match="broken"):

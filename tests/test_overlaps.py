@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import devwidget
-from devwidget.capture import between, meant
+from devwidget.capture import background_births
+from devwidget.capture.recording import allowed_transfers
 from devwidget.records.errors import DevwidgetError
 from tests import faults
 
@@ -50,10 +51,10 @@ class CountingFunctions(TorchFunctionMode):
 
 class Births:
     def __enter__(self):
-        between.begin()
+        background_births.begin()
 
     def __exit__(self, *exc_info):
-        between.end()
+        background_births.end()
 
 
 class Doubled(torch.autograd.Function):
@@ -307,7 +308,7 @@ def test_allowances_of_asyncio_tasks_end_in_any_order():
 
     async def main():
         await asyncio.gather(task("cuda:0 -> cpu", 1), task("cpu -> cuda:0", 3))
-        return meant.why_meant(torch.device("cuda", 0), torch.device("cpu"), ())
+        return allowed_transfers.why_meant(torch.device("cuda", 0), torch.device("cpu"), ())
 
     assert asyncio.run(main()) == ""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
-from devwidget.capture.fields import is_a, module_name, stored
+from devwidget.capture.object_fields import is_a, module_name, stored
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs

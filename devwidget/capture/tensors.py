@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from devwidget.capture.fields import SCALAR_IDS, defined, dict_of, module_name, parts_of
+from devwidget.capture.object_fields import SCALAR_IDS, defined, dict_of, module_name, parts_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs

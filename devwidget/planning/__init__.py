@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from devwidget import simulator
-from devwidget.capture.refusals import refuse_model
-from devwidget.capture.running.batch import arguments
-from devwidget.capture.running.restore import keeping
+from devwidget.capture.restore import keeping
+from devwidget.capture.step.batch import arguments
+from devwidget.capture.validation import refuse_model
 from devwidget.planning.placement import PlacedTwin, Placement
 from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.records.plan import Plan
 from devwidget.simulator.cluster import UNLIMITED, parse_cluster
-from devwidget.simulator.watched_ledger import watch
+from devwidget.simulator.devices.ledger_listeners import watch
 
 
 def make_plan(

@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 
 import torch
 
-from devwidget.capture.call_site import RawSite, is_own, site_of
+from devwidget.capture.source_code.call_sites import RawSite, is_own, site_of
 
 _FOLDERS = tuple(str(pathlib.Path(sysconfig.get_path(name))) + "/" for name in ("stdlib", "platstdlib"))
 _PACKAGES = ("/site-packages/", "/dist-packages/")

@@ -11,7 +11,7 @@ from torch import nn
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.simulator.cluster import UNLIMITED
-from devwidget.simulator.twins import twin_of_model
+from devwidget.simulator.without_values.meta_copies import twin_of_model
 
 Placement = str | Mapping[str, Any]
 FIRST = torch.device("cuda", 0)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.call_site import to_site
-from devwidget.capture.running.batch import Arguments
-from devwidget.capture.running.step import Step
-from devwidget.capture.running.whereabouts import Whereabouts
+from devwidget.capture.source_code.call_sites import to_site
+from devwidget.capture.step.batch import Arguments
+from devwidget.capture.step.current_module import Whereabouts
+from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import replace_tensors
 from devwidget.planning.lines import deepest_line
 from devwidget.planning.optimizers import optimizer_for
@@ -19,7 +19,7 @@ from devwidget.planning.placement import FIRST, PlacedTwin
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.trace import Phase
-from devwidget.simulator.twins import Twins, twin_of_model
+from devwidget.simulator.without_values.meta_copies import Twins, twin_of_model
 
 
 class MeanStep(Step):

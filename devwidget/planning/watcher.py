@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from devwidget.capture.call_site import RawSite, to_site
-from devwidget.capture.running.whereabouts import Whereabouts
+from devwidget.capture.source_code.call_sites import RawSite, to_site
+from devwidget.capture.step.current_module import Whereabouts
 from devwidget.memory.accounting import block_bytes
 from devwidget.planning.lines import line_below
 from devwidget.records.device import DeviceId

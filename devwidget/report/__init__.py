@@ -3,6 +3,7 @@
 Importing this package teaches the records how to print, how to become data frames, and how to become HTML.
 """
 
-from devwidget.report import frames, html, plan_html, text
+from devwidget.report import all_texts, frames
+from devwidget.report.page import html, plan_html
 
-__all__ = ["frames", "html", "plan_html", "text"]
+__all__ = ["all_texts", "frames", "html", "plan_html"]

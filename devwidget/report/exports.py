@@ -7,9 +7,9 @@ from collections.abc import Callable
 from devwidget.records.json_io import dumps
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.html import panel_page
-from devwidget.report.panel_text import panel_text
-from devwidget.report.safe_text import file_name, spreadsheet_cell
+from devwidget.report.page.html import panel_page
+from devwidget.report.page.panel_text import panel_text
+from devwidget.report.style.safe_text import file_name, spreadsheet_cell
 
 
 def export(snapshot: Snapshot | None, trace: Trace | None, form: str) -> dict[str, str]:

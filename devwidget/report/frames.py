@@ -14,7 +14,7 @@ from devwidget.records.plan import Plan
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.words import device_list, piece_words, site_words
+from devwidget.report.style.words import device_list, piece_words, site_words
 from devwidget.views.placement import join, place
 
 if TYPE_CHECKING:

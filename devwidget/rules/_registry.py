@@ -12,8 +12,8 @@ from devwidget.records.errors import error_text
 from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
-from devwidget.rules._edits import code_of_edits, merged, with_others
 from devwidget.rules._needs import Need, missing
+from devwidget.rules._repairs.edits import code_of_edits, merged, with_others
 
 Check = Callable[[Trace], Iterator[Finding]]
 

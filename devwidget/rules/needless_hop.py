@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Crossing, Held, Trace
-from devwidget.rules._attributes import registered
-from devwidget.rules._edits import Draft, chosen, mended
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs.attributes import registered
+from devwidget.rules._repairs.edits import Draft, chosen, mended
 
 
 @rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules._calls import FACTORIES
-from devwidget.rules._code import targets
-from devwidget.rules._edits import Draft, chosen, mended
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs.calls import FACTORIES
+from devwidget.rules._repairs.code import targets
+from devwidget.rules._repairs.edits import Draft, chosen, mended
 from devwidget.rules._wording import described
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules._code import Code, code_at, targets
-from devwidget.rules._edits import Draft, chosen, fix, mended
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs.code import Code, code_at, targets
+from devwidget.rules._repairs.edits import Draft, chosen, fix, mended
 from devwidget.rules._wording import described
 
 

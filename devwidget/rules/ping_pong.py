@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Crossing, Trace
-from devwidget.rules._code import code_at
-from devwidget.rules._edits import Draft, chosen, fix
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs.code import code_at
+from devwidget.rules._repairs.edits import Draft, chosen, fix
 from devwidget.rules.needless_hop import stay
 
 ENOUGH = 3

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules._code import is_self
-from devwidget.rules._edits import Draft, chosen, mended
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs.code import is_self
+from devwidget.rules._repairs.edits import Draft, chosen, mended
 
 
 @rule("replica-state-lost", needs=("replicas",))

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules import _calls
-from devwidget.rules._edits import Draft, chosen, mended
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs import calls
+from devwidget.rules._repairs.edits import Draft, chosen, mended
 from devwidget.rules._wording import described, strays_in
 
 
@@ -31,7 +31,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
-    subject = _calls.moved_name(move.text)
+    subject = calls.moved_name(move.text)
     return Finding(
         kind="unassigned-move",
         severity="error",

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules import _calls
-from devwidget.rules._attributes import registered
-from devwidget.rules._edits import chosen
-from devwidget.rules._moves import where_made, where_used
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs import calls
+from devwidget.rules._repairs.attributes import registered
+from devwidget.rules._repairs.edits import chosen
+from devwidget.rules._repairs.moves import where_made, where_used
 from devwidget.rules._wording import described, one_target
 
 
@@ -53,7 +53,7 @@ def _finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
 
 def _birth(stray: Operand, held: Held) -> Site | None:
     """Where the attribute got its value; if that was handed in ready-made, or is in an object, where the tensor was made."""
-    if held.assigned is None or "." in held.name or _calls.hands_on(held.assigned.text):
+    if held.assigned is None or "." in held.name or calls.hands_on(held.assigned.text):
         return stray.birth or held.assigned
     return held.assigned
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Crossing, Trace
-from devwidget.rules._edits import Draft, chosen, mended
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs.edits import Draft, chosen, mended
 
 
 @rule("unsafe-async-copy", needs=("operations",))

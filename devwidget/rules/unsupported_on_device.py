@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules._edits import Draft, chosen, mended
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs.edits import Draft, chosen, mended
 from devwidget.rules._wording import described, first_stray
 
 _ALTERNATIVES = {

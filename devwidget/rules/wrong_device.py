@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules._code import code_at
-from devwidget.rules._edits import Draft, chosen, fix
-from devwidget.rules._modules import where_built
-from devwidget.rules._moves import value_moved, where_made, where_used
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs.code import code_at
+from devwidget.rules._repairs.edits import Draft, chosen, fix
+from devwidget.rules._repairs.modules import where_built
+from devwidget.rules._repairs.moves import value_moved, where_made, where_used
 from devwidget.rules._wording import described, devices_of, one_target, right_device, strays_in
 
 

@@ -6,47 +6,32 @@ from typing import Any
 
 import torch._dynamo  # noqa: F401 - torch would import it in mid-operator, with the patches put aside for all threads
 
-from devwidget.simulator import (
-    autocast,
-    autograd_surface,
-    comm,
-    compiling,
-    composites,
-    cuda_surface,
-    device_type,
-    factories,
-    fakes,
-    generators,
-    imports,
-    legacy_types,
-    machine,
-    storage_surface,
-    tensor_surface,
-    threads,
-    valueless,
-    wrappers,
-)
 from devwidget.simulator.cluster import Cluster
-from devwidget.simulator.labels import LABELS, Books
-from devwidget.simulator.ledger import Ledger
+from devwidget.simulator.cuda_surface import comm, functions, generators
+from devwidget.simulator.devices import machine
+from devwidget.simulator.devices.labels import LABELS, Books
+from devwidget.simulator.devices.ledger import Ledger
+from devwidget.simulator.operators import mode_without_values
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.tensor_surface import attributes, device_type, factories, legacy_types, storage, wrapper_subclasses
+from devwidget.simulator.torch_surface import autocast, autograd, compiling, composites, fake_tensors, imports, threads
 
 PARTS = (
-    tensor_surface,
-    storage_surface,
+    attributes,
+    storage,
     factories,
-    cuda_surface,
+    functions,
     comm,
     composites,
-    autograd_surface,
+    autograd,
     autocast,
     generators,
     legacy_types,
     device_type,
     threads,
     compiling,
-    wrappers,
-    fakes,
+    wrapper_subclasses,
+    fake_tensors,
     imports,
 )
 
@@ -59,7 +44,7 @@ class Session:
         LABELS.clear()
         machine.build(cluster.memory_bytes)
         self._patches = Patches()
-        self._mode: Any = valueless.new_mode()
+        self._mode: Any = mode_without_values.new_mode()
         try:
             for part in PARTS:
                 part.install(self._patches)

@@ -11,8 +11,8 @@ from devwidget.records.errors import SimulationError
 from devwidget.simulator.cluster import Cluster, parse_cluster
 
 if TYPE_CHECKING:
+    from devwidget.simulator.devices.ledger_listeners import VirtualMemory
     from devwidget.simulator.session import Session
-    from devwidget.simulator.watched_ledger import VirtualMemory
 
 _active: Simulation | None = None
 _lock = threading.RLock()
@@ -65,9 +65,9 @@ class Simulation:
     @all_or_nothing
     def _begin(self) -> None:
         global _active
-        from devwidget.simulator import internals  # imports torch: `import devwidget` stays light
+        from devwidget.simulator import torch_internals  # imports torch: `import devwidget` stays light
 
-        internals.check()
+        torch_internals.check()
         from devwidget.simulator import session  # needs what was just checked
 
         self._session = session.Session(self._cluster)
@@ -119,7 +119,7 @@ def active() -> Simulation | None:
 
 def memory() -> VirtualMemory:
     """The memory of the simulation that is running, for a recording to watch."""
-    from devwidget.simulator.labels import Books
-    from devwidget.simulator.watched_ledger import VirtualMemory
+    from devwidget.simulator.devices.labels import Books
+    from devwidget.simulator.devices.ledger_listeners import VirtualMemory
 
     return VirtualMemory(Books.ledger)

@@ -12,7 +12,7 @@ from typing import Any
 import anywidget
 from traitlets import Bool, Bytes, Dict, Int, List, Unicode
 
-from devwidget.report.assets import PANEL, TREE, joined, static_text
+from devwidget.report.page.assets import PANEL, TREE, joined, static_text
 
 
 class Control(anywidget.AnyWidget):

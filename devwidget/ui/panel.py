@@ -10,7 +10,7 @@ from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.content import (
+from devwidget.report.page.content import (
     finding_cards,
     head_content,
     hops_content,
@@ -19,8 +19,8 @@ from devwidget.report.content import (
     traced_content,
     tree_content,
 )
-from devwidget.report.panel_text import panel_html, panel_text
-from devwidget.report.safe_text import safe_block
+from devwidget.report.page.panel_text import panel_html, panel_text
+from devwidget.report.style.safe_text import safe_block
 from devwidget.ui import refresh
 from devwidget.ui.actions import PanelActions, TraceRequest
 from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gzip
 
-from devwidget.report.plotly_file import plotly_path
+from devwidget.report.page.plotly_file import plotly_path
 from devwidget.ui.bridge import PlotlyCode
 
 _shared: list[PlotlyCode] = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.report.content import detail_content
 from devwidget.report.exports import export
-from devwidget.report.safe_text import safe_block
+from devwidget.report.page.content import detail_content
+from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.actions import TraceRequest
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from playwright.sync_api import Browser
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.assets import PANEL, TREE, joined, static_text
-from devwidget.report.html import _as_value, _bytes, page_facts
-from devwidget.report.plotly_file import plotly_path
+from devwidget.report.page.assets import PANEL, TREE, joined, static_text
+from devwidget.report.page.html import _as_value, _bytes, page_facts
+from devwidget.report.page.plotly_file import plotly_path
 from tests.browser.chromium import Watched
 from tests.views.builders import GPU0, tensor
 

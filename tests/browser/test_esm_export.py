@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.trace import Trace
-from devwidget.report.html import panel_page
+from devwidget.report.page.html import panel_page
 from tests.views.builders import data_parallel, one_step, split_model
 
 

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from devwidget.records.failure import Failure
 from devwidget.records.trace import Trace
-from devwidget.report.content import traced_content
+from devwidget.report.page.content import traced_content
 from devwidget.views.overlay import overlay
 from devwidget.views.placement import place
 from tests.browser.esm import BarePage

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from devwidget.report.html import panel_page
+from devwidget.report.page.html import panel_page
 from devwidget.views.flow import flow
 from devwidget.views.parallel import parallel_calls
 from tests.views.builders import data_parallel, split_model

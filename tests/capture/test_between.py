@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture import between
+from devwidget.capture import background_births
 
 
 def test_a_mode_of_the_user_below_or_above_stays():
@@ -14,9 +14,9 @@ def test_a_mode_of_the_user_below_or_above_stays():
             return func(*args, **(kwargs or {}))
 
     with Own() as below:
-        between.begin()
+        background_births.begin()
         with Own() as above:
-            between.end()
+            background_births.end()
             assert torch.overrides._get_current_function_mode_stack() == [below, above]
 
 
@@ -24,14 +24,14 @@ def test_a_mode_of_the_user_below_or_above_stays():
 def test_a_compiled_function_is_not_compiled_for_the_mode():
     torch._dynamo.reset()
     doubled = torch.compile(lambda x: x * 2, backend="eager", fullgraph=True)
-    between.begin()
+    background_births.begin()
     try:
         assert doubled(torch.ones(1)).item() == 2
-        between.pause()
+        background_births.pause()
         assert doubled(torch.ones(1)).item() == 2
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
     finally:
-        between.end()
+        background_births.end()
     doubled(torch.ones(1))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
@@ -41,35 +41,35 @@ def test_attention_computes_what_it_computes_unwatched():
     layer, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(2, 3, 8)
     with torch.no_grad():
         plain = layer(x)
-        between.begin()
+        background_births.begin()
         try:
             watched = layer(x)
         finally:
-            between.end()
+            background_births.end()
     assert torch.equal(plain, watched)
 
 
 def test_tensors_are_not_kept_alive():
-    between.begin()
+    background_births.begin()
     try:
-        known = between.births()
+        known = background_births.births()
         for _ in range(10):
             torch.zeros(3).add(1)
         assert len(known) == 0
     finally:
-        between.end()
-    assert between.births() is None
+        background_births.end()
+    assert background_births.births() is None
 
 
 def test_a_failing_call_of_the_user_fails_as_ever_and_recordings_go_on_as_ever():
     with devwidget.simulate(1):
-        between.begin()
+        background_births.begin()
         try:
             x = torch.ones(2)
             with devwidget.record(heal=True) as recording:
                 (torch.ones(2, device="cuda") + x).sum()
         finally:
-            between.end()
+            background_births.end()
     (finding,) = recording.trace.findings
     assert finding.birth.text == "x = torch.ones(2)"
 
@@ -79,9 +79,9 @@ def stance():
 
 
 def test_a_stance_of_the_user_that_begins_or_ends_meanwhile_stays_the_users():
-    between.begin()
+    background_births.begin()
     users = torch.compiler.set_stance("eager_on_recompile")
-    between.end()
+    background_births.end()
     assert stance() == "eager_on_recompile"
     users.__exit__(None, None, None)
     assert stance() == "default"

@@ -9,7 +9,7 @@ from torch import nn
 import devwidget
 from devwidget import simulator
 from devwidget.capture.memory.cuda_memory import CudaMemory
-from devwidget.capture.tracer import Recorder
+from devwidget.capture.recorder import Recorder
 from devwidget.records.memory_curve import ROLES
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.report.failure_card import failure_card
+from devwidget.report.text.failure_card import failure_card
 
 
 class Fails(nn.Module):

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from devwidget.capture.reading.fingerprint import Fingerprint
-from devwidget.capture.reading.module_watch import NotWatchable
-from devwidget.capture.take_snapshot import take_snapshot
+from devwidget.capture.changes.fingerprint import Fingerprint
+from devwidget.capture.changes.module_watch import NotWatchable
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.simulator import simulate
 
 

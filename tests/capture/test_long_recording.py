@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture import identity, parallel_calls
 from devwidget.capture.memory import backward_modules, curves
+from devwidget.capture.recording import births, parallel_calls
 
 
 class Loop:
@@ -55,7 +55,7 @@ def recorded(loop, steps):
 
 LIMITS = (
     (parallel_calls, "MOST_CALLS"),
-    (identity, "FIRST_SWEEP"),
+    (births, "FIRST_SWEEP"),
     (curves, "MOST_EVENTS"),
     (curves, "MOST_POINTS"),
     (backward_modules, "MOST_SPANS"),

@@ -11,7 +11,7 @@ from torch import nn
 import devwidget
 from devwidget.capture.memory.curves import MOST_POINTS, Moment, _Point, thinned
 from devwidget.records.memory_curve import ROLES, MemoryCurve
-from devwidget.simulator.ledger import Ledger
+from devwidget.simulator.devices.ledger import Ledger
 
 MIB = 1024**2
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.call_site import locals_of
+from devwidget.capture.source_code.call_sites import locals_of
 from tests import hostile
 
 

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 import torch
 
-from devwidget.capture import patches
+from devwidget.capture.patching import registry
 
 ORDERS = list(itertools.permutations(range(3)))
 
@@ -59,7 +59,7 @@ PLACES = [
 @pytest.mark.parametrize(("owner", "name", "call", "plain"), PLACES)
 def test_layers_leave_in_any_order_and_the_original_is_back(owner, name, call, plain, order):
     before = dict(vars(owner))
-    layers = [patches.wrap(owner, name, adding(mark)) for mark in "abc"]
+    layers = [registry.wrap(owner, name, adding(mark)) for mark in "abc"]
     left = list("abc")
     for number in order:
         assert call() == [*plain, *left]
@@ -72,7 +72,7 @@ def test_layers_leave_in_any_order_and_the_original_is_back(owner, name, call, p
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_name_that_was_absent_is_absent_again(order):
-    layers = [patches.put(MODULE, "absent", mark) for mark in "abc"]
+    layers = [registry.put(MODULE, "absent", mark) for mark in "abc"]
     for number in order:
         layers[number].leave()
     assert not hasattr(MODULE, "absent")
@@ -82,7 +82,7 @@ def test_a_name_that_was_absent_is_absent_again(order):
 def test_what_was_imported_means_the_original_whatever_leaves_when(order):
     layers, held = [], []
     for mark in "abc":
-        layers.append(patches.wrap(MODULE, "free", adding(mark)))
+        layers.append(registry.wrap(MODULE, "free", adding(mark)))
         held.append(MODULE.free)
     for number in order:
         layers[number].leave()
@@ -100,8 +100,8 @@ def test_a_thread_inside_a_layer_passes_over_one_below_that_has_left():
         return waits
 
     inside, go_on, seen = threading.Event(), threading.Event(), []
-    below = patches.wrap(MODULE, "free", adding("below"))
-    above = patches.wrap(MODULE, "free", waiting)
+    below = registry.wrap(MODULE, "free", adding("below"))
+    above = registry.wrap(MODULE, "free", waiting)
     thread = threading.Thread(target=lambda: seen.append(MODULE.free(1)))
     thread.start()
     inside.wait()
@@ -114,19 +114,19 @@ def test_a_thread_inside_a_layer_passes_over_one_below_that_has_left():
 
 
 def test_a_patch_of_the_user_that_outlives_ours_stays_and_none_of_ours_acts():
-    layer = patches.wrap(MODULE, "free", adding("ours"))
+    layer = registry.wrap(MODULE, "free", adding("ours"))
     users = mock.patch.object(MODULE, "free", lambda x: ["user", x])
     users.start()
     layer.leave()
     assert MODULE.free(1) == ["user", 1]
     users.stop()
     assert MODULE.free(1) == [1]
-    patches.wrap(MODULE, "free", adding("later")).leave()  # the next recording tidies what mock has put back
+    registry.wrap(MODULE, "free", adding("later")).leave()  # the next recording tidies what mock has put back
     assert MODULE.free is free
 
 
 def test_a_patch_of_the_user_that_ends_before_ours_leaves_the_original():
-    layer = patches.wrap(MODULE, "free", adding("ours"))
+    layer = registry.wrap(MODULE, "free", adding("ours"))
     with mock.patch.object(MODULE, "free", lambda x: ["user", x]):
         assert MODULE.free(1) == ["user", 1]
     assert MODULE.free(1) == [1, "ours"]
@@ -135,22 +135,22 @@ def test_a_patch_of_the_user_that_ends_before_ours_leaves_the_original():
 
 
 def test_ours_around_a_patch_of_the_user_calls_theirs():
-    below = patches.wrap(MODULE, "free", adding("below"))
+    below = registry.wrap(MODULE, "free", adding("below"))
     with mock.patch.object(MODULE, "free", lambda x: ["user", x]):
-        above = patches.wrap(MODULE, "free", adding("above"))
+        above = registry.wrap(MODULE, "free", adding("above"))
         assert MODULE.free(1) == ["user", 1, "above"]
         below.leave()
         assert MODULE.free(1) == ["user", 1, "above"]
         above.leave()
         assert MODULE.free(1) == ["user", 1]
     assert MODULE.free(1) == [1]
-    patches.wrap(MODULE, "free", adding("later")).leave()
+    registry.wrap(MODULE, "free", adding("later")).leave()
     assert MODULE.free is free
 
 
 def test_a_variable_that_torch_writes_is_as_before():
     MODULE.variable = 1
-    layer = patches.put(MODULE, "variable", 2, always=True)
+    layer = registry.put(MODULE, "variable", 2, always=True)
     MODULE.variable = 3
     layer.leave()
     assert MODULE.variable == 1
@@ -158,7 +158,7 @@ def test_a_variable_that_torch_writes_is_as_before():
 
 def test_names_bound_by_an_import_are_the_originals_again():
     namespace = {}
-    with patches.patched(torch, "load", adding("ours")):
+    with registry.patched(torch, "load", adding("ours")):
         exec("from torch import load", namespace)
         assert namespace["load"] is torch.load
     assert namespace["load"] is torch.load
@@ -168,7 +168,7 @@ def test_names_bound_by_an_import_are_the_originals_again():
 @pytest.mark.parametrize(("owner", "name"), [(torch, "load"), (torch, "from_numpy"), (torch.Tensor, "register_hook")])
 def test_a_patched_name_is_pickled_by_its_name_and_equals_the_original(owner, name):
     original = getattr(owner, name)
-    with patches.patched(owner, name, adding("ours")):
+    with registry.patched(owner, name, adding("ours")):
         ours = getattr(owner, name)
         data = pickle.dumps(ours)
         assert pickle.loads(data) is ours
@@ -179,23 +179,23 @@ def test_a_patched_name_is_pickled_by_its_name_and_equals_the_original(owner, na
 
 
 def test_suspended_names_are_the_originals_and_layers_may_come_and_go_meanwhile():
-    first, second = (patches.wrap(MODULE, "free", adding(mark)) for mark in "ab")
-    with patches.suspended():
+    first, second = (registry.wrap(MODULE, "free", adding(mark)) for mark in "ab")
+    with registry.suspended():
         assert MODULE.free is free
-        with patches.suspended():
+        with registry.suspended():
             first.leave()
-        third = patches.wrap(MODULE, "free", adding("c"))
+        third = registry.wrap(MODULE, "free", adding("c"))
         assert MODULE.free is free
     assert MODULE.free(1) == [1, "b", "c"]
-    with patches.suspended():
+    with registry.suspended():
         second.leave()
         third.leave()
     assert MODULE.free is free
 
 
 def test_what_is_written_while_names_are_suspended_stays():
-    layer = patches.wrap(MODULE, "free", adding("ours"))
-    with patches.suspended():
+    layer = registry.wrap(MODULE, "free", adding("ours"))
+    with registry.suspended():
         MODULE.free = len
     layer.leave()
     assert MODULE.free is len
@@ -205,7 +205,7 @@ def test_what_is_written_while_names_are_suspended_stays():
 def test_threads_that_wrap_one_name_leave_it_as_it_was():
     def work():
         for _ in range(50):
-            layer = patches.wrap(MODULE, "free", adding("x"))
+            layer = registry.wrap(MODULE, "free", adding("x"))
             seen.add(MODULE.free(1)[0])
             layer.leave()
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.capture import expressions, source, source_index
 from devwidget.capture.faults import failed_call
-from devwidget.rules import _calls
-from devwidget.rules._code import code_of
+from devwidget.capture.source_code import expressions, source_index, statements
+from devwidget.rules._repairs import calls
+from devwidget.rules._repairs.code import code_of
 
-CODE = '''
+CODE = """
 LIMIT = 3
 class Net(Base):
     shared = make()
@@ -33,7 +33,7 @@ class Net(Base):
             y = x.to(device)
         return y
 device = 'cpu'
-'''
+"""
 
 
 @pytest.fixture
@@ -44,36 +44,36 @@ def file(tmp_path):
 
 
 def test_a_statement_is_taken_whole(file):
-    assert source.statement_text(file, 9) == 'self.mask = build(\n    n, "größe",\n)'
+    assert statements.statement_text(file, 9) == 'self.mask = build(\n    n, "größe",\n)'
 
 
 def test_a_compound_statement_is_only_its_header(file):
-    assert source.statement_text(file, 15) == "if x:"
-    assert source.statement_text(file, 16) == "y = x.to(device)"
+    assert statements.statement_text(file, 15) == "if x:"
+    assert statements.statement_text(file, 16) == "y = x.to(device)"
 
 
 def test_an_expression_is_cut_out_by_bytes(file):
-    assert source.segment(file, (9, 9, 15, 24)) == '"größe"'
+    assert statements.segment(file, (9, 9, 15, 24)) == '"größe"'
 
 
 def test_the_nearest_assignment_in_the_same_function_counts(file):
-    assert source.assignment(file, "device", 16).line == 14
-    assert source.assignment(file, "LIMIT", 16).line == 2
-    assert source.assignment(file, "unknown", 16) is None
+    assert statements.assignment(file, "device", 16).line == 14
+    assert statements.assignment(file, "LIMIT", 16).line == 2
+    assert statements.assignment(file, "unknown", 16) is None
 
 
 def test_an_attribute_is_found_in_the_class(file):
-    found = source.attribute_assignment(file, "Net", "mask")
+    found = statements.attribute_assignment(file, "Net", "mask")
     assert (found.line, found.function) == (8, "__init__")
-    assert source.attribute_assignment(file, "Net", "shared").line == 4
-    assert source.attribute_assignment(file, "Net", "nothing") is None
+    assert statements.attribute_assignment(file, "Net", "shared").line == 4
+    assert statements.attribute_assignment(file, "Net", "nothing") is None
 
 
 def test_source_that_is_not_at_hand_is_no_error(tmp_path):
-    assert source.statement_text("<nowhere>", 3) == ""
+    assert statements.statement_text("<nowhere>", 3) == ""
     broken = tmp_path / "cell.py"
     broken.write_text("%time model(x)\n")
-    assert source.statement_text(str(broken), 1) == "%time model(x)"
+    assert statements.statement_text(str(broken), 1) == "%time model(x)"
 
 
 CHAIN = "model" + ".to(x).relu()" * 250
@@ -92,11 +92,11 @@ def long_file(tmp_path):
 
 
 def test_long_chains_sums_and_branches_are_no_recursion_error(long_file):
-    assert source.statement_text(long_file, 2) == f"z = {CHAIN}"
-    assert source.assignment(long_file, "z", 1800).line == 2
-    assert source.assigned_call(f"z = {CHAIN}") == ("", "")
-    assert source.unkept_move(long_file, "model", 1806) is None
-    assert source.first_parameter(long_file, 1806) == "model"
+    assert statements.statement_text(long_file, 2) == f"z = {CHAIN}"
+    assert statements.assignment(long_file, "z", 1800).line == 2
+    assert statements.assigned_call(f"z = {CHAIN}") == ("", "")
+    assert statements.unkept_move(long_file, "model", 1806) is None
+    assert statements.first_parameter(long_file, 1806) == "model"
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_an_expression_nested_too_deeply_has_no_repairs_and_no_values(expression
     assert expressions._parsed(expression) is None
     assert failed_call._written(expression, (), {}, "f", direct=True) == {}
     assert list(expressions.Scope(frame).leaves(ast.Constant(1))) == []
-    assert _calls.moved_name(expression) == ""
-    assert not _calls.hands_on(f"y = {expression}")
+    assert calls.moved_name(expression) == ""
+    assert not calls.hands_on(f"y = {expression}")
     assert code_of("deep.py", (f"y = {expression}\n",)) is None
 
 
@@ -130,7 +130,7 @@ def test_indices_are_kept_while_a_file_is_as_it_was_and_hold_no_tree(file, tmp_p
     assert not [each for each in gc.get_referents(first) if isinstance(each, ast.AST)]
     pathlib.Path(file).write_text("changed = 1\n")
     linecache.checkcache(file)
-    assert source.statement_text(file, 1) == "changed = 1"
+    assert statements.statement_text(file, 1) == "changed = 1"
 
 
 def test_indices_are_bounded_in_size(monkeypatch):
@@ -138,28 +138,28 @@ def test_indices_are_bounded_in_size(monkeypatch):
     for number in range(20):
         name = f"<ipython-input-{number}-x>"
         monkeypatch.setitem(linecache.cache, name, (200, None, [f"value_{number} = {'1' * 187}\n"], name))
-        assert source.assignment(name, f"value_{number}", 9).line == 1
+        assert statements.assignment(name, f"value_{number}", 9).line == 1
     assert sum(size for _, size, _ in source_index._known.values()) <= 1000
 
 
 def test_a_file_too_large_to_be_parsed_gives_its_lines(tmp_path):
     path = tmp_path / "generated.py"
     path.write_text("value = [\n    1]\n" * 70_000)
-    assert source.statement_text(str(path), 120_000) == "1]"
-    assert source.assignment(str(path), "value", 9) is None
+    assert statements.statement_text(str(path), 120_000) == "1]"
+    assert statements.assignment(str(path), "value", 9) is None
 
 
 def test_moves_whose_result_is_lost_are_found_in_their_own_function(tmp_path):
     path = tmp_path / "moves.py"
     path.write_text("x.cuda\ndef f(x):\n    x.to(1)\n    def g(x):\n        x.cuda()\n    return x\nx.cpu()\nx = 1\ny(x)\n")
-    assert source.uncalled_move(str(path), "x", 9).line == 1
-    assert source.unkept_move(str(path), "x", 6).line == 3
-    assert source.unkept_move(str(path), "x", 9) is None
-    assert source.discarded_move(str(path), 5).text == "x.cuda()"
+    assert statements.uncalled_move(str(path), "x", 9).line == 1
+    assert statements.unkept_move(str(path), "x", 6).line == 3
+    assert statements.unkept_move(str(path), "x", 9) is None
+    assert statements.discarded_move(str(path), 5).text == "x.cuda()"
 
 
 def test_a_class_inside_a_function_keeps_its_lines_and_its_texts(tmp_path):
     path = tmp_path / "inner.py"
     inside = '        text = """\nflush left\n"""\n        def go(self):\n            self.a = 1\n'
     path.write_text(f"def f():\n    class Net:\n{inside}")
-    assert source.attribute_assignment(str(path), "Net", "a").line == 7
+    assert statements.attribute_assignment(str(path), "Net", "a").line == 7

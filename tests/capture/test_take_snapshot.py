@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from devwidget.capture.take_snapshot import take_snapshot
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.records import json_io
 from devwidget.records.device import CPU
 from devwidget.records.errors import DevwidgetError

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from devwidget.capture.take_snapshot import take_snapshot
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.records.tensor import TensorFacts
 
 

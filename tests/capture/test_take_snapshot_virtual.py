@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from devwidget.capture.take_snapshot import take_snapshot
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.memory.accounting import account
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES

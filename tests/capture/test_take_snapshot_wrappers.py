@@ -13,8 +13,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel.replicate import _replicatable_module
 
-from devwidget.capture.reading.wrapper_facts import wrapping
-from devwidget.capture.take_snapshot import take_snapshot
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
+from devwidget.capture.snapshot.wrapper_facts import wrapping
 from devwidget.records import json_io
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.snapshot import ModuleFacts

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from devwidget.capture.take_snapshot import take_snapshot
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.records import json_io
 from tests import zoo
 

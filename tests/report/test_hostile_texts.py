@@ -20,9 +20,9 @@ from devwidget.records.json_io import dumps, loads
 from devwidget.records.plan import Plan
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report import content
 from devwidget.report.exports import export
-from devwidget.report.safe_text import element, file_name, plotly_text, safe_text, script_json
+from devwidget.report.page import content
+from devwidget.report.style.safe_text import element, file_name, plotly_text, safe_text, script_json
 from tests.every_view import cards, files, frames, pages, show_all, texts
 
 ROOTS = (Snapshot, Trace, Plan, Explanation, Finding)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from devwidget.capture.take_snapshot import take_snapshot
-from devwidget.report.spread_card import spread_cards
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
+from devwidget.report.page.spread_card import spread_cards
 
 
 @pytest.fixture

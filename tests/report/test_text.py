@@ -9,8 +9,8 @@ from devwidget.records.finding import Fix
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.snapshot_text import snapshot_text
-from devwidget.report.words import file_words, tensor_words
+from devwidget.report.style.words import file_words, tensor_words
+from devwidget.report.text.snapshot_text import snapshot_text
 from tests.views.builders import data_parallel, one_step, site, split_model, tensor, unregistered, wrong_device
 
 

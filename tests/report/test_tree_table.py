@@ -2,8 +2,8 @@
 
 from array import array
 
-from devwidget.report.tree_table import ATTRIBUTE, COLUMNS, GRADIENT, Column, mark_columns, tree_table
-from devwidget.report.units import format_bytes
+from devwidget.report.page.tree_table import ATTRIBUTE, COLUMNS, GRADIENT, Column, mark_columns, tree_table
+from devwidget.report.style.units import format_bytes
 from devwidget.views.overlay import overlay
 from devwidget.views.placement import place
 from tests.views.builders import one_step, split_model

@@ -2,7 +2,7 @@
 
 import pytest
 
-from devwidget.report.units import counted, format_bytes, format_count, format_seconds
+from devwidget.report.style.units import counted, format_bytes, format_count, format_seconds
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from devwidget.simulator import native_rules, op_rules
+from devwidget.simulator.operators import native_rules, rule_table
 from tests.simulator import native_rules_source as source
 
 
@@ -17,13 +17,13 @@ def test_the_table_is_what_torch_ships():
 
 def test_every_hand_written_rule_names_an_operator():
     known = {entry["func"].split("(")[0] for entry in source.functions()}
-    named = {*op_rules.BY_NAME, *op_rules.GUARDS} - {"_unsafe_index_put"}
+    named = {*rule_table.BY_NAME, *rule_table.GUARDS} - {"_unsafe_index_put"}
     assert sorted(name for name in named if name not in known) == []
 
 
 def test_methods_are_named_as_torchgen_names_them():
     def method(func):
-        return op_rules.plan_for(func).method
+        return rule_table.plan_for(func).method
 
     aten = torch.ops.aten
     assert method(aten.addmm.default) == "wrapper_CUDA_addmm"

@@ -12,7 +12,8 @@ import torch
 import torch._dynamo  # replaces torch.manual_seed when it is first imported, which a backward may do
 
 from devwidget.records.errors import SimulationError
-from devwidget.simulator import active, internals, session, simulate, threads
+from devwidget.simulator import active, session, simulate, torch_internals
+from devwidget.simulator.torch_surface import threads
 
 OWNERS = (
     torch,
@@ -151,7 +152,7 @@ def test_tensors_of_an_ended_simulation_are_on_the_cpu():
 
 
 def test_a_torch_with_another_inside_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr(internals, "NEEDED", ("torch._C._gone",))
+    monkeypatch.setattr(torch_internals, "NEEDED", ("torch._C._gone",))
     with pytest.raises(SimulationError, match=r"torch\._C\._gone"):
         simulate(1).start()
     assert active() is None

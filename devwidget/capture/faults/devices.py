@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from devwidget.capture import naming
-from devwidget.capture.call_site import raw_site, to_site
+from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.fields import is_a, word
 from devwidget.capture.interrupts import is_from_handler
+from devwidget.capture.object_fields import is_a, word
+from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in
 from devwidget.records.trace import Fault
 
@@ -30,7 +30,7 @@ def meet(call: FailedCall) -> Any:
         return NOT_OURS
     known = available()
     out = _again(call.func, call.args, call.kwargs, wrong, known) if call.state.heal else NOT_OURS
-    names = naming.Names(call.state, call.frame)
+    names = operand_names.Names(call.state, call.frame)
     expression, birth = names.device_argument(wrong.requested)
     call.state.log.fault(
         Fault(

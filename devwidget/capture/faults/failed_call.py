@@ -12,12 +12,12 @@ from typing import Any, Literal
 import torch
 import torch.utils.checkpoint
 
-from devwidget.capture import naming
-from devwidget.capture.call_arguments import arguments
-from devwidget.capture.call_site import call_text, caller, raw_site, to_site
+from devwidget.capture.faults import operand_names
+from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.interrupts import is_from_handler
-from devwidget.capture.log import bytes_of, device_id, short
-from devwidget.capture.state import State
+from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import call_text, caller, raw_site, to_site
 from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.syntax import parsed_statement
@@ -114,7 +114,7 @@ class FailedCall:
     def _fault(
         self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, facts: dict[str, str], *, healed: bool
     ) -> Fault:
-        names = naming.Names(self.state, self.frame)
+        names = operand_names.Names(self.state, self.frame)
         site = raw_site(self.frame)
         near = caller(self.frame)
         direct = near is not None and site is not None and near.f_code is site.code

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from devwidget.capture import naming
+from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.fields import is_a
-from devwidget.capture.log import device_id
+from devwidget.capture.object_fields import is_a
+from devwidget.capture.recording.event_log import device_id
 from devwidget.records.errors import message
 from devwidget.records.trace import Operand
 
@@ -27,7 +27,7 @@ def meet(call: FailedCall) -> Any:
         right = torch.Generator(target).manual_seed(generator.initial_seed())
         args = tuple(right if value is generator else value for value in call.args)
         out = call.again_with(args, {name: right if value is generator else value for name, value in call.kwargs.items()})
-    names = naming.Names(call.state, call.frame)
+    names = operand_names.Names(call.state, call.frame)
     found = device_id(generator.device)
     made = names.made_by_call(generator, "Generator")
     operand = Operand("generator", names.expression(generator), (), "Generator", found, 0, stray=True, birth=made)

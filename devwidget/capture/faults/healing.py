@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from devwidget.capture.modules import walk
-from devwidget.capture.places import own_tensors
-from devwidget.capture.state import State
+from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.recording.state import State
 
 
 def is_accelerator(device: torch.device) -> bool:

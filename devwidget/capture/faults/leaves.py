@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from devwidget.capture import naming
-from devwidget.capture.call_site import is_library, raw_site, to_site
-from devwidget.capture.log import bytes_of, device_id, short
-from devwidget.capture.state import State
+from devwidget.capture.faults import operand_names
+from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import is_library, raw_site, to_site
 from devwidget.records.trace import Fault, Operand
 
 
@@ -20,7 +20,7 @@ def look_for_gradient(state: State, tensor: torch.Tensor, frame: FrameType) -> N
     site = raw_site(frame)
     if leaf is None or leaf.grad is None or not state.log.is_new_fault(("grad", site)):
         return
-    names, device = naming.Names(state, frame), device_id(tensor.device)
+    names, device = operand_names.Names(state, frame), device_id(tensor.device)
     name = names.expression(tensor) or "tensor"
     operand = Operand("grad", name, tuple(tensor.shape), short(tensor.dtype), device, bytes_of(tensor), stray=True)
     operand = names.with_birth(operand, tensor, tensor.device)

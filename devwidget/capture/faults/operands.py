@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from devwidget.capture.call_arguments import arguments
 from devwidget.capture.faults import healing
+from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.records.errors import message
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from devwidget.capture import source
-from devwidget.capture.call_site import to_site
-from devwidget.capture.fields import class_name
-from devwidget.capture.log import bytes_of, device_id, short
-from devwidget.capture.places import Running, own_tensors
-from devwidget.capture.state import State
+from devwidget.capture.object_fields import class_name
+from devwidget.capture.recording.call_stack import Running, own_tensors
+from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Fault, Operand
@@ -23,7 +23,7 @@ def look(state: State, running: Running, args: tuple[Any, ...], error: BaseExcep
     for argument in args:
         called = type(argument) is types.MethodType or type(argument) is types.BuiltinMethodType
         tensor = argument.__self__ if called else None
-        if is_tensor(tensor) and argument.__name__ in source.MOVES:
+        if is_tensor(tensor) and argument.__name__ in statements.MOVES:
             _report(state, running, tensor, argument.__name__, error)
 
 
@@ -32,7 +32,7 @@ def _report(state: State, running: Running, tensor: torch.Tensor, method: str, e
     home = next(iter(own_tensors(running.module).values()), tensor).device
     if site is None or not state.log.is_new_fault(("uncalled", site, method)):
         return
-    named = source.named_move(site.code.co_filename, method, 1_000_000_000)
+    named = statements.named_move(site.code.co_filename, method, 1_000_000_000)
     shape, dtype, device = tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device)
     stray = Operand("input", "", shape, dtype, device, bytes_of(tensor), stray=True, ineffective=named)
     text = error_text(error) if error is not None else ""

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator
 
-from devwidget.capture.doors.higher_order import take_apart
+from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.memory.block import Block
-from devwidget.capture.mode_stack import DispatchMode
-from devwidget.capture.read_memory import read_memory
+from devwidget.capture.patches.higher_order import take_apart
+from devwidget.capture.patching.mode_stack import DispatchMode
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.memory import DeviceMemory
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from devwidget.capture.call_site import RawSite, to_site
 from devwidget.capture.memory.backward_modules import BackwardModules
 from devwidget.capture.memory.block import Block
-from devwidget.capture.state import State
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.memory_curve import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
 from devwidget.records.phase import Phase
 from devwidget.records.site import Site

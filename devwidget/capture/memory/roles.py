@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from devwidget.capture.fields import dict_of
-from devwidget.capture.holders import plain_tensors
+from devwidget.capture.faults.owners import plain_tensors
 from devwidget.capture.memory.block import Block
-from devwidget.capture.memory.kept import kept_for_backward, tensors_of_frames
+from devwidget.capture.memory.saved_tensors import kept_for_backward, tensors_of_frames
 from devwidget.capture.modules import registered
-from devwidget.capture.places import own_tensors
-from devwidget.capture.reading.optimizer_state import groups_of
-from devwidget.capture.state import State
+from devwidget.capture.object_fields import dict_of
+from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.recording.state import State
+from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.tensors import tensors_in
 
 _RANK = {

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from devwidget.capture.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.memory.backward_modules import BackwardModules
 from devwidget.capture.memory.block import Block
 from devwidget.capture.memory.curves import Curves
 from devwidget.capture.memory.roles import Roles
 from devwidget.capture.modules import walk
-from devwidget.capture.patches import patched
-from devwidget.capture.state import State
+from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
+from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.state import State
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.memory_curve import HELD, MemoryCurve
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from devwidget.report.palette import CATEGORY_HUES, CATEGORY_PATTERNS
+from devwidget.report.style.palette import CATEGORY_HUES, CATEGORY_PATTERNS
 
 Figure = dict[str, Any]
 GRID = "rgba(128,128,128,0.22)"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from devwidget.report.figures.frame import Figure, base_layout, byte_axis, figure, label_axis, legend, paint, part_name
-from devwidget.report.safe_text import plotly_text
-from devwidget.report.units import format_bytes
+from devwidget.report.style.safe_text import plotly_text
+from devwidget.report.style.units import format_bytes
 from devwidget.views.memory import USED, MemoryBar
 
 

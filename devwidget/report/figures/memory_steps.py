@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from devwidget.records.memory_curve import ROLES, MemoryPoint
 from devwidget.report.figures.frame import GRID, Figure, base_layout, byte_axis, figure
-from devwidget.report.memory_words import peak_words, refusal_words, role_words
-from devwidget.report.palette import CATEGORY_HUES, device_hue
-from devwidget.report.safe_text import plotly_text
-from devwidget.report.units import format_bytes
-from devwidget.report.words import module_words, site_words
+from devwidget.report.style.palette import CATEGORY_HUES, device_hue
+from devwidget.report.style.safe_text import plotly_text
+from devwidget.report.style.units import format_bytes
+from devwidget.report.style.words import module_words, site_words
+from devwidget.report.text.memory_words import peak_words, refusal_words, role_words
 from devwidget.views.memory import MemorySeries, point_parts
 
 _GAP = 26

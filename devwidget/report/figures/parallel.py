@@ -6,10 +6,10 @@ from typing import Any
 
 from devwidget.records.parallel import Replica
 from devwidget.report.figures.frame import Figure, base_layout, figure
-from devwidget.report.palette import device_hue
-from devwidget.report.parallel_marks import mark_of
-from devwidget.report.safe_text import plotly_text
-from devwidget.report.units import counted, format_bytes, format_seconds
+from devwidget.report.style.palette import device_hue
+from devwidget.report.style.safe_text import plotly_text
+from devwidget.report.style.units import counted, format_bytes, format_seconds
+from devwidget.report.text.parallel_marks import mark_of
 from devwidget.views.flow import Box, Flow, Ribbon, Span, Step, flow
 from devwidget.views.parallel import ParallelCall
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move
 from devwidget.report.figures.frame import GRID, Figure, base_layout, figure, label_axis
-from devwidget.report.palette import device_hue
-from devwidget.report.safe_text import plotly_text
-from devwidget.report.units import counted, format_bytes, format_seconds
-from devwidget.report.words import module_words, site_words, tensor_words
+from devwidget.report.style.palette import device_hue
+from devwidget.report.style.safe_text import plotly_text
+from devwidget.report.style.units import counted, format_bytes, format_seconds
+from devwidget.report.style.words import module_words, site_words, tensor_words
 from devwidget.views.timeline import Arrow, Band, Box, Cross, Timeline
 
 _MOST_ARROWS = 200

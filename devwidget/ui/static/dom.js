@@ -18,7 +18,7 @@ export function prose(text) {
   return String(text).split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
 }
 
-// HUES is written in front of the joined files; see `report/palette.py`.
+// HUES is written in front of the joined files; see `report/style/palette.py`.
 export function hueOf(device) {
   const [kind, index] = String(device).split(":");
   return HUES[kind] ?? HUES.accelerators[(Number(index) || 0) % HUES.accelerators.length];

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from devwidget.capture.running.batch import Inputs, arguments
+from devwidget.capture.step.batch import Inputs, arguments
 from devwidget.records.errors import BatchError
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from devwidget.capture.running.restore import keeping
+from devwidget.capture.restore import keeping
 
 
 class Counting(nn.Module):

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.running.restore import keeping
-from devwidget.capture.running.restore.undoing import Lost, Undoing
+from devwidget.capture.restore import keeping
+from devwidget.capture.restore.undoing import Lost, Undoing
 from tests.capture.running.changing_models import Changing, buffered
 from tests.described import described, differences
 
@@ -98,7 +98,7 @@ def test_a_result_that_is_written_is_named():
 def test_what_is_lost_is_in_the_text_and_on_the_page():
     traced = _traced(buffered(lambda m, x: m.seen.untyped_storage().resize_(0), torch.ones(LARGE)))
     assert "could not put back: `seen` (its storage was freed)" in str(traced)
-    from devwidget.report.html import page_facts  # the page draws from these facts
+    from devwidget.report.page.html import page_facts  # the page draws from these facts
 
     facts = page_facts(devwidget.snapshot(nn.Linear(1, 1)), traced)
     assert facts["panel"]["traced"]["not_restored"] == ["`seen` (its storage was freed)"]

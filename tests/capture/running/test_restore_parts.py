@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.running.restore import keeping
+from devwidget.capture.restore import keeping
 from tests.capture.running.changing_models import Changing
 from tests.described import described, differences
 

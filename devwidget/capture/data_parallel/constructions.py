@@ -1,0 +1,30 @@
+"""Where DataParallel wrappers are built; nothing else tells it afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import nn
+
+from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import raw_site
+
+
+@contextlib.contextmanager
+def constructions(state: State) -> Iterator[None]:
+    """Remember the line of each `nn.DataParallel(...)`."""
+
+    def watched(original: Callable[..., None]) -> Callable[..., None]:
+        def init(self: nn.DataParallel[Any], *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if not state.is_elsewhere():
+                state.places.made[self] = raw_site(sys._getframe(1))
+
+        return init
+
+    with patched(nn.DataParallel, "__init__", watched):
+        yield

@@ -1,0 +1,156 @@
+"""What goes wrong inside a replica or at the edges of a DataParallel call, told apart by its traces."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.faults.owners import in_class
+from devwidget.capture.modules import own, registered, walk
+from devwidget.capture.object_fields import class_name, stored
+from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.call_sites import is_library, to_site
+from devwidget.records.errors import error_text
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Operand
+
+
+def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
+    """What the modules of a replica hold in plain attributes."""
+    return {
+        (index, name): value
+        for index, (_, part) in enumerate(walk(replica))
+        for name, value in stored(own(part))
+        if not name.startswith("_")
+    }
+
+
+def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], Any]) -> None:
+    """Attributes that forward wrote into a replica, which is thrown away, and that the class relies on."""
+    parts = [part for _, part in walk(replica)]
+    for (index, name), value in plain_attributes(replica).items():
+        if before.get((index, name), _MISSING) is value:
+            continue
+        kind = type(parts[index])
+        lost = before.get((index, name), _MISSING) is None and isinstance(value, torch.Tensor)
+        look = functools.partial(_read_by_others if lost else statements.relied_on_writes, attribute=name)
+        site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
+        if site is not None:
+            path = state.places.path_of(parts[index])
+            write(state, "replica", path, site, "", problem="write", attribute=name, owner=class_name(kind))
+
+
+_MISSING = object()
+
+
+def _read_by_others(filename: str, class_name: str, attribute: str) -> Site | None:
+    """A write of what the class relies on, or what code outside of it reads from the model, where it is still None."""
+    relied_on = statements.relied_on_writes(filename, class_name, attribute)
+    outside = statements.read_outside(filename, class_name, attribute)
+    return relied_on or (statements.first_write(filename, class_name, attribute) if outside else None)
+
+
+def without_parameters(state: State, replica: nn.Module, error: StopIteration) -> bool:
+    """`next(self.parameters())` in a replica, which has none: give it some, so that forward can be run again."""
+    site = innermost_site(error.__traceback__)
+    parts = [part for _, part in walk(replica)]
+    owners = [part for part in parts if own_tensors(part) and not registered(part, "_parameters")]
+    if not owners:
+        return False
+    example = next((name for part in owners for name in own(part).get("_former_parameters", {})), "weight")
+    write(state, "replica", state.places.failed, site, "StopIteration", problem="parameters", attribute=example)
+    for part in parts if state.heal else ():
+        own(part)["parameters"] = functools.partial(_former_parameters, part)
+    return state.heal
+
+
+def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torch.Tensor]:
+    for _, part in walk(module) if recurse else (("", module),):
+        yield from own(part).get("_former_parameters", {}).values()
+
+
+def cut_wrongly(state: State, odd: list[torch.Tensor], error: Exception, batch: int, dim: int) -> None:
+    """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
+    operands = tuple(cut(state, tensor) for tensor in odd)
+    site, text = innermost_site(error.__traceback__), error_text(error)
+    write(state, "io", state.places.failed, site, text, operands, problem="axis", batch=str(batch), dim=str(dim))
+
+
+def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
+    """Inputs that are not as long along an axis as the batch, and its length: the most common one, else the longest."""
+    lengths = [tensor.shape[dim] for tensor in inputs if tensor.dim() > dim]
+    batch = max(lengths, key=lengths.count, default=0) if len(lengths) > 2 else max(lengths, default=0)
+    return [tensor for tensor in inputs if tensor.dim() > dim and tensor.shape[dim] != batch], batch
+
+
+def cut(state: State, tensor: torch.Tensor) -> Operand:
+    """An input that was cut along the wrong axis."""
+    birth = state.births.get(tensor)
+    made = to_site(birth.root().site) if birth is not None else None
+    shape, dtype, device = tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device)
+    return Operand("input", "", shape, dtype, device, bytes_of(tensor), stray=True, birth=made)
+
+
+def too_few_samples(
+    state: State, wrapper: nn.Module, error: Exception, inputs: list[torch.Tensor], samples: int, count: int
+) -> None:
+    """A replica got the values that are not tensors and none of the tensors."""
+    path, text = state.places.path_of(wrapper), error_text(error)
+    operands, numbers = (cut(state, inputs[0]),), {"samples": str(samples), "replicas": str(count)}
+    built = to_site(state.places.made.get(wrapper))
+    write(state, "io", path, None, text, operands, birth=built, problem="samples", **numbers)
+
+
+def scalar_outputs(state: State, path: str, module: nn.Module, replicas: int) -> None:
+    """Each replica gave a number, and gather made a vector of them."""
+    kind = type(module)
+    site = in_class(kind, lambda filename, owner: statements.last_return(filename, owner, "forward"))
+    write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=class_name(kind))
+
+
+def innermost_site(trace: TracebackType | None) -> Site | None:
+    """The user's line nearest to where an exception was raised."""
+    found = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_library(code.co_filename):
+            text = statements.statement_text(code.co_filename, trace.tb_lineno)
+            found = Site(code.co_filename, trace.tb_lineno, text, code.co_name)
+        trace = trace.tb_next
+    return found
+
+
+def write(
+    state: State,
+    what: Any,
+    path: str | None,
+    site: Site | None,
+    error: str,
+    operands: tuple[Operand, ...] = (),
+    birth: Site | None = None,
+    **facts: str,
+) -> None:
+    """Write down a fault of a replica."""
+    fault = Fault(
+        number=0,
+        what=what,
+        call="DataParallel.forward",
+        module=path,
+        phase="forward",
+        site=site,
+        error=error,
+        operands=operands,
+        healed=state.heal and facts["problem"] != "axis",
+        birth=birth,
+        model_name=state.places.model_name,
+        facts=tuple(sorted(facts.items())),
+    )
+    state.log.fault(fault)

@@ -1,0 +1,86 @@
+"""DataParallel's backward: gradients are scattered to the replicas and reduced on the first GPU, below any mode on NCCL."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn.parallel import _functions
+
+from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.event_log import bytes_of
+from devwidget.capture.recording.parallel_calls import CALL, Call
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.trace import Cause
+
+Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
+Groups = Callable[[Any, Any], Iterator[Crossing]]
+"""From the arguments and the result of a step: source, target, and the tensors that went together."""
+
+
+@contextlib.contextmanager
+def parallel_gradients(state: State) -> Iterator[None]:
+    """Log the crossings of gradients with their cause; in forward the wrapper's own steps are watched already."""
+    steps: tuple[tuple[type, Cause, Groups], ...] = (
+        (_functions.ReduceAddCoalesced, "reduce", _reduced),
+        (_functions.Scatter, "scatter", _scattered),
+        (_functions.Gather, "gather", _gathered),
+    )
+    with contextlib.ExitStack() as stack:
+        for step, cause, groups in steps:
+            stack.enter_context(patched(step, "forward", functools.partial(_logged, state, cause, groups)))
+        yield
+
+
+def _logged(state: State, cause: Cause, groups: Groups, original: Any) -> Any:
+    def forward(ctx: Any, *args: Any) -> Any:
+        if state.places.phase != "backward" or state.is_elsewhere():
+            return original(ctx, *args)
+        started = time.perf_counter()
+        with state.places.because(cause):
+            out = original(ctx, *args)
+        seconds = time.perf_counter() - started
+        site, call = raw_site(sys._getframe(1)), _call_of_node()
+        moved = [each for each in groups(args, out) if each[0] != each[1]]
+        sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]
+        for (source, target, tensors), size in zip(moved, sizes, strict=True):
+            share, path = seconds * size / max(1, sum(sizes)), call.path if call is not None else None
+            state.log.move(source, target, tensors, path, "backward", site, cause, share)
+            if call is not None and cause == "reduce":
+                call.reduced(source, size)
+        return out
+
+    return forward
+
+
+def _call_of_node() -> Call | None:
+    """The DataParallel call whose backward runs in this thread; None for one that was not recorded."""
+    node: Any = torch._C._current_autograd_node()
+    return node.metadata.get(CALL) if node is not None else None
+
+
+def _reduced(args: Any, out: Any) -> Iterator[Crossing]:
+    """`(destination, number of parameters, *gradients)`: one group for each replica."""
+    _, count, *gradients = args
+    target = next(tensors_in(out)).device
+    for start in range(0, len(gradients), count):
+        group = gradients[start : start + count]
+        yield group[0].device, target, group
+
+
+def _scattered(args: Any, out: Any) -> Iterator[Crossing]:
+    source = next(tensors_in(args)).device
+    for part in tensors_in(out):
+        yield source, part.device, (part,)
+
+
+def _gathered(args: Any, out: Any) -> Iterator[Crossing]:
+    for part in tensors_in(args):
+        yield part.device, out.device, (part,)

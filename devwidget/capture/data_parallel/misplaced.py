@@ -1,0 +1,75 @@
+"""A DataParallel wrapper whose module is not on `device_ids[0]`: it cannot run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.modules import Group, registered, walk
+from devwidget.capture.object_fields import class_name
+from devwidget.capture.recording.event_log import bytes_of, device_id
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import RawSite, to_site
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Held, Operand
+
+
+def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
+    """The first parameter or buffer that is not where DataParallel demands it."""
+    named = _named_tensors(wrapper.module)
+    return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
+
+
+def _birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, devices: set[str], state: State) -> Site | None:
+    """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
+    born = state.births.get(tensor) if len(devices) > 1 else None
+    return to_site(born.root().site if born is not None else None) or to_site(state.places.made.get(wrapper))
+
+
+def _named_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, then buffers, by their names in the module."""
+    groups: tuple[Group, ...] = ("_parameters", "_buffers")
+    return [
+        (f"{path}.{name}".strip("."), tensor)
+        for group in groups
+        for path, part in walk(module)
+        for name, tensor in registered(part, group)
+    ]
+
+
+def report_misplaced(
+    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: State, site: RawSite | None
+) -> None:
+    """Write down that a wrapper cannot run; `site` is the line that called it."""
+    name, tensor = misplaced
+    path = state.places.path_of(wrapper)
+    owner = class_name(type(wrapper.module))
+    held = Held(f"{path}.module".strip(".") if path is not None else None, name, "parameter", owner)
+    operand = Operand(name, "", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), device_id(tensor.device),
+                      bytes_of(tensor), stray=True, held=held)  # fmt: skip
+    wanted = wrapper.src_device_obj
+    devices = {str(tensor.device) for _, tensor in _named_tensors(wrapper.module)}
+    state.log.fault(
+        Fault(
+            number=0,
+            what="parallel",
+            call="DataParallel.forward",
+            module=path,
+            phase=state.places.phase,
+            site=to_site(site),
+            error="RuntimeError: module must have its parameters and buffers on device "
+            f"{wanted} (device_ids[0]) but found one of them on device: {tensor.device}",
+            operands=(operand,),
+            target=device_id(wanted),
+            healed=state.heal,
+            birth=_birth(wrapper, tensor, devices, state),
+            model_name=state.places.model_name,
+            facts=(
+                ("device_ids", ", ".join(str(i) for i in wrapper.device_ids)),
+                ("found", ", ".join(sorted(devices))),
+                ("wrapped", owner),
+            ),
+        )
+    )

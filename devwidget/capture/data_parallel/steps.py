@@ -1,0 +1,190 @@
+"""nn.DataParallel while it runs: its four steps are overridden on the instance and measured."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.data_parallel import faults
+from devwidget.capture.data_parallel.misplaced import first_misplaced, report_misplaced
+from devwidget.capture.data_parallel.pieces import Cut, Named, arguments_by_name, by_name
+from devwidget.capture.data_parallel.worker import Worker
+from devwidget.capture.modules import Group, registered, walk
+from devwidget.capture.object_fields import class_name
+from devwidget.capture.patching import registry
+from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.recording.event_log import bytes_of
+from devwidget.capture.recording.parallel_calls import CALL, Call
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.records.trace import Cause
+
+_GROUPS: tuple[Group, ...] = ("_parameters", "_buffers")
+Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
+
+
+@contextlib.contextmanager
+def watching(wrapper: nn.DataParallel[Any], state: State) -> Iterator[None]:
+    """Watch one call of a DataParallel module, and leave its instance as it was."""
+    if not wrapper.device_ids:
+        yield
+        return
+    misplaced = first_misplaced(wrapper)
+    with contextlib.ExitStack() as stack:
+        if misplaced is not None:
+            report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
+            if state.heal:  # run the wrapped module alone, where it is
+                stack.callback(registry.put(wrapper, "device_ids", []).leave)
+        else:
+            watch = _Watch(wrapper, state)
+            for name in ("scatter", "replicate", "parallel_apply", "gather"):
+                stack.enter_context(registry.patched(wrapper, name, functools.partial(watch.around, getattr(watch, name))))
+            stack.callback(watch.end)
+        yield
+
+
+class _Watch:
+    """The four steps of one DataParallel call, measured."""
+
+    def __init__(self, wrapper: nn.DataParallel[Any], state: State) -> None:
+        self._wrapper = wrapper
+        self._state = state
+        self._prefix = f"{state.places.path_of(wrapper) or ''}.module".strip(".")
+        self._whole: Named = {}
+        self._started = time.perf_counter()
+        self.call = self._opened()
+        state.parallel.add(self.call)
+
+    def _opened(self) -> Call:
+        wrapper, kind = self._wrapper, self._wrapper.src_device_obj.type
+        return Call(
+            number=self._state.log.number(),
+            path=self._state.places.path_of(wrapper) or "",
+            class_name=class_name(type(wrapper.module)),
+            devices=tuple(torch.device(kind, index) for index in wrapper.device_ids),
+            output_device=torch.device(kind, wrapper.output_device),
+            dim=wrapper.dim,
+            site=raw_site(sys._getframe(2)),
+            started=self._started - self._state.started,
+        )
+
+    def around(self, step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+        """One of the steps below, around that of the wrapper; calls of it in threads of others are not watched."""
+
+        def watched(*args: Any) -> Any:
+            return original(*args) if self._state.is_elsewhere() else step(original, *args)
+
+        return watched
+
+    def end(self) -> None:
+        """The call has returned, or raised."""
+        self.call.seconds = time.perf_counter() - self._started
+        for run, device in zip(self.call.runs, self.call.devices, strict=False):
+            run.peak_bytes = _peak_of(device)
+
+    @contextlib.contextmanager
+    def _step(self, name: str, cause: Cause = "explicit") -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            with self._state.places.because(cause):
+                yield
+        finally:
+            self.call.steps[name] = time.perf_counter() - started
+
+    def scatter(self, original: Callable[..., Any], inputs: Any, kwargs: Any, device_ids: Any) -> Any:
+        """Cut the batch; count what each device got."""
+        with self._step("scatter", "scatter"):
+            parts = original(inputs, kwargs, device_ids)
+        module = self._wrapper.module
+        whole = self._whole = arguments_by_name(module, inputs, kwargs)
+        cut, crossings = Cut(self._wrapper.dim), list[Crossing]()
+        for number, (part, part_kwargs) in enumerate(itertools.zip_longest(*parts, fillvalue=())):
+            chunks = arguments_by_name(module, part, part_kwargs or {})
+            run = self.call.run(number)
+            run.inputs = tuple(cut.piece(name, chunk, whole.get(name, chunk).device) for name, chunk in chunks.items())
+            run.samples = next(map(cut.length, chunks.values()), 0)
+            crossings += [(whole.get(name, chunk).device, chunk.device, [chunk]) for name, chunk in chunks.items()]
+            self._mark(chunks.values())
+        self._log("scatter", "scatter", crossings)
+        return parts
+
+    def replicate(self, original: Callable[..., Any], module: nn.Module, device_ids: Any) -> Any:
+        """Copy the model; give each replica's modules the paths of the originals."""
+        with self._step("replicate", "replicate"):
+            replicas = original(module, device_ids)
+        parts = [part for _, part in walk(module)]
+        parameters, buffers = (
+            list({id(t): t for part in parts for _, t in registered(part, group)}.values()) for group in _GROUPS
+        )
+        crossings = list[Crossing]()
+        for number, replica in enumerate(replicas):
+            for path, part in walk(replica):
+                self._state.places.name(part, f"{self._prefix}.{path}".strip("."))
+                self._mark(own_tensors(part).values())
+            run, target = self.call.run(number), self.call.devices[number]
+            if target != self.call.devices[0]:
+                run.buffer_bytes = sum(map(bytes_of, buffers))
+                run.parameter_bytes = sum(map(bytes_of, parameters)) + run.buffer_bytes
+                crossings += [(self.call.devices[0], target, group) for group in (parameters, buffers)]
+        self._log("replicate", "replicate", crossings)
+        return replicas
+
+    def parallel_apply(self, original: Callable[..., Any], replicas: Any, inputs: Any, kwargs: Any) -> Any:
+        """Run the replicas, each watched in its own thread."""
+        whole = list(self._whole.values())
+        workers = [
+            Worker(self._state, self._wrapper, self.call, whole, number, replica) for number, replica in enumerate(replicas)
+        ]
+        with self._step("forward"):
+            return original(workers, inputs, kwargs)
+
+    def gather(self, original: Callable[..., Any], outputs: Any, output_device: Any) -> Any:
+        """Collect the outputs; count what crosses to the gather point."""
+        parts = self._given_back(outputs)
+        with self._step("gather", "gather"):
+            joined = original(outputs, output_device)
+        whole = list(tensors_in(joined))
+        point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
+        self._log("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])
+        self._mark(whole)
+        if len(outputs) > 1 and all(is_tensor(output) and not output.dim() for output in outputs):
+            faults.scalar_outputs(self._state, self._prefix, self._wrapper.module, len(outputs))
+            return joined.mean() if self._state.heal else joined
+        return joined
+
+    def _given_back(self, outputs: Any) -> list[torch.Tensor]:
+        """Count what each replica gives back, before it is known whether the gather point has room for it."""
+        cut, parts = Cut(self._wrapper.dim), list[torch.Tensor]()
+        for number, output in enumerate(outputs):
+            named = dict(by_name(output, "output"))
+            self.call.run(number).outputs = tuple(cut.piece(name, part, part.device) for name, part in named.items())
+            parts += named.values()
+        self.call.with_grad = any(part.requires_grad for part in parts)
+        return parts
+
+    def _mark(self, tensors: Any) -> None:
+        """Let the autograd nodes of a step know their call."""
+        for tensor in tensors:
+            if tensor.grad_fn is not None:
+                tensor.grad_fn.metadata[CALL] = self.call
+
+    def _log(self, step: str, cause: Cause, crossings: list[Crossing]) -> None:
+        """Write the moves of a step down; its time is shared out by bytes, because torch copies them in one call."""
+        moved = [(s, t, tensors, sum(map(bytes_of, tensors))) for s, t, tensors in crossings if s != t and tensors]
+        share = self.call.steps[step] / max(1, sum(size for *_, size in moved))
+        for source, target, tensors, size in moved:
+            seconds = share * size
+            self._state.log.move(source, target, tensors, self.call.path, "forward", self.call.site, cause, seconds)
+
+
+def _peak_of(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0

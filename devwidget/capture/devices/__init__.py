@@ -1,0 +1,1 @@
+"""How full each device is, asked for without creating a context, allocating or waiting."""

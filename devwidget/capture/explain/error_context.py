@@ -1,0 +1,130 @@
+"""The scene of an exception: its frames, the modules that were running, and the model that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture import background_births
+from devwidget.capture.explain.traceback_frames import past_frames
+from devwidget.capture.modules import is_module, registered, walk
+from devwidget.capture.object_fields import is_a
+from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.call_sites import globals_used, is_library, locals_of
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.errors import error_text
+from devwidget.records.trace import Phase
+
+_MODULE_CALL = nn.Module._call_impl.__code__
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is left of a failed program.
+
+    Attributes:
+        error: the exception.
+        frames: of its traceback, outermost first.
+        state: as a recording would have it, without births.
+    """
+
+    error: BaseException
+    frames: tuple[FrameType, ...]
+    state: State
+
+    @property
+    def user(self) -> FrameType | None:
+        """The innermost frame of user code."""
+        return next((f for f in reversed(self.frames) if not is_library(f.f_code.co_filename)), None)
+
+    @property
+    def below(self) -> tuple[FrameType, ...]:
+        """Library frames below the user's line, and the user's own, innermost first."""
+        user = self.user
+        index = next((at for at, each in enumerate(self.frames) if each is user), 0)
+        return self.frames[index:][::-1]
+
+    @property
+    def error_text(self) -> str:
+        """`ErrorType: message`."""
+        return error_text(self.error)
+
+    def in_call(self, code: Any) -> FrameType | None:
+        """The innermost frame of a given function."""
+        return next((f for f in reversed(self.frames) if f.f_code is code), None)
+
+    def caller_of(self, frame: FrameType) -> FrameType:
+        """The user frame above a library frame, or the frame itself."""
+        above = self.frames[: self.frames.index(frame)]
+        return next((f for f in reversed(above) if not is_library(f.f_code.co_filename)), frame)
+
+
+def scene_of(error: BaseException) -> Scene:
+    """Read an exception's traceback."""
+    frames = past_frames(error.__traceback__)
+    state = State(heal=False, older=background_births.births())
+    running = [(module, frame) for frame in frames if (module := _called(frame)) is not None]
+    name, root = _root(frames, [module for module, _ in running])
+    if root is not None:
+        state.places.attach(root, name)
+    for module, frame in running:
+        state.places.enter(module, frame, 0.0, 0)
+    state.places.forced = None if running else _phase(frames)
+    scene = Scene(error, tuple(frames), state)
+    _order(scene)
+    return scene
+
+
+def _order(scene: Scene) -> None:
+    """Which tensor is younger, by the lines that assign them: the data has moved on to where the youngest is."""
+    frame = scene.user
+    for name, value in locals_of(frame).items() if frame is not None else ():
+        if frame is not None and is_tensor(value) and scene.state.births.get(value) is None:
+            site = statements.assignment(frame.f_code.co_filename, name, frame.f_lineno)
+            own = site is not None and site.function == frame.f_code.co_name
+            scene.state.births.put(value, Birth(value, site.line if site is not None and own else 0))
+
+
+def _called(frame: FrameType) -> nn.Module | None:
+    """The module that a frame of torch is calling."""
+    module = locals_of(frame).get("self") if frame.f_code is _MODULE_CALL else None
+    return module if is_module(module) else None
+
+
+def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Module | None]:
+    """The model and its name: what holds the outermost running module, else the largest module that the frames name."""
+    named = [(name, value) for frame in frames for name, value in _modules(frame)]
+    if running:
+        around = [(name, value) for name, value in named if any(part is running[0] for _, part in walk(value))]
+        trained = any(registered(part, "_parameters") for _, part in walk(running[0]))
+        loss = not trained and all(value is running[0] for _, value in around)
+        named = [pair for pair in named if pair[1] is not running[0]] if loss else around
+        if not named:
+            return "", running[0]
+    sizes = {id(value): sum(1 for _ in walk(value)) for _, value in named}
+    return max(named, key=lambda pair: sizes[id(pair[1])], default=("", None))
+
+
+def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that a user frame's code has a name for; `self` is one without a name."""
+    if is_library(frame.f_code.co_filename):
+        return
+    used = globals_used(frame)
+    own = {} if frame.f_code.co_name == "<module>" else locals_of(frame)  # at top level: every variable of the notebook
+    for name, value in {**used, **own}.items():
+        if is_module(value):
+            yield ("" if name == "self" else name), value
+
+
+def _phase(frames: list[FrameType]) -> Phase:
+    names = {(frame.f_code.co_filename.rsplit("/", 1)[-1], frame.f_code.co_name) for frame in frames}
+    if ("_tensor.py", "backward") in names or ("__init__.py", "backward") in names:
+        return "backward"
+    return "optimizer" if any(is_a(locals_of(f).get("self"), torch.optim.Optimizer) for f in frames) else "other"

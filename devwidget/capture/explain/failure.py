@@ -1,0 +1,45 @@
+"""The exception that ends a recording, read from its traceback while that still exists."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import traceback
+
+import torch
+from torch import nn
+
+from devwidget.capture.explain.traceback_frames import past_frames
+from devwidget.capture.source_code.call_sites import is_library, is_own, raw_site, to_site, user_frame
+from devwidget.records.failure import Failure
+
+_MODULE_CALL = nn.Module._call_impl.__code__
+MOST_FRAMES = 60
+"""Frames kept of a traceback: a recursion that never ended has a thousand equal ones."""
+
+
+def failure_of(error: BaseException, message: str, module: str | None) -> Failure:
+    """What is worth keeping of an exception.
+
+    Args:
+        error: the exception.
+        message: its text.
+        module: path of the innermost module that it left.
+    """
+    past = past_frames(error.__traceback__)
+    user = next((frame for frame in reversed(past) if not is_library(frame.f_code.co_filename)), None)
+    inside = any(frame.f_code is _MODULE_CALL for frame, _ in traceback.walk_tb(error.__traceback__))
+    site = to_site(raw_site(user or user_frame(sys._getframe(1))))  # no line of theirs below ours: the one that called us
+    full = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    # Outside every module the path is that of an exception that the loop has caught.
+    return Failure(type(error).__name__, message, site, module if inside else None, tuple(_words(error)), full)
+
+
+def _words(error: BaseException) -> list[str]:
+    """The traceback without our own frames."""
+    steps = [
+        f"{file}:{line} in {frame.f_code.co_name}: {linecache.getline(file, line, frame.f_globals).strip()}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not is_own(file := frame.f_code.co_filename)
+    ]
+    return steps if len(steps) <= MOST_FRAMES else [*steps[: MOST_FRAMES // 2], *steps[-MOST_FRAMES // 2 :]]

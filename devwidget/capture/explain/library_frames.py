@@ -1,0 +1,154 @@
+"""What the library frames of a traceback know by themselves: optimizers, checkpoints, wrappers, backward."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture import data_parallel
+from devwidget.capture.data_parallel import faults
+from devwidget.capture.explain.error_context import Scene
+from devwidget.capture.faults import operand_names
+from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import class_name, is_a
+from devwidget.capture.patches import optimizers, state_dicts
+from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.errors import message
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Operand
+
+_GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
+
+
+def optimizer_state(scene: Scene) -> None:
+    """A step failed, and the state is not where its parameters are."""
+    frame = next((f for f in scene.frames if is_a(_self(f), torch.optim.Optimizer)), None)
+    if frame is None or frame.f_code.co_name in ("__init__", "add_param_group"):
+        return
+    optimizer, caller = _self(frame), scene.caller_of(frame)
+    _, assigned = operand_names.Names(scene.state, caller).argument_of(optimizer)
+    optimizers.check_state(scene.state, optimizer, {}, caller)
+    _born(scene, assigned)
+
+
+def lost_leaf(scene: Scene) -> None:
+    """An optimizer was given a tensor that is no leaf."""
+    if not is_a(scene.error, ValueError) or "non-leaf" not in message(scene.error):
+        return
+    frame = next((f for f in scene.below if f.f_code.co_name == "add_param_group"), None)
+    group = locals_of(frame).get("param_group") if frame is not None else None
+    given = group.get("params") if is_a(group, dict) else None
+    lost = [t for t in given if is_tensor(t) and not t.is_leaf] if is_a(given, list) else []
+    if lost and scene.user is not None:
+        optimizers.not_a_leaf(scene.state, scene.error, scene.user, lost)
+
+
+def checkpoint_prefix(scene: Scene) -> None:
+    """Keys of a checkpoint miss the module's by `module.`."""
+    frame = scene.in_call(nn.Module.load_state_dict.__code__)
+    module, given = (_self(frame), locals_of(frame).get("state_dict")) if frame is not None else (None, None)
+    if frame is None or not is_module(module) or not is_a(given, dict):
+        return
+    caller = scene.caller_of(frame)
+    original = next((v for v in locals_of(caller).values() if is_a(v, dict) and v.keys() == given.keys()), given)
+    names = state_dicts.misnamed(module, given)
+    if names:
+        state_dicts.report(scene.state, module, original, names, caller)
+
+
+def misplaced_wrapper(scene: Scene) -> None:
+    """DataParallel refused a model that is not on `device_ids[0]`."""
+    frame = scene.in_call(nn.DataParallel.forward.__code__)
+    wrapper = _self(frame) if frame is not None else None
+    refused = "module must have its parameters" in message(scene.error)
+    if frame is None or not is_a(wrapper, nn.DataParallel) or not refused:
+        return
+    misplaced = data_parallel.first_misplaced(wrapper)
+    if misplaced is not None:
+        caller = scene.caller_of(frame)
+        data_parallel.report_misplaced(wrapper, misplaced, scene.state, site_of(caller))
+        _, assigned = operand_names.Names(scene.state, caller).argument_of(wrapper)
+        _born(scene, assigned)
+
+
+def vector_of_losses(scene: Scene) -> None:
+    """`backward` of several numbers: DataParallel gathered one scalar loss from each replica."""
+    if "only for scalar outputs" not in message(scene.error) or scene.user is None:
+        return
+    losses = [v for v in locals_of(scene.user).values() if is_tensor(v) and v.dim() == 1]
+    for path, module in scene.state.places.modules():
+        if not is_a(module, nn.DataParallel):
+            continue
+        replicas = len(module.device_ids)
+        if replicas > 1 and any(len(loss) == replicas for loss in losses):
+            faults.scalar_outputs(scene.state, f"{path}.module".strip("."), module.module, replicas)
+
+
+def wrong_gradient(scene: Scene) -> None:
+    """A hand-written backward returned a gradient on another device; the graph of the loss leads to its class."""
+    found = _GRADIENT.search(message(scene.error))
+    graph = [v for f in scene.frames for v in locals_of(f).values() if is_tensor(v) and v.grad_fn is not None]
+    kind = _function_named(found[1], [tensor.grad_fn for tensor in graph]) if found is not None else None
+    if found is None or kind is None or scene.user is None:
+        return
+    code = kind.backward.__code__
+    birth = None if is_library(code.co_filename) else statements.last_return(code.co_filename, class_name(kind), "backward")
+    made = _decided(code, birth)
+    operand = Operand("gradient", "", (), "", device_id(torch.device(found[3])), 0, stray=True, birth=made)
+    if made is not None:
+        call, op = statements.assigned_call(made.text)
+        partner = statements.first_parameter(made.file, made.line)
+        operand = dataclasses.replace(operand, birth_call=call, birth_op=op, birth_direct=True, birth_partner=partner)
+    call, target = f"{class_name(kind)}.backward", device_id(torch.device(found[2]))
+    site = to_site(site_of(scene.user))
+    scene.state.log.fault(Fault(0, "operands", call, None, "backward", site, scene.error_text, (operand,), target))
+
+
+def _decided(code: Any, returned: Site | None) -> Site | None:
+    """The line of a backward that made the value that it returns first."""
+    if returned is None:
+        return None
+    name = returned.text.removeprefix("return").strip(" ()").split(",")[0].strip()
+    return (statements.assignment(code.co_filename, name, returned.line) if name.isidentifier() else None) or returned
+
+
+def _function_named(name: str, nodes: list[Any]) -> Any:
+    """The `autograd.Function` whose node in a graph has this name."""
+    seen: set[Any] = set()
+    while nodes and len(seen) < 100_000:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        kind = getattr(node, "_forward_cls", None)
+        if kind is not None and class_name(kind) == name:
+            return kind
+        nodes += [following for following, _ in node.next_functions]
+    return None
+
+
+def described(name: str, tensor: torch.Tensor) -> Operand:
+    """A value of the failing line."""
+    return Operand(name, name, tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device), bytes_of(tensor))
+
+
+def _self(frame: Any) -> Any:
+    return locals_of(frame).get("self")
+
+
+def _born(scene: Scene, birth: Site | None) -> None:
+    """Faults without a birth get the line that made the object behind them; `model = parts["model"]` only hands it on."""
+    if birth is None or not statements.assigned_call(birth.text)[0]:
+        return
+    faults = scene.state.log.faults
+    faults[:] = [fault if fault.birth else dataclasses.replace(fault, birth=birth) for fault in faults]
+
+
+ALL = (optimizer_state, lost_leaf, checkpoint_prefix, misplaced_wrapper, vector_of_losses, wrong_gradient)

@@ -1,0 +1,232 @@
+"""An exception to the fault behind it: the library frames are asked first, then the call that failed."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._device import _device_constructors
+
+from devwidget.capture.explain import library_frames
+from devwidget.capture.explain.error_context import Scene, scene_of
+from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here
+from devwidget.capture.faults import operand_names
+from devwidget.capture.faults.call_arguments import arguments
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.healing import is_accelerator
+from devwidget.capture.modes.function_mode import FAMILIES
+from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import is_a
+from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.recording.event_log import device_id, short
+from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site
+from devwidget.capture.source_code.expressions import UNKNOWN, Call, Scope, failing_call
+from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.records.errors import message
+from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_expression
+from devwidget.records.trace import Fault, Operand
+
+MOST_VALUES = 24
+_DEVICES = re.compile(r"\b(?:cuda|xpu|mps):\d+|\bcpu\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an exception tells without a run.
+
+    Attributes:
+        error: `ErrorType: message`.
+        site: the user's line that failed.
+        module: path of the innermost registered module running.
+        faults: what was recognised, as a recording would have it.
+        values: tensors on that line.
+        troubles: what failed in our own code.
+        from_worker: it was raised in a worker thread whose frames are gone.
+    """
+
+    error: str
+    site: Site | None
+    module: str | None
+    faults: tuple[Fault, ...]
+    values: tuple[Operand, ...]
+    troubles: tuple[str, ...]
+    from_worker: bool
+
+
+def read_error(error: BaseException) -> Reading:
+    """Read an exception, or the first one in its chain of causes that is about devices or dtypes."""
+    readings = []
+    for each in _chain(error):
+        readings.append(_read(each))
+        if readings[-1].faults:
+            return readings[-1]
+    return readings[0]
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    while error is not None and not any(error is other for other in seen):
+        seen.append(error)
+        yield error
+        cause = error.__cause__  # whose own `__bool__` is nobody's business
+        error = cause if cause is not None else None if error.__suppress_context__ else error.__context__
+
+
+def _read(error: BaseException) -> Reading:
+    scene = scene_of(error)
+    try:
+        from_worker = CAUGHT.search(message(error)) is not None
+        for step in (*library_frames.ALL, *((from_replica,) if from_worker else (_failed_call, _by_its_words, _made_there))):
+            if not scene.state.log.faults:
+                _guarded(step, scene)
+        faults = scene.state.log.faults_seen()
+        values = tuple(_values(scene))
+        site = here(scene)
+    finally:
+        forget_sites()
+    module = scene.state.places.module
+    return Reading(scene.error_text, site, module, faults, values, tuple(scene.state.log.troubles), from_worker)
+
+
+def _guarded(step: Any, scene: Scene) -> None:
+    """One reader that fails must not hide what the others find."""
+    try:
+        step(scene)
+    except Exception as trouble:
+        scene.state.log.trouble(trouble)
+
+
+def _failed_call(scene: Scene) -> None:
+    """The innermost call whose arguments explain the exception, as the families of faults judge it in a recording."""
+    if not is_a(scene.error, Exception):
+        return
+    for frame in scene.below:
+        for call in _calls(frame):
+            failed = FailedCall(scene.state, call.func, call.args, call.kwargs, scene.error, frame)
+            if any(family.meet(failed) is not NOT_OURS or scene.state.log.faults for family in FAMILIES):
+                _trace_back(scene)
+                return
+
+
+def _by_its_words(scene: Scene) -> None:
+    """One side of the call is computed on the line and gone: the message says where that one was."""
+    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(scene.error)))]
+    target = next((device for device in named if is_accelerator(device)), None)
+    if target is None or len(named) < 2 or not is_a(scene.error, Exception):
+        return
+    for frame in scene.below:
+        for call in _calls(frame):
+            failed = FailedCall(scene.state, call.func, call.args, call.kwargs, scene.error, frame)
+            strays = [tensor for tensor in failed.tensors() if tensor.device in named and tensor.device != target]
+            if strays:
+                failed.report("operands", strays, target, NOT_OURS)
+                _trace_back(scene)
+                return
+
+
+def _made_there(scene: Scene) -> None:
+    """The side that is gone was made on the failing line, by a factory that was told no device."""
+    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(scene.error)))]
+    target = next((device for device in named if is_accelerator(device)), None)
+    raw, site = raw_site(scene.user), here(scene)
+    text, name = _factory(call_text(raw), scene.user) if scene.user is not None else ("", "")
+    if target is None or site is None or torch.get_default_device() not in named or not text:
+        return
+    operand = Operand("other", text, (), "", device_id(torch.get_default_device()), 0, stray=True, birth=site, birth_call=text,
+                      birth_op=name, birth_direct=True)  # fmt: skip
+    others = tuple(v for v in _values(scene) if v.device == device_id(target))
+    partner = next((v.expression for v in others if v.expression.isidentifier()), "")
+    operand = dataclasses.replace(operand, birth_partner=partner)
+    place = scene.state.places
+    scene.state.log.fault(Fault(0, "operands", "operation", place.module, place.phase, site, scene.error_text,
+                                (*others, operand), device_id(target)))  # fmt: skip
+
+
+def _factory(text: str, frame: FrameType) -> tuple[str, str]:
+    """Of an operation whose other operands still exist: the call that made the one that is gone, and its function."""
+    scope, known = Scope(frame), {func.__name__ for func in _device_constructors()}
+    gone = [part for part in _operands(text) if scope.value(part) is UNKNOWN]
+    node = gone[0] if len(gone) == 1 else None
+    if not isinstance(node, ast.Call) or any(keyword.arg in ("device", None) for keyword in node.keywords):
+        return "", ""
+    name = ast.unparse(node.func).rpartition(".")[2]
+    is_factory = name in known and scope.value(node.func) is getattr(torch, name, None)
+    return (ast.get_source_segment(text.strip(), node) or "", name) if is_factory else ("", "")
+
+
+def _operands(text: str) -> list[ast.expr]:
+    node = parsed_expression(text)
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    return [*node.args, *(keyword.value for keyword in node.keywords)] if isinstance(node, ast.Call) else []
+
+
+def _trace_back(scene: Scene) -> None:
+    """A stray that has no name in the user's frame was computed on the failing line: from what?"""
+    user = scene.user
+    call = failing_call(user) if user is not None else None
+    if user is None or call is None:
+        return
+    names, given = operand_names.Names(scene.state, user), list(tensors_in((call.args, call.kwargs)))
+    faults = scene.state.log.faults
+    faults[:] = [
+        dataclasses.replace(fault, operands=tuple(_from(names, operand, given, fault) for operand in fault.operands))
+        for fault in faults
+    ]
+
+
+def _from(names: operand_names.Names, operand: Operand, given: list[torch.Tensor], fault: Fault) -> Operand:
+    """The operand, named after the one tensor of the user's call that shares its device and dtype."""
+    if not operand.stray or operand.expression or operand.held or operand.birth or fault.target is None:
+        return operand
+    alike = [t for t in given if (device_id(t.device), short(t.dtype)) == (operand.device, operand.dtype)]
+    if len(alike) != 1:
+        return operand
+    named = dataclasses.replace(operand, expression=names.expression(alike[0]))
+    return names.with_birth(named, alike[0], torch.device(str(fault.target)), of_dtype=fault.what == "dtype")
+
+
+def _calls(frame: FrameType) -> Iterator[Call]:
+    """The call that a frame was making; where it was raising, a call of its own function with the variables it has."""
+    call = failing_call(frame)
+    if call is not None:
+        yield call
+    else:
+        held = {name: value for name, value in locals_of(frame).items() if is_tensor(value)}
+        name = frame.f_code.co_name
+        yield Call(_Function("operation" if name.startswith("<") else name), (), held)
+
+
+class _Function:
+    """Stands for the function of a frame."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+
+def _values(scene: Scene) -> Iterator[Operand]:
+    """Tensors that the failing line names, then what the library call below it was given."""
+    user = scene.user
+    seen: list[Any] = []
+    for frame in [user, *scene.below] if user is not None else []:
+        call = failing_call(frame)
+        for label, tensor in _named(call) if call is not None else []:
+            name = (operand_names.Names(scene.state, user).expression(tensor) if user is not None else "") or label
+            known = not name[0].isdigit() and name != "self"  # a position alone tells the reader nothing
+            if known and not any(tensor is other for other in seen) and len(seen) < MOST_VALUES:
+                seen.append(tensor)
+                yield library_frames.described(name, tensor)
+
+
+def _named(call: Call) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of a call; of a layer its own."""
+    yield from arguments(call.func, call.args, call.kwargs)
+    owner = call.func if is_module(call.func) else None
+    yield from own_tensors(owner).items() if owner is not None else ()

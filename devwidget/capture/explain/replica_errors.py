@@ -1,0 +1,145 @@
+"""Errors that DataParallel brought home from a worker thread: the frames there are gone, their text is in the message."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.data_parallel import faults
+from devwidget.capture.explain.error_context import Scene
+from devwidget.capture.explain.library_frames import described
+from devwidget.capture.faults.operand_names import Names
+from devwidget.capture.modules import own, walk
+from devwidget.capture.object_fields import defined, is_a
+from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
+from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import message
+from devwidget.records.site import Site
+from devwidget.records.syntax import parsed
+from devwidget.records.trace import Fault, Operand
+
+CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device (\d+)")
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
+_DEVICE = re.compile(r"cuda:\d+|\bcpu\b")
+
+
+def from_replica(scene: Scene) -> None:
+    """What the text of the worker's traceback and the wrapper's own frame tell."""
+    frame = scene.in_call(nn.DataParallel.forward.__code__)
+    caught = CAUGHT.search(message(scene.error))
+    wrapper = locals_of(frame).get("self") if frame is not None else None
+    if frame is None or caught is None or not is_a(wrapper, nn.DataParallel):
+        return
+    site = worker_site(scene)
+    owners = _owners(wrapper, site)
+    module = scene.state.places.path_of(owners[0] if len(owners) == 1 else wrapper.module)
+    if caught[1] == "StopIteration":
+        first = next((n for _, m in walk(wrapper.module) for n in own_tensors(m)), "weight")
+        faults.write(scene.state, "replica", module, site, caught[1], problem="parameters", attribute=first)
+    elif not _wrong_cut(scene, wrapper, module, site) and not _left_behind(scene, int(caught[3]), owners, site):
+        _wrong_device(scene, int(caught[3]), module, site)
+
+
+def worker_site(scene: Scene) -> Site | None:
+    """The user's innermost line in the worker."""
+    found = [(file, int(line), name) for file, line, name in _FRAME.findall(message(scene.error)) if not is_library(file)]
+    return Site(found[-1][0], found[-1][1], statements.statement_text(*found[-1][:2]), found[-1][2]) if found else None
+
+
+def _owners(wrapper: Any, site: Site | None) -> list[nn.Module]:
+    """Modules whose class has the method that failed: the text does not say which of them was running."""
+    found = []
+    for _, part in walk(wrapper.module) if site is not None else ():
+        method = defined(type(part), site.function) if site is not None else None
+        code = method.__code__ if type(method) is FunctionType else None
+        if code is not None and site is not None and code.co_filename == site.file:
+            lines = [line for _, _, line in code.co_lines() if line is not None]
+            found += [part] if min(lines) <= site.line <= max(lines) else []
+    return found
+
+
+def _left_behind(scene: Scene, device: int, owners: list[nn.Module], site: Site | None) -> bool:
+    """Whether the failing line reads a plain attribute that is on another device than its replica."""
+    target = torch.device("cuda", device)
+    for part in owners if site is not None and scene.user is not None else ():
+        for name in _attributes_in(site.text if site is not None else ""):
+            value = own(part).get(name)
+            if is_tensor(value) and value.device != target and scene.user is not None:
+                path, text = scene.state.places.path_of(part), message(scene.error).strip().splitlines()[-1]
+                stray = dataclasses.replace(described(f"self.{name}", value), stray=True)
+                stray = Names(scene.state, scene.user).with_birth(stray, value, target)
+                fault = Fault(0, "operands", "forward", path, "forward", site, text, (stray,), device_id(target))
+                scene.state.log.fault(fault)
+                return True
+    return False
+
+
+def _wrong_cut(scene: Scene, wrapper: Any, module: str | None, site: Site | None) -> bool:
+    """Whether an input has another length along the axis that is cut than the batch."""
+    given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is nn.Module._call_impl.__code__), {})
+    whole = list(tensors_in((given.get("args"), given.get("kwargs"))))
+    odd, batch = faults.odd_lengths(whole, wrapper.dim)
+    if not odd or "same device" in message(scene.error):
+        return False
+    caller = Names(scene.state, scene.user) if scene.user is not None else None
+    operands = tuple(
+        caller.with_birth(faults.cut(scene.state, tensor), tensor, tensor.device)
+        if caller is not None else faults.cut(scene.state, tensor)
+        for tensor in odd
+    )  # fmt: skip
+    text = message(scene.error).strip().splitlines()[-1]
+    numbers = {"batch": str(batch), "dim": str(wrapper.dim)}
+    faults.write(scene.state, "io", module, site, text, operands, None, problem="axis", **numbers)
+    return True
+
+
+def _wrong_device(scene: Scene, device: int, module: str | None, site: Site | None) -> None:
+    """A tensor that the worker's function puts on a device by name, where it should follow its replica."""
+    text = message(scene.error).strip().splitlines()[-1]
+    if site is None or not re.search("device", text, re.IGNORECASE):
+        return
+    target = DeviceId("cuda", device)
+    for name in _names_in(site.text):
+        birth = statements.assignment(site.file, name, site.line)
+        fixed = next((d for d in _DEVICE.findall(birth.text) if d != str(target)), "") if birth else ""
+        if birth is not None and birth.function == site.function and fixed:
+            call, op = statements.assigned_call(birth.text)
+            partner = statements.first_parameter(site.file, site.line)
+            stray = Operand(name, name, (), "", DeviceId.parse(fixed), 0, True, birth, call, op, True, partner)
+            other = Operand(partner, partner, (), "", target, 0)
+            operands = (stray, other) if partner else (stray,)
+            fault = Fault(0, "operands", "forward", module, "forward", site, text, operands, target)
+            scene.state.log.fault(fault)
+            return
+
+
+def _attributes_in(text: str) -> list[str]:
+    """`scale` of `return y * self.scale`."""
+    nodes = [node for node in _nodes(text) if isinstance(node, ast.Attribute)]
+    return [node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == "self"]
+
+
+def _names_in(text: str) -> list[str]:
+    return [node.id for node in _nodes(text) if isinstance(node, ast.Name)]
+
+
+def _nodes(text: str) -> Iterator[ast.AST]:
+    tree = parsed(text, deep=True)
+    return ast.walk(tree) if tree is not None else iter(())
+
+
+def here(scene: Scene) -> Site | None:
+    """Where the program failed: in the worker, if it was one."""
+    worker = worker_site(scene) if CAUGHT.search(message(scene.error)) else None
+    return worker or to_site(site_of(scene.user) if scene.user is not None else None)

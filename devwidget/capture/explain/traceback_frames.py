@@ -1,0 +1,58 @@
+"""The frames of a traceback, as they stood when the exception passed through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType, TracebackType
+from typing import Any, cast
+
+from devwidget.capture.source_code.call_sites import is_library, is_own
+
+
+@dataclass(slots=True, eq=False)
+class PastFrame:
+    """Looks like a frame, and stands at the line that failed.
+
+    The frame itself may have moved on since: one that caught the exception now stands in its `except` block.
+    """
+
+    f_code: CodeType
+    f_globals: dict[str, Any]
+    f_lineno: int
+    f_lasti: int
+    f_back: FrameType | None
+    frame: FrameType
+
+    @property
+    def f_locals(self) -> Any:
+        """The variables, as they are now."""
+        return self.frame.f_locals
+
+
+def past_frames(trace: TracebackType | None) -> list[FrameType]:
+    """The frames of a traceback, outermost first, without those that only virtual GPUs add.
+
+    The innermost user frame and the library calls below it stay; what lies below a frame of ours is our own machinery.
+    """
+    found: list[FrameType] = []
+    for step in _steps(trace):
+        code = step.tb_frame.f_code
+        if is_own(code.co_filename):
+            continue
+        back = found[-1] if found else None
+        past = PastFrame(code, step.tb_frame.f_globals, step.tb_lineno, step.tb_lasti, back, step.tb_frame)
+        found.append(cast(FrameType, past))  # everything that reads frames here reads no more of them than this
+    return found
+
+
+def _steps(trace: TracebackType | None) -> Iterator[TracebackType]:
+    """The traceback down to the last user frame, and from there to the first frame of ours."""
+    steps = []
+    while trace is not None:
+        steps.append(trace)
+        trace = trace.tb_next
+    files = [step.tb_frame.f_code.co_filename for step in steps]
+    last = max((index for index, file in enumerate(files) if not is_library(file)), default=-1)
+    end = next((index for index in range(last + 1, len(files)) if is_own(files[index])), len(files))
+    yield from steps[:end]

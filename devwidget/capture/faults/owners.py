@@ -1,0 +1,143 @@
+"""Holders: who keeps a tensor, as a registered one, in a plain attribute, on a class, or under a global name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType, FunctionType
+
+import torch
+from torch import nn
+
+from devwidget.capture.modules import own, registered
+from devwidget.capture.object_fields import class_name, class_values, is_a, items_of, mro_of, names_of
+from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.call_stack import Places, own_parameters, own_tensors
+from devwidget.capture.snapshot.attribute_search import STANDARD, Search
+from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.call_sites import globals_used, is_library, user_frame
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.site import Site
+from devwidget.records.trace import Held
+
+_Owned = tuple[str, nn.Module, str, str, torch.Tensor, str]
+
+
+def holder(places: Places, frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
+    """Who keeps one of these tensors: a module of the model, else a global that a frame's code uses."""
+    for path, module, how, name, tensor, note in _owned(places):
+        if any(tensor is member for member in family):
+            assigned = _assigned_in_class(type(module), name)
+            held = Held(path, name, how, class_name(type(module)), assigned, note=note)
+            return _registered(places, held, tensor) if how in ("parameter", "buffer") else held
+    return _held_by_name(frames, family)
+
+
+def kept_by_user(places: Places, frame: FrameType, birth: Birth) -> Held | None:
+    """Who keeps a tensor that outlives the step: an unregistered attribute, or a global that this very line's code uses."""
+    family = [tensor for each in birth.chain() if (tensor := each.tensor()) is not None]
+    user = user_frame(frame)
+    held = holder(places, [] if user is None else [user], family)
+    if held is None or (held.how == "global" and user is not None and user.f_code.co_name == "<module>"):
+        return None  # the loop of a script or notebook: its globals are this step's batch
+    return held if held.how in ("attribute", "class attribute", "global") else None
+
+
+def unregistered_tensors(places: Places) -> Iterator[tuple[nn.Module, Held, torch.Tensor]]:
+    """Tensors that the model's modules hold without registering them."""
+    for path, module, name, tensor, note in plain_tensors(places):
+        assigned = _assigned_in_class(type(module), name)
+        yield module, Held(path, name, "attribute", class_name(type(module)), assigned, note=note), tensor
+
+
+def plain_tensors(places: Places) -> Iterator[tuple[str, nn.Module, str, torch.Tensor, str]]:
+    """The same as path and module, how the module calls it, the tensor, and a note."""
+    for path, module, how, name, tensor, note in _owned(places):
+        if how == "attribute":
+            yield path, module, name, tensor, note
+
+
+def registered_at(places: Places, path: str) -> Site | None:
+    """The user's line that gave a module of torch's own to the model."""
+    modules, parts = dict(places.modules()), path.split(".") if path else []
+    owners = ((modules.get(".".join(parts[:depth])), parts[depth]) for depth in reversed(range(len(parts))))
+    sites = (_assigned_in_class(type(owner), name) for owner, name in owners if owner is not None)
+    return next((site for site in sites if site is not None), None)
+
+
+def in_class(kind: type, look: Callable[[str, str], Site | None]) -> Site | None:
+    """What `look(filename, class name)` finds in the source of a user's class or of its bases."""
+    for base in mro_of(kind):
+        code = next((f.__code__ for f in names_of(base).values() if type(f) is FunctionType), None)
+        site = look(code.co_filename, class_name(base)) if code is not None and not is_library(code.co_filename) else None
+        if site is not None:
+            return site
+    return None
+
+
+def _assigned_in_class(kind: type, name: str) -> Site | None:
+    """The line of the class, or of a class that it derives from, that stores an attribute."""
+    attribute = name.split("[")[0].split(".")[0]
+    return in_class(kind, lambda filename, owner: statements.attribute_assignment(filename, owner, attribute))
+
+
+def _owned(places: Places) -> Iterator[_Owned]:
+    """Path and module of each holder, how it holds each of its tensors, under which name, the tensor, and a note."""
+    named = list(places.modules())
+    registered = {id(part) for _, m in named for part in (m, *own_tensors(m).values())}
+    search = Search(lambda value: id(value) in registered)
+    for path, module in named:
+        yield from ((path, module, *found) for found in _owned_by(module, search))
+
+
+def _owned_by(module: nn.Module, search: Search) -> Iterator[tuple[str, str, torch.Tensor, str]]:
+    copied = dict(items_of(own(module).get("_former_parameters")) or ())  # a replica of DataParallel keeps its copies there
+    groups = ("parameter", own_parameters(module)), ("buffer", dict(registered(module, "_buffers"))), ("parameter", copied)
+    for how, group in groups:
+        yield from ((how, name, tensor, "") for name, tensor in group.items() if is_tensor(tensor))
+    fields = own(module)
+    for name in search.candidates(fields, fields.keys() - STANDARD):  # what a hook keeps is the hook's
+        if name not in copied and name in fields:
+            yield from (("attribute", *found) for found in search.tensors(name, fields[name]))
+    for name, value in class_values(type(module), nn.Module):
+        if is_a(value, (torch.Tensor, list, tuple, dict)):
+            yield from (("class attribute", *found) for found in search.tensors(name, value))
+
+
+def _registered(places: Places, held: Held, tensor: torch.Tensor) -> Held:
+    """A registered tensor with the other modules that share it, and the module that was left behind."""
+    paths = {
+        f"{path}.{name}".strip(".")
+        for path, module in places.modules()
+        for name, value in own_tensors(module).items()
+        if value is tensor
+    }
+    shared = tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")}))
+    left = _left_behind(places, held.module or "", tensor.device)
+    kind = next((class_name(type(module)) for path, module in places.modules() if path == left), "")
+    return dataclasses.replace(held, shared=shared, left_behind=left, left_class=kind)
+
+
+def _left_behind(places: Places, path: str, device: torch.device) -> str:
+    """The topmost module around `path` that has nothing on another device: what the user forgot to move."""
+    elsewhere = {
+        owner for owner, module in places.modules() if any(tensor.device != device for tensor in own_tensors(module).values())
+    }
+    names = path.split(".") if path else []
+    for length in range(len(names) + 1):
+        top = ".".join(names[:length])
+        if not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):
+            return top
+    return path
+
+
+def _held_by_name(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
+    for frame in frames:
+        for name, value in globals_used(frame).items():
+            if any(value is member for member in family):
+                return Held(None, name, "global", "", _module_level(frame, name))
+    return None
+
+
+def _module_level(frame: FrameType, name: str) -> Site | None:
+    return statements.assignment(frame.f_code.co_filename, name, 1_000_000_000) or statements.cell_assignment(name)

@@ -1,0 +1,197 @@
+"""Births as they happen: a function mode above autograd that sees each call of the user and remembers who made what."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture.faults.failed_call import NOT_OURS
+from devwidget.capture.object_fields import is_a, parts_of
+from devwidget.capture.patching.mode_stack import FunctionMode
+from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.state import State
+from devwidget.capture.recording.transfers import VIEWS, WAITS
+from devwidget.capture.source_code.call_sites import RawSite, caller
+from devwidget.capture.source_code.statements import MOVES
+from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
+
+_BACKWARD = frozenset({"backward", "grad"})
+_MORE = WAITS | {"__set__", "copy_", "requires_grad_"}
+"""Calls that mean more than their result."""
+
+
+class BirthWatch(FunctionMode):
+    """Remembers births, and leaves all else that a call means to `Calls`; one instance for each thread."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = state
+        self._here = state.places.here
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Make the call; if it fails, perhaps make it again with other arguments."""
+        name, frame = getattr(func, "__name__", ""), sys._getframe(1)
+        if name == "__get__":  # an attribute such as `x.shape`
+            out = func(*args)
+            if out is None:
+                self._nothing_read(func, args[0], frame)
+            return out
+        kwargs, here = kwargs or {}, self._here
+        site = self._state.places.site(frame)
+        try:
+            if name in _BACKWARD and getattr(func, "__module__", "").startswith(("torch._tensor", "torch.autograd")):
+                out = self._backward(func, args, kwargs)
+            else:
+                here.site = site
+                out = func(*args, **kwargs)
+        except Exception as error:
+            out = self._healed(func, args, kwargs, error, frame)
+            if out is NOT_OURS:
+                raise
+        finally:
+            here.site = None
+        try:
+            with torch._C.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+                self._returned(name, args, kwargs, out, frame, site)
+        except Exception as error:  # a bug of ours, or a tensor class that answers no question
+            self._state.log.trouble(error)
+        return out
+
+    def _returned(
+        self, name: str, args: tuple[Any, ...], kwargs: Any, out: Any, frame: FrameType, site: RawSite | None
+    ) -> None:
+        """A call has a result."""
+        if name in _MORE:
+            self._more(name, args, kwargs, frame, site)
+            if name != "copy_":  # the others make no tensor
+                return
+        if is_tensor(out):
+            self._born(name, args, kwargs, out, frame, site)
+        elif is_a(out, (tuple, list)):
+            for part, operands in zip(parts_of(out), _rows(name, args), strict=False):
+                for result in tensors_in(part, depth=1):  # an LSTM's states are a tuple in a tuple
+                    self._born(name, operands, kwargs, result, frame, site)
+
+    def _born(
+        self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None
+    ) -> None:
+        """Note which line decided the device of a result."""
+        state = self._state
+        births, device, dtype = state.births, result.device, result.dtype
+        moving, looking = name in MOVES, name in VIEWS
+        reading = looking or (name == "__getitem__" and not is_a(args[1], (torch.Tensor, tuple, list)))
+        parent, data, computed, weights = None, None, False, None
+        for tensor in _operands(args, kwargs):
+            if tensor is result:
+                return
+            birth = births.get(tensor)
+            if birth is None:  # older than the recording
+                birth = Birth(tensor, -1)
+                births.put(tensor, birth)
+            if birth.hops:
+                data = birth if data is None else data
+                if not moving and not looking:
+                    self._used(birth, site)
+            if tensor.device == device:
+                if parent is None or (parent.dtype != dtype == birth.dtype):
+                    parent = birth
+                # Most tensors are no subclass, and `isinstance` of a Parameter is slow to say no.
+                if not (reading or type(tensor) is torch.Tensor) and is_parameter(tensor):
+                    computed, weights = True, birth
+        if dtype is torch.float64 and not moving:
+            self._doubled(name, (args, kwargs), result, frame, site)
+        number = state.log.number()
+        if parent is not None and not computed and parent.dtype == dtype:
+            birth = Birth(result, number, parent=parent)
+            if name == "clone":  # it stays behind when what it copies moves on
+                birth.call, birth.site, birth.direct = name, site, calls_itself(frame, site)
+        else:
+            birth = self._decided(name, number, args, result, None if computed else parent, frame, site)
+            birth.weights = weights
+        if data is not None:
+            birth.hops = data.hops
+            birth.hop = data.hop if looking else None
+        births.put(result, birth)
+        if name == "clone":  # `copy.deepcopy` makes a Parameter of it out of sight
+            births.put_storage(result, birth)
+        if moving and birth.direct:
+            state.attempts.put(args[0], birth)
+            if birth.is_move:
+                self._hopped(birth, args, kwargs, result, frame)
+
+    def _decided(
+        self,
+        name: str,
+        number: int,
+        args: tuple[Any, ...],
+        result: torch.Tensor,
+        parent: Birth | None,
+        frame: FrameType,
+        site: RawSite | None,
+    ) -> Birth:
+        """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
+        is_move = name in MOVES and parent is None
+        origin = self._state.births.get(args[0]) if is_move else None
+        return Birth(result, number, name, site, calls_itself(frame, site), is_move, parent, origin)
+
+    def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
+        """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""
+        if name == "__set__" and len(args) == 2 and is_tensor(args[0]) and is_tensor(args[1]):
+            birth = self._state.births.get(args[1])
+            if birth is not None:
+                before = birth.root().origin
+                if before is not None:
+                    before.root().moved_on = True
+                self._state.births.put(args[0], birth)
+
+    # -- what `Calls` does more
+
+    def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
+        return func(*args, **kwargs)
+
+    def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
+        """The result of the repaired call; NOT_OURS if the exception is none of our business."""
+        return NOT_OURS
+
+    def _nothing_read(self, func: Any, owner: Any, frame: FrameType) -> None:
+        """An attribute is None."""
+
+    def _used(self, birth: Birth, site: RawSite | None) -> None:
+        """Data that has crossed devices was computed with."""
+
+    def _doubled(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
+        """A result is float64."""
+
+    def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
+        """A line of the user moved a tensor."""
+
+
+def calls_itself(frame: FrameType, site: RawSite | None) -> bool:
+    """True if the user's line makes the torch call itself, and not a library on its behalf."""
+    near = caller(frame)
+    return site is not None and near is not None and near.f_code is site.code
+
+
+def _rows(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The operands of each result: an operator over lists pairs them item by item, `max` and `split` use all for all."""
+    if name.startswith("_foreach"):
+        return zip(*(arg for arg in args if type(arg) is tuple or type(arg) is list), strict=False)
+    return itertools.repeat(args)
+
+
+def _operands(args: tuple[Any, ...], kwargs: Any) -> Iterator[torch.Tensor]:
+    """Tensors among the arguments, lists opened one level."""
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(arg)
+        if kind is torch.Tensor or is_tensor(arg):
+            yield arg
+        elif kind is list or kind is tuple:
+            for part in arg:
+                if is_tensor(part):
+                    yield part

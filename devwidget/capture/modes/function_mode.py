@@ -1,0 +1,120 @@
+"""Calls: what a torch call of the user means besides births, and how a failed one is healed."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operands
+from devwidget.capture.faults.failed_call import ENOUGH, NOT_OURS, FailedCall
+from devwidget.capture.faults.healing import is_accelerator
+from devwidget.capture.faults.owners import kept_by_user
+from devwidget.capture.modes import promotions
+from devwidget.capture.modes.birth_mode import BirthWatch, calls_itself
+from devwidget.capture.recording.births import Birth
+from devwidget.capture.source_code.call_sites import RawSite, is_own
+from devwidget.capture.tensors import is_parameter, is_tensor
+
+FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
+_GRAD = vars(torch._C.TensorBase)["grad"]
+
+
+class Calls(BirthWatch):
+    """Follows data across devices, and makes a call with a device fault again with the strays moved."""
+
+    def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
+        places = self._state.places
+        with places.during("backward"):
+            out = func(*args, **kwargs)
+        if func.__name__ == "backward":
+            places.end_step()
+            self._state.ties.trained(self._state)
+        return out
+
+    def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
+        """The result of the repaired call; NOT_OURS if the exception is none of our business."""
+        ours = isinstance(func, torch._ops.OpOverload) and is_own(frame.f_code.co_filename)  # virtual GPUs try an operator
+        if isinstance(error, ENOUGH) or ours:
+            return NOT_OURS
+        call = FailedCall(self._state, func, args, kwargs, error, frame)
+        for family in FAMILIES:
+            try:
+                out = family.meet(call)
+            except ENOUGH:
+                raise
+            except Exception as trouble:  # a bug of ours must not take the place of the user's exception
+                self._state.log.trouble(trouble)
+                continue
+            if out is not NOT_OURS:
+                return out
+        return NOT_OURS
+
+    def _nothing_read(self, func: Any, owner: Any, frame: FrameType) -> None:
+        if func.__self__ in (_GRAD, vars(torch.Tensor).get("grad")):  # virtual GPUs have their own
+            try:
+                leaves.look_for_gradient(self._state, owner, frame)
+            except Exception as trouble:  # a bug of ours is no business of the user's
+                self._state.log.trouble(trouble)
+
+    def _used(self, birth: Birth, site: RawSite | None) -> None:
+        self._state.traffic.used(birth, site)
+
+    def _doubled(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
+        promotions.look(self._state, name, operands, result, frame, site)
+
+    def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
+        """A line of the user moved a tensor."""
+        source, before = args[0], birth.origin
+        places = self._state.places
+        in_loss = places.phase == "loss" and birth.site is not None and not places.outside(birth.site)
+        inside = bool(places.here.stack) or in_loss
+        older = inside and before is not None and before.number < places.step
+        registered = not source.dim() or is_parameter(source)
+        held = kept_by_user(places, frame, before) if older and before and not registered else None
+        later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
+        self._state.traffic.hop(birth, before, source, result, held, later=later)
+
+    def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
+        super()._more(name, args, kwargs, frame, site)
+        if name == "copy_":
+            self._copied(args, kwargs, site)
+        elif name == "requires_grad_":
+            self._switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
+        elif name != "__set__":
+            self._waited(name, args, frame, site)
+        elif len(args) == 2 and type(args[1]) is bool:  # `parameter.requires_grad = False`
+            self._switched(args[0], on=args[1])
+
+    def _copied(self, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> None:
+        """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
+        later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
+        source = args[1] if len(args) > 1 else kwargs.get("src")
+        arrives = is_tensor(source) and is_accelerator(source.device) and args[0].device.type == "cpu"
+        if not later or not arrives:
+            return
+        births = self._state.births
+        birth = Birth(args[0], self._state.log.number(), "copy_", site, direct=True, is_move=True)
+        births.put(args[0], birth)
+        self._state.traffic.hop(birth, births.get(source), source, args[0], None, later=True)
+
+    def _waited(self, name: str, args: tuple[Any, ...], frame: FrameType, site: RawSite | None) -> None:
+        """A value was handed to Python."""
+        tensor = args[0] if args else None
+        if not is_tensor(tensor):
+            return
+        birth = self._state.births.get(tensor)
+        came = birth.hop.source if birth is not None and birth.hop is not None else tensor.device
+        if birth is not None and birth.hops:
+            self._state.traffic.used(birth, site)
+        if is_accelerator(came):
+            self._state.traffic.wait(name, came, site, library=not calls_itself(frame, site))
+
+    def _switched(self, tensor: Any, *, on: bool) -> None:
+        """A parameter is frozen, or freed."""
+        if on:
+            self._state.frozen.pop(tensor, None)  # type: ignore[no-untyped-call]
+        elif is_parameter(tensor):
+            self._state.frozen[tensor] = True

@@ -1,0 +1,98 @@
+"""Modules entered and left: two global hooks, which also fire in the replicas' threads."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture import data_parallel
+from devwidget.capture.faults import uncalled
+from devwidget.capture.faults.owners import unregistered_tensors
+from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.object_fields import is_a
+from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
+from devwidget.capture.recording.event_log import joined
+from devwidget.capture.recording.state import State
+from devwidget.capture.recursion import deeper
+from devwidget.capture.tensors import device_of, tensors_in
+
+_now = time.perf_counter
+
+
+@contextlib.contextmanager
+def module_hooks(state: State) -> Iterator[None]:
+    """Follow every module call until the block ends."""
+    watched: dict[int, contextlib.ExitStack] = {}
+    places, log, here = state.places, state.log, state.places.here
+
+    def before(module: nn.Module, args: Any) -> None:
+        if state.is_elsewhere():
+            return
+        if not here.stack and here.replica < 0:
+            state.ties.look(state, module)
+        places.enter(module, sys._getframe(3), _now(), log.number())
+        if is_a(module, nn.DataParallel) and id(module) not in watched:
+            with uninterrupted():
+                stack = watched[id(module)] = contextlib.ExitStack()
+                stack.enter_context(data_parallel.watching(module, state))
+
+    def after(module: nn.Module, args: Any, *rest: Any) -> None:
+        if state.is_elsewhere():
+            return
+        # When forward raises, torch calls an `always_call` hook without the keyword arguments.
+        failed = len(rest) == 1
+        running = places.leave(module)
+        if watched and id(module) in watched:
+            with uninterrupted():
+                watched.pop(id(module)).close()
+        if running is None or running.path is None:
+            return
+        if not here.stack and any(hop.moved is not None for hop in state.traffic.hops):
+            kept = {id(tensor) for _, _, tensor in unregistered_tensors(state.places)}
+            state.traffic.forget_kept(lambda tensor: id(tensor) in kept)
+        entry = log.module(running.path, running.replica, module, running.number, running.started)
+        if not entry.calls:
+            entry.stopped = log.number()
+        entry.calls += 1
+        entry.seconds += _now() - running.started
+        entry.inputs = _with_devices(entry.inputs, args)
+        if failed:
+            if here.failed is None:
+                uncalled.look(state, running, args, sys.exception())
+            here.failed = running.path if here.failed is None else here.failed
+            entry.failed = True
+            return
+        here.failed = None
+        if rest[0]:
+            entry.inputs = _with_devices(entry.inputs, rest[0])
+        entry.outputs = _with_devices(entry.outputs, rest[1])
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(_close, watched)
+        stack.enter_context(MODULE_BEGINS.calling(before))
+        stack.enter_context(MODULE_ENDS.calling(after))
+        stack.enter_context(deeper())
+        yield
+
+
+def _close(watched: dict[int, contextlib.ExitStack]) -> None:
+    """Calls of wrappers that never ended."""
+    for stack in list(watched.values()):
+        stack.close()
+
+
+def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:
+    with torch._C.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+        for part in value if type(value) is tuple else (value,):
+            if type(part) is torch.Tensor:
+                if part.device not in known:
+                    known = joined(known, (part.device,))
+            else:
+                known = joined(known, (device_of(tensor) for tensor in tensors_in(part, depth=3)))
+    return known

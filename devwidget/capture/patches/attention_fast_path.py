@@ -1,0 +1,42 @@
+"""Fast paths: attention asks whether anybody overrides torch's functions, and computes otherwise if so; we do not count."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import _get_current_function_mode_stack
+
+from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.state import State
+
+_PLAIN = (torch.Tensor, nn.Parameter)
+
+
+@contextlib.contextmanager
+def fast_paths(state: State | None = None) -> Iterator[None]:
+    """Have `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` choose the kernels that they choose unwatched.
+
+    Both call `torch.overrides.has_torch_function`, by that name, to choose; numbers differ in the last bits.
+    """
+    with patched(torch.overrides, "has_torch_function", _asking):
+        yield
+
+
+def _asking(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any]], bool]:
+    def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+        modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        args = tuple(relevant_args)
+        if any(not type(mode).__module__.startswith("devwidget.capture") for mode in modes):
+            return bool(original(args))
+        return any(_overrides(type(arg)) for arg in args)
+
+    return has_torch_function
+
+
+def _overrides(kind: type) -> bool:
+    implementation = getattr(kind, "__torch_function__", None)
+    return kind not in _PLAIN and implementation not in (None, torch._C._disabled_torch_function_impl)

@@ -1,0 +1,126 @@
+"""Compiled code: while somebody watches its eager original runs, because nothing of what was compiled can be watched."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_modules
+
+from devwidget.capture.patching import registry
+from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.state import State
+
+DYNAMO, FLEX = "torch._dynamo.eval_frame", "torch.nn.attention.flex_attention"
+NOTE = (
+    "compiled code: its eager original ran, because compiled code cannot be watched; numbers may differ in the last digits, "
+    "and dropout draws its random numbers as in eager"
+)
+
+
+@contextlib.contextmanager
+def compiled(state: State) -> Iterator[None]:
+    """Run eager originals, and say so in the trace."""
+    had_hooks = bool(torch_modules._has_any_global_hook())  # type: ignore[no-untyped-call]
+    # Compiled modules warn of global hooks; ours are no concern of the user's.
+    with (
+        patched(torch_modules, "_has_any_global_hook", lambda original: lambda: had_hooks),
+        eager_originals(lambda: state.log.note(NOTE)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def eager_originals(ran: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Have what `torch.compile` made run as if it had not been compiled; what is compiled already stays so for later.
+
+    Args:
+        ran: told when compiled code of the user is called.
+    """
+    with contextlib.ExitStack() as stack:
+        if DYNAMO in sys.modules:
+            stack.enter_context(_eager(ran))
+        else:
+            stack.enter_context(patched(torch, "compile", functools.partial(_loading, stack, ran)))
+        yield
+
+
+def _loading(stack: contextlib.ExitStack, ran: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compile` that loads the compiler first; to load it for everybody would cost a second."""
+
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        if DYNAMO not in sys.modules:
+            stack.enter_context(_eager(ran))
+        return original(*args, **kwargs)
+
+    return compile
+
+
+@contextlib.contextmanager
+def _eager(ran: Callable[[], None]) -> Iterator[None]:
+    dynamo: Any = sys.modules[DYNAMO]
+
+    def _callback_from_stance(callback: Any) -> Any:
+        if callback in (None, False):
+            return callback
+        if getattr(getattr(callback, "_torchdynamo_orig_backend", None), "_export", False):
+            return callback  # `torch.export` runs nothing, it only reads the code
+        if not _is_library(sys._getframe(2)):
+            ran()
+        return None
+
+    with (
+        patched(dynamo, "_callback_from_stance", lambda original: _callback_from_stance),
+        forced(dynamo),
+        _quiet_attention(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def forced(dynamo: Any) -> Iterator[None]:
+    """Nothing is compiled, and eager originals run.
+
+    A stance that the user takes meanwhile stays, and gives back later one that means what was there before.
+    """
+    eager = dynamo.DynamoStance("force_eager")
+    layer = registry.put(dynamo, "_stance", eager)
+    try:
+        yield
+    finally:
+        layer.leave()
+        vars(eager).update(vars(layer.below))
+
+
+def _is_library(frame: FrameType) -> bool:
+    """Whether torch itself compiled what is called here, for a higher-order operator."""
+    name: str = frame.f_globals.get("__name__", "")
+    return name.startswith("torch._higher_order_ops") or name == FLEX
+
+
+@contextlib.contextmanager
+def _quiet_attention() -> Iterator[None]:
+    """No advice to compile `flex_attention` where it is compiled, though its eager original runs."""
+    flex: Any = sys.modules.get(FLEX)
+    if getattr(flex, "_warn_once", None) is None:
+        yield
+        return
+    with patched(flex, "_warn_once", _unless_compiled):
+        yield
+
+
+def _unless_compiled(original: Callable[..., None]) -> Callable[..., None]:
+    def _warn_once(*args: Any, **kwargs: Any) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == DYNAMO:
+                return
+            frame = frame.f_back
+        original(*args, **kwargs)
+
+    return _warn_once

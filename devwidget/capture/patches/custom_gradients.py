@@ -1,0 +1,189 @@
+"""Hand-written gradients: a backward or a hook that returns a gradient on another device than its input."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from devwidget.capture.faults import operand_names
+from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.patching.registry import patched
+from devwidget.capture.patching.standin import Standin
+from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site, to_site
+from devwidget.records.trace import Fault, Operand
+
+KEY, OVER = "devwidget", "devwidget_is_over"
+Calls = Callable[[], contextlib.AbstractContextManager[object]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Forward:
+    """What a node of autograd's graph remembers of the call that made it."""
+
+    site: RawSite | None
+    module: str | None
+    devices: tuple[torch.device | None, ...]
+
+
+@contextlib.contextmanager
+def gradients(state: State, calls: Calls) -> Iterator[None]:
+    """Watch `torch.autograd.Function`s of the user.
+
+    Args:
+        state: of the recording.
+        calls: makes the function mode, which is not active in a backward that `Tensor.backward` started.
+    """
+    with contextlib.ExitStack() as stack:
+        watched: set[type] = set()
+
+        def applying(original: Callable[..., Any]) -> Callable[..., Any]:
+            def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+                if state.is_elsewhere():
+                    return original(cls, *args, **kwargs)
+                if cls not in watched and _is_users(vars(cls).get("backward")):
+                    watched.add(cls)
+                    with uninterrupted():
+                        stack.enter_context(patched(cls, "backward", functools.partial(_watched, state, calls)))
+                out = original(cls, *args, **kwargs)
+                devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
+                _note(out, _Forward(raw_site(sys._getframe(1)), state.places.module, devices))
+                return out
+
+            return apply
+
+        stack.enter_context(patched(torch.autograd.Function, "apply", applying))
+        recording = [True]  # a hook on a parameter outlives the recording, and must then be as if we had never been there
+        stack.callback(recording.clear)
+        registering = functools.partial(_registering, state, calls, recording, stack)
+        stack.enter_context(patched(torch.Tensor, "register_hook", registering))
+        stack.enter_context(patched(torch.autograd, "_engine_run_backward", functools.partial(_running, state, calls)))
+        yield
+
+
+def _running(state: State, calls: Calls, original: Any) -> Any:
+    """The engine with the mode active: what a checkpoint computes again is the user's code as much as the first time."""
+
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        modes = _get_current_dispatch_mode_stack()
+        if not any(getattr(mode, "_state", None) is state for mode in modes):  # a thread that is not recorded
+            return original(*args, **kwargs)
+        with _active(state, calls):
+            return original(*args, **kwargs)
+
+    return _engine_run_backward
+
+
+def _registering(state: State, calls: Calls, recording: list[bool], stack: contextlib.ExitStack, original: Any) -> Any:
+    def register_hook(self: torch.Tensor, hook: Any) -> Any:
+        users = isinstance(hook, FunctionType) and not is_library(hook.__code__.co_filename)
+        if not users or hasattr(hook, KEY) or state.is_elsewhere():
+            return original(self, hook)
+        birth = state.births.get(self)
+        site = birth.site if birth is not None and birth.site is not None else raw_site(sys._getframe(1))
+        forward = _Forward(site, state.places.module, (self.device,))
+
+        @functools.wraps(hook)
+        def checked(grad: torch.Tensor) -> Any:
+            if not recording:
+                return hook(grad)
+            with _active(state, calls):
+                out = hook(grad)
+            return _checked(state, hook, (grad,), forward, out, grad.device)  # the tensor may have moved
+
+        setattr(checked, KEY, True)
+        handle = original(self, checked)
+        if self.is_leaf:
+            stack.callback(_unwrapped, handle, checked, hook)
+        return handle
+
+    return register_hook
+
+
+def _unwrapped(handle: Any, checked: Any, hook: Any) -> None:
+    """A parameter's hook, which outlives the recording, is the user's own again."""
+    setattr(checked, OVER, True)
+    hooks = handle.hooks_dict_ref()
+    if hooks is not None and hooks.get(handle.id) is checked:
+        hooks[handle.id] = hook
+
+
+def _active(state: State, calls: Calls) -> contextlib.AbstractContextManager[object]:
+    """A function mode, unless one of this recording is at work already."""
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    active = any(getattr(mode, "_state", None) is state for mode in modes)
+    return contextlib.nullcontext() if active else calls()
+
+
+def _is_users(method: Any) -> bool:
+    function = method.__func__ if type(method) is staticmethod else None
+    while isinstance(function, Standin):  # of another recording
+        function = function.__wrapped__
+    return isinstance(function, FunctionType) and not is_library(function.__code__.co_filename)
+
+
+def _note(out: Any, forward: _Forward) -> None:
+    for tensor in out if isinstance(out, tuple | list) else (out,):
+        if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
+            tensor.grad_fn.metadata[KEY] = forward  # type: ignore[index]
+
+
+def _watched(state: State, calls: Calls, original: Any) -> Any:
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if state.is_elsewhere():
+            return original(ctx, *grads)
+        with _active(state, calls):
+            out = original(ctx, *grads)
+        forward = ctx.metadata.get(KEY)
+        several = isinstance(out, tuple)
+        results = out if several else (out,)
+        healed = tuple(
+            _checked(state, original, grads, forward, result, device)
+            for result, device in zip(results, forward.devices if forward else (None,) * len(results), strict=False)
+        )
+        healed += results[len(healed) :]
+        return healed if several else healed[0]
+
+    return backward
+
+
+def _checked(
+    state: State, function: Any, grads: Any, forward: _Forward | None, result: Any, device: torch.device | None
+) -> Any:
+    right = not isinstance(result, torch.Tensor) or device is None or result.device == device or not result.dim()
+    if right or forward is None or device is None:
+        return result
+    names = operand_names.Names(state, sys._getframe(1))
+    shape, found = tuple(result.shape), device_id(result.device)
+    operand = Operand("gradient", "", shape, short(result.dtype), found, bytes_of(result), stray=True)
+    operand = names.with_birth(operand, result, device)
+    given = zip(function.__code__.co_varnames[1 : function.__code__.co_argcount], grads, strict=False)
+    near = [name for name, grad in given if isinstance(grad, torch.Tensor) and grad.device == device]
+    if near and operand.birth is not None and operand.birth.function == function.__name__:
+        operand = dataclasses.replace(operand, birth_partner=near[0])
+    state.log.fault(
+        Fault(
+            number=0,
+            what="operands",
+            call=function.__qualname__,
+            module=forward.module,
+            phase="backward",
+            site=to_site(forward.site),
+            error=f"RuntimeError: invalid gradient: expected device {device} but got {result.device}",
+            operands=(operand,),
+            target=device_id(device),
+            healed=state.heal,
+            model_name=names.model_name(),
+        )
+    )
+    return result.to(device) if state.heal else result

@@ -1,0 +1,91 @@
+"""Higher-order operators, such as `torch.cond` and `flex_attention`: run as the Python that they mean, where all is seen.
+
+Unwatched, torch compiles the functions that they are given, and runs them below autograd, where no mode of ours may be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from devwidget.capture.patching.registry import patched
+
+_DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
+Kernel = Callable[..., Any]
+
+
+@contextlib.contextmanager
+def higher_order(state: object = None) -> Iterator[None]:
+    """Have operators that are given functions call them in plain sight, above autograd."""
+    with patched(HigherOrderOperator, "__call__", _in_sight):
+        yield
+
+
+def _in_sight(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self: HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
+        kernel = _kernel(self)
+        leaves = _pytree.arg_tree_leaves(*args, **kwargs)
+        is_plain = not (_is_transformed() or torch.overrides.has_torch_function(leaves))
+        if kernel is None or not is_plain or not any(map(_is_function, leaves)):
+            return original(self, *args, **kwargs)
+        return kernel(*args, **kwargs)
+
+    return __call__
+
+
+def take_apart(mode: TorchDispatchMode, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """Run an operator that has come down to a mode of ours, with the mode active for all that is in it."""
+    kernel = _kernel(func)
+    if kernel is None or _is_transformed():
+        return func(*args, **(kwargs or {}))  # for the modes beneath, which trace it or run it on fake tensors
+    with mode:
+        return kernel(*args, **(kwargs or {}))
+
+
+def _is_function(leaf: Any) -> bool:
+    return callable(leaf) and not isinstance(leaf, (torch.Tensor, torch._ops.OperatorBase))
+
+
+def _is_transformed() -> bool:
+    """Whether somebody else has a rule for operators here: a mode of the user's, a tracer, or `torch.func`."""
+    foreign = (mode for mode in _get_current_dispatch_mode_stack() if not type(mode).__module__.startswith("devwidget."))
+    return torch._C._functorch.peek_interpreter_stack() is not None or any(True for _ in foreign)
+
+
+def _kernel(operator: HigherOrderOperator) -> Kernel | None:
+    """What an operator means; torch's own kernels of some refuse to run while any mode is active."""
+    return _MEANINGS.get(operator.__name__) or operator.py_kernels.get(_DENSE)
+
+
+def _cond(pred: Any, true_fn: Kernel, false_fn: Kernel, operands: Any) -> Any:
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
+def _scan(combine_fn: Kernel, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+    from torch._higher_order_ops.scan import generic_scan  # loaded by whoever called it
+
+    return generic_scan(combine_fn, init, xs, additional_inputs=additional_inputs)  # type: ignore[no-untyped-call]
+
+
+def _strict(body: Kernel, operands: Any) -> Any:
+    return body(*operands)
+
+
+def _call(subgraph: Kernel, *operands: Any, **options: Any) -> Any:
+    return subgraph(list(operands)) if getattr(subgraph, "_boxed_call", False) else subgraph(*operands)
+
+
+def _invoke(subgraph: Kernel, identifier: str, *operands: Any) -> Any:
+    return _call(subgraph, *operands)
+
+
+_MEANINGS: dict[str, Kernel] = {
+    "cond": _cond, "scan": _scan, "invoke_subgraph": _invoke, "strict_mode": _strict,
+    "foreach_map": _call, "invoke_quant": _call, "invoke_quant_packed": _call,
+}  # fmt: skip

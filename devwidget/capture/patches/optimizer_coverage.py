@@ -1,0 +1,35 @@
+"""Missing: what no optimizer trains, written down when the recording ends and every optimizer has been seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from devwidget.capture.recording.state import State
+from devwidget.records.trace import Fault
+
+
+class Missing:
+    """Parameters that one optimizer does not have; what another one trains is taken out when the recording ends."""
+
+    def __init__(self) -> None:
+        self.trained: set[int] = set()
+        self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
+
+    def train(self, groups: Iterable[dict[str, Any]]) -> None:
+        """These parameters have an optimizer."""
+        self.trained.update(id(parameter) for group in groups for parameter in group["params"])
+
+    def write(self, state: State) -> None:
+        """The recording is over: every optimizer that there is has been seen."""
+        for fault in self.faults_left():
+            state.log.fault(fault)
+
+    def faults_left(self) -> Iterator[Fault]:
+        """One fault for each optimizer that lacks what no other has."""
+        for fault, ids in self.faults.values():
+            left = tuple(o for o, key in zip(fault.operands, ids, strict=True) if key not in self.trained)
+            if left:
+                facts = {**dict(fault.facts), "missing": ", ".join(o.expression for o in left)}
+                yield dataclasses.replace(fault, operands=left, facts=tuple(sorted(facts.items())))

@@ -1,0 +1,186 @@
+"""Optimizers: what they are given when they are built, and where their state is when they step."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import sys
+import weakref
+from collections.abc import Iterator, MutableMapping
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture.faults import operand_names
+from devwidget.capture.patches import untrained
+from devwidget.capture.patches.optimizer_coverage import Missing
+from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
+from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
+from devwidget.records.errors import error_text
+from devwidget.records.trace import Fault, Operand
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Construction:
+    """When and where an optimizer was built, and which parameters were frozen then."""
+
+    number: int
+    site: RawSite | None
+    frozen: tuple[weakref.ref[torch.Tensor], ...]
+
+
+Made = MutableMapping[torch.optim.Optimizer, _Construction]
+
+
+@contextlib.contextmanager
+def optimizers(state: State) -> Iterator[None]:
+    """Watch optimizers from their construction to each step."""
+    made: Made = weakref.WeakKeyDictionary()
+    phases: list[Any] = []
+    missing = Missing()
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if state.is_elsewhere():
+            return
+        phases.append(state.places.forced)
+        state.places.forced = "optimizer"
+        check_state(state, optimizer, made, sys._getframe(1))
+        missing.train(optimizer.param_groups)
+        _check_groups(state, optimizer, made, missing)
+        untrained.check(state, optimizer, missing)
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not state.is_elsewhere():
+            state.places.forced = phases.pop() if phases else None
+
+    watched = functools.partial(_watched, state, made, missing)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patched(torch.optim.Optimizer, "add_param_group", watched))
+        stack.callback(missing.write, state)
+        stack.enter_context(STEP_BEGINS.calling(before))
+        stack.enter_context(STEP_ENDS.calling(after))
+        yield
+
+
+def _watched(state: State, made: Made, missing: Missing, original: Any) -> Any:
+    def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
+        if state.is_elsewhere():
+            original(self, param_group)
+            return
+        frame = sys._getframe(1)
+        if self not in made:
+            made[self] = _Construction(state.log.number(), raw_site(frame), tuple(map(weakref.ref, state.frozen)))
+        try:
+            original(self, param_group)
+        except ValueError as error:
+            given = param_group.get("params")
+            lost = [t for t in given if isinstance(t, torch.Tensor) and not t.is_leaf] if isinstance(given, list) else []
+            if not lost:
+                raise
+            not_a_leaf(state, error, frame, lost)
+            if not state.heal:
+                raise
+            leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in param_group["params"]]
+            original(self, {**param_group, "params": leaves})
+        missing.train(self.param_groups[-1:])
+
+    return add_param_group
+
+
+def not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
+    """The optimizer was given a tensor that a move or another operation computed."""
+    names = operand_names.Names(state, frame)
+    operands = tuple(names.with_birth(_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
+    _write(state, names, frame, "leaf", error_text(error), operands, {})
+
+
+def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, frame: FrameType) -> None:
+    """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
+    for parameter, entries in list(optimizer.state.items()):
+        for key, value in list(entries.items()) if isinstance(entries, dict) else ():
+            if not isinstance(value, torch.Tensor) or key == "step" or value.device == parameter.device:
+                continue
+            names = operand_names.Names(state, frame)
+            facts = {"problem": "state", "state": key, "optimizer": type(optimizer).__name__}
+            born = state.births.get(value)
+            birth = born.root().site if born is not None else None
+            birth = birth or (made[optimizer].site if optimizer in made else None)
+            operand = _operand(f"state[{key!r}]", value)
+            error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
+            _write(state, names, frame, "optimizer", error, (operand,), facts, birth, device_id(parameter.device))
+            if state.heal:
+                with state.places.because("healed"):
+                    entries[key] = value.to(parameter.device)
+
+
+def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: Missing) -> None:
+    """Parameters that got a gradient, are in no group, and are younger than the optimizer or were frozen when it was built."""
+    built = made.get(optimizer)
+    if built is None:
+        return
+    frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
+    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    late: list[tuple[str, torch.Tensor]] = [
+        (f"{path}.{name}".strip("."), parameter)
+        for path, module in state.places.modules()
+        for name, parameter in module._parameters.items()
+        if parameter is not None and parameter.grad is not None and id(parameter) not in mine
+        and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
+    ]  # fmt: skip
+    of_loss = list(_of_loss(state, mine))
+    if late or of_loss:
+        frame = sys._getframe(2)
+        names = operand_names.Names(state, frame)
+        reason = "frozen" if any(id(parameter) in frozen for _, parameter in late) else "younger" if late else "loss"
+        late = [*late, *of_loss]
+        facts = {"problem": "missing", "missing": "", "optimizer": type(optimizer).__name__, "reason": reason}
+        operands = tuple(_operand(name, parameter) for name, parameter in late)
+        fault = _fault(state, names, frame, "optimizer", "", operands, facts, built.site)
+        missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in late))
+
+
+def _of_loss(state: State, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters of a module that the loss calls, which is no part of the model: they got a gradient too."""
+    for module, (owner, _) in list(state.places.strangers.items()):
+        for name, parameter in module.named_parameters() if owner is None else ():
+            if parameter.grad is not None and id(parameter) not in mine:
+                yield f"{type(module).__name__}.{name}", parameter
+
+
+def _is_younger(state: State, parameter: torch.Tensor, number: int) -> bool:
+    known = state.births.get(parameter)
+    return known is not None and known.root().number > number
+
+
+def _operand(name: str, tensor: torch.Tensor) -> Operand:
+    return Operand(name, name, tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device), bytes_of(tensor), stray=True)
+
+
+def _write(state: State, *rest: Any) -> None:
+    state.log.fault(_fault(state, *rest))
+
+
+def _fault(
+    state: State, names: operand_names.Names, frame: Any, what: Any, error: str, operands: tuple[Operand, ...],
+    facts: dict[str, str], birth: RawSite | None = None, target: Any = None,
+) -> Fault:  # fmt: skip
+    return Fault(
+        number=0,
+        what=what,
+        call="step" if what == "optimizer" else "add_param_group",
+        module=None,
+        phase=state.places.phase,
+        site=to_site(raw_site(frame)),
+        error=error,
+        operands=operands,
+        target=target,
+        healed=state.heal,
+        birth=to_site(birth),
+        model_name=names.model_name(),
+        facts=tuple(sorted(facts.items())),
+    )

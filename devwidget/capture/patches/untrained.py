@@ -1,0 +1,72 @@
+"""Untrained: tensors of the model that an optimizer cannot reach, because no module registers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.faults import owners
+from devwidget.capture.faults.leaves import leaf_behind
+from devwidget.capture.modules import registered
+from devwidget.capture.patches.optimizer_coverage import Missing
+from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.call_sites import to_site
+from devwidget.capture.tensors import is_parameter
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Held, Operand
+
+
+def check(state: State, optimizer: torch.optim.Optimizer, missing: Missing) -> None:
+    """At the first step of an optimizer: does something that it should train escape it?"""
+    if ("untrained", id(optimizer)) in missing.faults or not _trains_model(state, optimizer):
+        return
+    missing.faults["untrained", id(optimizer)] = (_fault(state, "untrained", None, None, ()), ())
+    for module, held, tensor in owners.unregistered_tensors(state.places):
+        leaf = tensor if tensor.is_leaf else leaf_behind(tensor)
+        if leaf is None or not module.training or not leaf.requires_grad or state.places.is_registered(leaf):
+            continue
+        if not tensor.is_leaf:
+            fault = _lost_leaf(state, held, tensor)
+        elif is_parameter(tensor) and tensor.grad is not None:
+            fault = _never_trained(state, module, held, tensor)
+        else:
+            continue
+        missing.faults["untrained", id(leaf)] = (fault, (id(leaf),))
+
+
+def _trains_model(state: State, optimizer: torch.optim.Optimizer) -> bool:
+    mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return any(id(p) in mine for _, module in state.places.modules() for _, p in registered(module, "_parameters"))
+
+
+def _lost_leaf(state: State, held: Held, tensor: torch.Tensor) -> Fault:
+    birth = state.births.get(tensor)
+    site = to_site(birth.root().site) if birth is not None else held.assigned
+    return _fault(state, "leaf", held.module, site, (_operand(tensor, held, site or held.assigned),))
+
+
+def _never_trained(state: State, module: nn.Module, held: Held, tensor: torch.Tensor) -> Fault:
+    path, used = held.module, _read_in_class(type(module), held.name)
+    for stranger, (owner, site) in list(state.places.strangers.items()):
+        if any(parameter is tensor for parameter in stranger.parameters()):
+            path, used = owner, to_site(site) or used
+    return _fault(state, "untrained", path, used or held.assigned, (_operand(tensor, held, held.assigned),))
+
+
+def _read_in_class(kind: type, name: str) -> Site | None:
+    attribute = name.split("[")[0].split(".")[0]
+    return owners.in_class(kind, lambda filename, owner: statements.attribute_read(filename, owner, attribute))
+
+
+def _operand(tensor: torch.Tensor, held: Held, birth: Site | None) -> Operand:
+    name, shape, device = f"self.{held.name}", tuple(tensor.shape), device_id(tensor.device)
+    return Operand(name, name, shape, short(tensor.dtype), device, bytes_of(tensor), stray=True, birth=birth, held=held)
+
+
+def _fault(state: State, what: Any, module: str | None, site: Site | None, operands: tuple[Operand, ...]) -> Fault:
+    name = state.places.model_name
+    return Fault(0, what, "step", module, "optimizer", site, "", operands, healed=False, model_name=name)

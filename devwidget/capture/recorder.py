@@ -1,0 +1,182 @@
+"""The recorder: installs hooks and modes, and takes every one of them out again, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from devwidget.capture import background_births
+from devwidget.capture.data_parallel.constructions import constructions
+from devwidget.capture.data_parallel.gradients import parallel_gradients
+from devwidget.capture.explain.failure import failure_of
+from devwidget.capture.memory.held import held_curves
+from devwidget.capture.modes.dispatch_mode import Ops
+from devwidget.capture.modes.function_mode import Calls
+from devwidget.capture.modes.module_hooks import module_hooks
+from devwidget.capture.patches.attention_fast_path import fast_paths
+from devwidget.capture.patches.compiled import compiled
+from devwidget.capture.patches.custom_gradients import gradients
+from devwidget.capture.patches.external_tensors import arrivals
+from devwidget.capture.patches.higher_order import higher_order
+from devwidget.capture.patches.optimizers import optimizers
+from devwidget.capture.patches.state_dicts import checkpoints
+from devwidget.capture.recording.allowed_transfers import Meant
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import forget_sites
+from devwidget.capture.validation import refuse_model
+from devwidget.records.errors import DevwidgetError, error_text, message
+from devwidget.records.failure import Failure
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.trace import Phase, Trace
+
+if TYPE_CHECKING:
+    from devwidget.capture.memory.watch import MemoryWatch, Source
+
+
+class Recorder:
+    """Watches the code inside its `with` block.
+
+    Never swallows an exception: one that leaves the block is written down and goes on.
+
+    Args:
+        heal: repair each fault in passing and go on, so that one run shows all of them. Without it the code behaves
+            exactly as outside.
+        allow: hops and waits that are meant.
+    """
+
+    def __init__(self, *, heal: bool = False, allow: tuple[Meant, ...] = ()) -> None:
+        self._state = State(heal=heal, older=background_births.births())
+        self._state.traffic.allowed = allow
+        self._state.watching = self._modes
+        self._stack = contextlib.ExitStack()
+        self._memory: MemoryWatch | None = None
+        self._held: list[tuple[int, Phase, tuple[DeviceMemory, ...]]] = []
+        self._error = ""
+        self._failure: Failure | None = None
+        self._seconds = 0.0
+        self._once = threading.Lock()
+        self._facts: Trace | None = None
+
+    def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
+        """Say which module is the root; without it the outermost module called is.
+
+        Args:
+            model: the root.
+            optimizer: its optimizer.
+            name: how the user's code calls the model, for the texts.
+
+        Raises:
+            DevwidgetError: if `model` is no module.
+        """
+        refuse_model(model)
+        self._state.places.close_roots()
+        self._state.places.attach(model, name)
+
+    def during(self, phase: Phase) -> contextlib.AbstractContextManager[None]:
+        """Name the phase of the step that the block is."""
+        return self._state.places.during(phase)
+
+    def watch_memory(self, source: Source) -> None:
+        """Follow every allocation on the devices of a source, until the recording ends."""
+        from devwidget.capture.memory.watch import MemoryWatch  # only where there are GPUs: `import devwidget` stays light
+
+        self._memory = MemoryWatch(self._state, source)
+        self._stack.enter_context(self._memory.watching())
+
+    def given(self, inputs: Any) -> None:
+        """These tensors are the batch and the target."""
+        if self._memory is not None:
+            self._memory.given(inputs)
+
+    def mark(self, phase: Phase, held: Callable[[], tuple[DeviceMemory, ...]]) -> None:
+        """Note how full each device is at the end of a phase.
+
+        Args:
+            held: what the model and its optimizer hold; only asked where there is no allocator to ask.
+        """
+        if self._memory is not None:
+            self._memory.mark()
+        else:
+            self._held.append((self._state.log.number(), phase, held()))
+
+    def beside(self, modes: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
+        """Enter these modes too in every further thread that is watched, outside the recorder's own."""
+        ours = self._state.watching
+
+        @contextlib.contextmanager
+        def both() -> Iterator[None]:
+            with modes(), ours():
+                yield
+
+        self._state.watching = both
+
+    def facts(self) -> Trace:
+        """All that was recorded, without findings."""
+        return self._facts or self._read()
+
+    def _read(self) -> Trace:
+        log = self._state.log
+        return Trace(
+            faults=log.faults_seen(),
+            moves=log.moves(),
+            ops=log.ops(),
+            modules=log.modules(),
+            memory=self._memory.curves() if self._memory is not None else held_curves(self._held),
+            replicas=self._state.parallel.replicas(),
+            parallel=self._state.parallel.calls(),
+            crossings=self._state.traffic.crossings(),
+            waits=self._state.traffic.waits_seen(),
+            error=self._error,
+            failure=self._failure,
+            not_checked=tuple(log.troubles),
+            seconds=self._seconds,
+        )
+
+    def refuse_again(self) -> None:
+        """Say that the recording begins.
+
+        Raises:
+            DevwidgetError: if it has begun before; nothing is changed then.
+        """
+        if not self._once.acquire(blocking=False):
+            raise DevwidgetError("a recording can be entered once", instead="with devwidget.record() as recording: ...")
+
+    def __enter__(self) -> Recorder:
+        stack = self._stack  # a failure half-way: `__exit__` takes out what is in
+        doors = (constructions, arrivals, optimizers, checkpoints, parallel_gradients, fast_paths, compiled, higher_order)
+        for door in doors:
+            stack.enter_context(door(self._state))
+        stack.enter_context(gradients(self._state, lambda: Calls(self._state)))
+        stack.enter_context(self._state.traffic.watching())
+        stack.enter_context(module_hooks(self._state))
+        stack.enter_context(self._modes())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Take out what is in; called again, do what an exception has kept it from."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(forget_sites)
+            stack.callback(self._stack.close)
+            if self._memory is not None and self._facts is None:
+                self._memory.finish(error)
+        if self._facts is None:
+            self._seconds = time.perf_counter() - self._state.started
+            if error is not None:
+                self._error = error_text(error)
+                self._failure = failure_of(error, message(error), self._state.places.failed)
+            self._facts = self._read()
+        self._state.forget()
+        self._state.watching = self._modes  # what stood beside them holds the whole model
+
+    @contextlib.contextmanager
+    def _modes(self) -> Iterator[None]:
+        memory = self._memory.in_thread() if self._memory is not None else contextlib.nullcontext()
+        with self._state.at_work(), Ops(self._state), Calls(self._state), memory:
+            yield

@@ -1,0 +1,1 @@
+"""What one recording remembers: its events, births, transfers, and which module is running where."""

@@ -1,0 +1,100 @@
+"""Hops and waits that the author means: patterns such as `cuda:0 -> cpu`, active in a thread or in one recording."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from devwidget.capture.validation import words_of
+from devwidget.records.errors import DevwidgetError, nearest
+
+_PATTERN = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*")
+_KINDS = ("cpu", "cuda", "mps", "xpu", "hpu", "meta")
+_EXAMPLE = '"cuda:0 -> cpu", "cuda:* -> cpu", "cpu -> *" or "* -> *"'
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """One pattern. `*` is every device, `cuda` and `cuda:*` every GPU."""
+
+    source: str
+    target: str
+    why: str
+
+    def matches(self, source: torch.device, target: torch.device) -> bool:
+        """True for a hop from `source` to `target`."""
+        return _matches(self.source, source) and _matches(self.target, target)
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.allowed: list[Meant] = []
+
+
+_here = _Thread()
+
+
+def parsed(pattern: object, why: str = "") -> Meant:
+    """A pattern from its text.
+
+    Raises:
+        DevwidgetError: if it is none, with what would have been right.
+    """
+    found = _PATTERN.fullmatch(pattern) if isinstance(pattern, str) else None
+    if found is None:
+        raise DevwidgetError(f"{pattern!r} is no hop", why="a hop has a source and a target", instead=_EXAMPLE)
+    for word in found.groups():
+        _refuse(word, found.string)
+    if found[1] == found[2] and "*" not in found[1]:
+        raise DevwidgetError(f"{pattern!r} is no hop", why="both ends are the same device", instead=_EXAMPLE)
+    return Meant(found[1], found[2], why or found.string)
+
+
+def all_parsed(patterns: str | Iterable[str]) -> tuple[Meant, ...]:
+    """Several patterns, or one."""
+    return tuple(map(parsed, words_of(patterns, "allow", _EXAMPLE)))
+
+
+@contextlib.contextmanager
+def allow(pattern: str, *, why: str) -> Iterator[None]:
+    """Hops and waits that are meant: `with devwidget.allow("cuda:0 -> cpu", why="the tokenizer works on the host"): ...`.
+
+    They are in the trace and are drawn, and no rule reports them. Waiting for a value of `cuda:0` is `cuda:0 -> cpu`.
+    Counts for the thread that runs the block; outside a recording it does nothing.
+
+    Args:
+        pattern: source and target; `*` is every device, `cuda:*` every GPU.
+        why: the reason, kept in the trace.
+
+    Raises:
+        DevwidgetError: if the pattern is none, or no reason is given.
+    """
+    if not "".join(words_of(why, "why", _EXAMPLE)).strip():
+        raise DevwidgetError("no reason is given", instead=f'devwidget.allow({pattern!r}, why="...")')
+    meant = parsed(pattern, why)
+    _here.allowed.append(meant)
+    try:
+        yield
+    finally:
+        _here.allowed = [each for each in _here.allowed if each is not meant]  # blocks of tasks end in any order
+
+
+def why_meant(source: torch.device, target: torch.device, always: Iterable[Meant]) -> str:
+    """The reason of the innermost pattern that a hop matches, "" if none does."""
+    return next((each.why for each in (*reversed(_here.allowed), *always) if each.matches(source, target)), "")
+
+
+def _matches(word: str, device: torch.device) -> bool:
+    kind, _, index = word.partition(":")
+    return word == "*" or (kind == device.type and (index in ("", "*") or index == str(device.index or 0)))
+
+
+def _refuse(word: str, pattern: str) -> None:
+    kind, colon, index = word.partition(":")
+    if word != "*" and (kind not in _KINDS or (colon and index != "*" and not index.isdigit())):
+        raise DevwidgetError(f"{word!r} in {pattern!r} is no device{nearest(kind, _KINDS)}", instead=_EXAMPLE)

@@ -1,0 +1,193 @@
+"""Births: which line decided where a tensor lives, held weakly and followed through operations on one device."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.source_code.call_sites import RawSite
+
+if TYPE_CHECKING:
+    from devwidget.capture.recording.transfers import Hop
+
+LONGEST_CHAIN, MOST_MOVES = 48, 16
+"""Ancestors on one device, and moves between devices, kept of one tensor. A hidden state that is updated or moved ten
+thousand times would otherwise keep them all."""
+
+
+class Birth:
+    """How one tensor came to its device.
+
+    Attributes:
+        tensor: the tensor, weakly.
+        number: place in the trace; below zero for tensors older than the recording.
+        call: the torch function that made it.
+        site: the user's line; None where it is older, or derived on the same device and in the same dtype.
+        direct: the user's line calls that function itself.
+        is_move: it was moved here.
+        parent: what it was computed from, on the same device.
+        origin: what it was moved from.
+        dtype: of the tensor.
+        moved_on: what was born here, a parameter, has got other data since.
+        weights: of the parameter whose dtype it shares, for what a layer computed.
+        hop: the crossing that brought it here, if user code asked for one.
+        hops: the last crossings of the data it was computed from, oldest first.
+    """
+
+    __slots__ = (
+        "call",
+        "depth",
+        "direct",
+        "dtype",
+        "hop",
+        "hops",
+        "is_move",
+        "moved_on",
+        "number",
+        "origin",
+        "parent",
+        "site",
+        "tensor",
+        "weights",
+    )
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        number: int,
+        call: str = "",
+        site: RawSite | None = None,
+        direct: bool = False,
+        is_move: bool = False,
+        parent: Birth | None = None,
+        origin: Birth | None = None,
+    ) -> None:
+        self.tensor = weakref.ref(tensor)
+        self.number = number
+        self.call = call
+        self.site = site
+        self.direct = direct
+        self.is_move = is_move
+        self.origin = origin
+        self.dtype = tensor.dtype
+        self.hop: Hop | None = None
+        self.weights: Birth | None = None
+        self.moved_on = False
+        if parent is None:
+            self.hops: tuple[Hop, ...] = ()
+            self.parent: Birth | None = None
+            self.depth: int = 0
+        else:
+            self.hops = parent.hops
+            self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
+            self.depth = parent.depth + 1
+        if origin is not None:
+            self._forget_far_past()
+
+    def _forget_far_past(self) -> None:
+        birth = self
+        for _ in range(MOST_MOVES):
+            if birth.origin is None:
+                return
+            birth = birth.origin.root()
+        birth.origin = None
+
+    def chain(self) -> Iterator[Birth]:
+        """This birth and those that it derives from, newest first."""
+        birth: Birth | None = self
+        while birth is not None:
+            yield birth
+            birth = birth.parent
+
+    def root(self) -> Birth:
+        """The birth that decided the device."""
+        *_, last = self.chain()
+        return last
+
+    def dtype_root(self) -> Birth:
+        """The birth that decided the dtype: moves between devices are passed through."""
+        birth = self
+        while (before := birth.parent or birth.origin or birth.weights) is not None and before.dtype == birth.dtype:
+            birth = before
+        return birth
+
+
+FIRST_SWEEP = 1024
+"""Tensors remembered before the dead among them are looked for; a callback at each death would cost more than the birth."""
+
+
+class Births:
+    """Birth of every tensor seen, and of no dead one: an id is used again, so each answer is checked against the tensor.
+
+    A tensor that was made out of sight (`nn.Parameter(data)`, a view) has the birth of its storage.
+
+    Args:
+        older: asked for tensors that are not known here.
+    """
+
+    def __init__(self, older: Births | None = None) -> None:
+        self._older = older
+        self._tensors: dict[int, Birth] = {}
+        self._others: dict[int, tuple[weakref.ref[Any], Birth]] = {}
+        self._sweep_at = FIRST_SWEEP
+
+    def __len__(self) -> int:
+        self._sweep()
+        return len(self._tensors) + len(self._others)
+
+    def get(self, tensor: torch.Tensor) -> Birth | None:
+        """What is known of a tensor, None for one never seen."""
+        birth = self._tensors.get(id(tensor))
+        if birth is not None and birth.tensor() is tensor:
+            return birth
+        if self._others:
+            known = self._other(tensor)
+            if known is None and (storage := _storage(tensor)) is not None:
+                known = self._other(storage)
+            if known is not None:
+                return known
+        return None if self._older is None else self._older.get(tensor)
+
+    def put(self, tensor: torch.Tensor, birth: Birth) -> None:
+        """Remember a tensor's birth, in place of an earlier one."""
+        key = id(tensor)
+        if birth.tensor() is tensor:
+            self._tensors[key] = birth
+        else:
+            self._tensors.pop(key, None)
+            self._others[key] = weakref.ref(tensor), birth
+        if birth.parent is None and birth.site is not None:
+            self.put_storage(tensor, birth)
+        if len(self._tensors) + len(self._others) > self._sweep_at:
+            self._sweep()
+
+    def put_storage(self, tensor: torch.Tensor, birth: Birth) -> None:
+        """Remember the birth of all that shares a tensor's storage."""
+        storage = _storage(tensor)
+        if storage is not None:
+            self._others[id(storage)] = weakref.ref(storage), birth
+
+    def _other(self, owner: Any) -> Birth | None:
+        """What was put under another object than the tensor that was born."""
+        known = self._others.get(id(owner))
+        return known[1] if known is not None and known[0]() is owner else None
+
+    def _sweep(self) -> None:
+        """Forget the dead. Each entry is looked at twice in its life, however long the recording."""
+        self._tensors = {key: birth for key, birth in list(self._tensors.items()) if birth.tensor() is not None}
+        self._others = {key: known for key, known in list(self._others.items()) if known[0]() is not None}
+        self._sweep_at = max(FIRST_SWEEP, 2 * (len(self._tensors) + len(self._others)))
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """None for sparse, lazy and wrapped tensors."""
+    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided:
+        return None
+    try:
+        return tensor.untyped_storage()
+    except NotImplementedError:  # under `torch.func` a tensor stands for others
+        return None

@@ -1,0 +1,257 @@
+"""Where the program is: the stack of running modules of each thread, their paths, and the phase of the step."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from devwidget.capture.modules import own, registered, walk
+from devwidget.capture.object_fields import class_name
+from devwidget.capture.source_code.call_sites import RawSite, is_library, known_library, site_of, user_frame
+from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.records.trace import Cause, Phase
+
+_MODULE_CALL = next(c for c in nn.Module._call_impl.__code__.co_consts if isinstance(c, CodeType) and c.co_name == "inner")
+"""The frame in which torch runs a module's hooks and its `forward`."""
+
+
+@dataclass(slots=True)
+class Running:
+    """One module call under way.
+
+    Attributes:
+        path: None for a module that nobody registered.
+        site: the user's line.
+        outer: path of the innermost registered module that this one runs in.
+    """
+
+    module: nn.Module
+    path: str | None
+    replica: int
+    started: float
+    number: int
+    site: RawSite | None
+    outer: str | None
+
+
+class _Thread(threading.local):
+    """One thread's place: its running modules, the path of the innermost, and the user's line of a torch call under way."""
+
+    def __init__(self) -> None:
+        self.stack: list[Running] = []
+        self.path: str | None = None
+        self.site: RawSite | None = None
+        self.cause: Cause = "explicit"
+        self.replica = -1
+        self.failed: str | None = None
+
+
+class Places:
+    """Paths of the attached modules, and where each thread is."""
+
+    def __init__(self) -> None:
+        self.here = _Thread()
+        self.roots: list[weakref.ref[nn.Module]] = []
+        self.model_name = ""
+        self.forced: Phase | None = None
+        self.made: MutableMapping[nn.Module, RawSite | None] = WeakIdKeyDictionary()
+        self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
+        self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        self.step = -1
+        self._forwarded = False
+        self._stepping: CodeType | None = None
+
+    # -- names
+
+    def attach(self, model: nn.Module, name: str = "", prefix: str = "") -> None:
+        """Name the modules of a root; the first path of a shared module counts."""
+        self.roots.append(weakref.ref(model))
+        self.model_name = self.model_name or name
+        for path, module in walk(model):
+            self.name(module, f"{prefix}.{path}".strip(".") if prefix else path)
+
+    def name(self, module: nn.Module, path: str) -> None:
+        """Give one module a path, a replica that of its original."""
+        paths, key = self._paths, id(module)
+        # Each call of a DataParallel wrapper makes new replicas: dead ones must not pile up.
+        self._paths[key] = (weakref.ref(module, lambda _: paths.pop(key, None)), path)
+
+    def path_of(self, module: nn.Module) -> str | None:
+        """Path of a module, None if it belongs to no root."""
+        entry = self._paths.get(id(module))
+        if entry is not None and entry[0]() is module:
+            return entry[1]
+        return None
+
+    def modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Every named module that still lives, the innermost running ones first."""
+        seen: set[int] = set()
+        running = [r.module for r in reversed(self.here.stack)]
+        for module in [*running, *(m for ref, _ in list(self._paths.values()) if (m := ref()) is not None)]:
+            path = self.path_of(module)
+            if path is not None and id(module) not in seen:
+                seen.add(id(module))
+                yield path, module
+
+    def is_registered(self, tensor: torch.Tensor) -> bool:
+        """True for a parameter or buffer of a named module."""
+        return any(value is tensor for _, module in self.modules() for value in own_tensors(module).values())
+
+    def is_shared(self, tensor: torch.Tensor) -> bool:
+        """True for a parameter that two modules hold."""
+        if not is_parameter(tensor):
+            return False
+        holders = 0
+        for _, module in self.modules():
+            holders += any(value is tensor for _, value in registered(module, "_parameters"))
+            if holders > 1:
+                return True
+        return False
+
+    # -- the stack
+
+    def enter(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> Running:
+        """A module begins to run in this thread; `frame` is the one that called it."""
+        here = self.here
+        stack = here.stack
+        if not stack and here.replica < 0 and self.forced != "backward":  # a checkpoint runs its modules once more there
+            self._begin_step(module, user_frame(frame), number)
+        path = self.path_of(module)
+        if path is None:
+            path = self._late_path(module)
+        running = Running(module, path, here.replica, started, number, self.site(frame), here.path)
+        if path is None and (stack or self._forwarded):
+            self.strangers[module] = (here.path, running.site)
+        stack.append(running)
+        if path is not None:
+            here.path = path
+        return running
+
+    def _begin_step(self, module: nn.Module, caller: FrameType | None, number: int) -> None:
+        """An outermost module runs. A criterion, or a teacher that the loss calls, belongs to the step that is under way."""
+        code = caller.f_code if caller is not None else None
+        in_loss = self._forwarded and (code is not self._stepping or next(module.parameters(), None) is None)
+        if not in_loss:
+            self.step, self._stepping = number, code
+
+    def leave(self, module: nn.Module) -> Running | None:
+        """A module has run; calls above it that never ended (an exception nobody told us of) go with it."""
+        here = self.here
+        stack = here.stack
+        for index in range(len(stack) - 1, -1, -1):
+            running = stack[index]
+            if running.module is module:
+                del stack[index:]
+                here.path = running.outer
+                self._forwarded = self._forwarded or (not stack and torch.is_grad_enabled())
+                return running
+        return None
+
+    def site(self, frame: FrameType | None) -> RawSite | None:
+        """The user's line at or above a frame. The walk ends at the running module, whose own line is known."""
+        while frame is not None:
+            code = frame.f_code
+            if code is _MODULE_CALL and (stack := self.here.stack):
+                return stack[-1].site
+            library = known_library.get(code.co_filename)
+            if not (is_library(code.co_filename) if library is None else library):
+                return site_of(frame)
+            frame = frame.f_back
+        return None
+
+    def _late_path(self, module: nn.Module) -> str | None:
+        """A module that was registered after `attach`, or the root of a recording that was never attached."""
+        parent = self.here.stack[-1] if self.here.stack else None
+        if parent is not None:
+            for name, child in registered(parent.module, "_modules"):
+                if child is module and parent.path is not None:
+                    self.name(module, f"{parent.path}.{name}".strip("."))
+                    return self.path_of(module)
+            return None
+        if not self.roots:
+            self.attach(module)
+        elif self._implicit and any(registered(part, "_parameters") for _, part in walk(module)):
+            self.attach(module, prefix=class_name(type(module)))
+        return self.path_of(module)
+
+    _implicit = True
+
+    def close_roots(self) -> None:
+        """The user has said what the model is: further outermost modules are losses and helpers."""
+        self._implicit = False
+
+    def outside(self, site: RawSite) -> bool:
+        """True for a line of the loop that calls the model, between the calls: logging, not part of forward or loss."""
+        return not self.here.stack and site.code is self._stepping
+
+    @property
+    def module(self) -> str | None:
+        """Path of the innermost registered module running in this thread; None outside the model."""
+        return self.here.path
+
+    @property
+    def failed(self) -> str | None:
+        """Path of the innermost module that the exception under way left first, in this thread."""
+        return self.here.failed
+
+    @property
+    def running(self) -> nn.Module | None:
+        """The innermost module running in this thread, registered or not."""
+        return self.here.stack[-1].module if self.here.stack else None
+
+    # -- the phase
+
+    @property
+    def phase(self) -> Phase:
+        """What the step is doing now."""
+        if self.forced is not None:
+            return self.forced
+        if self.here.stack:
+            return "forward"
+        if self._forwarded:
+            return "loss"
+        return "build" if self.step < 0 else "other"
+
+    def end_step(self) -> None:
+        """Gradients have been computed: what follows is no part of the loss."""
+        self._forwarded = False
+
+    @contextlib.contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Say what the step is doing."""
+        before, self.forced = self.forced, phase
+        try:
+            yield
+        finally:
+            self.forced = before
+
+    @contextlib.contextmanager
+    def because(self, cause: Cause) -> Iterator[None]:
+        """Say why data will cross devices in this thread."""
+        before, self.here.cause = self.here.cause, cause
+        try:
+            yield
+        finally:
+            self.here.cause = before
+
+
+def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers that a module itself holds; a DataParallel replica keeps them as plain attributes."""
+    values: dict[str, Any] = {**own_parameters(module), **dict(registered(module, "_buffers"))}
+    if own(module).get("_is_replica") is True:
+        values |= own(module)
+    return {name: value for name, value in values.items() if is_tensor(value)}
+
+
+def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Registered parameters, without the tensors that `torch.func.functional_call` puts in their place for one call."""
+    return {name: value for name, value in registered(module, "_parameters") if is_parameter(value)}

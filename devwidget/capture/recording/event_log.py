@@ -1,0 +1,208 @@
+"""The log of one recording: equal events are folded, so that long loops stay small."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.interrupts import is_from_handler
+from devwidget.capture.object_fields import class_name
+from devwidget.capture.source_code.call_sites import RawSite, to_site
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import error_text
+from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase
+
+MOST_FAULTS = 1000
+"""Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
+
+
+@dataclass(slots=True)
+class ModuleEntry:
+    """The calls of one module, or of one replica of it, added up."""
+
+    name: str
+    number: int
+    started: float
+    stopped: int = -1
+    calls: int = 0
+    seconds: float = 0.0
+    failed: bool = False
+    inputs: tuple[torch.device, ...] = ()
+    outputs: tuple[torch.device, ...] = ()
+
+
+class Log:
+    """Events, thread-safe; records are built only when somebody asks."""
+
+    def __init__(self, started: float, first_number: int = 0) -> None:
+        self._started = started
+        self.faults: list[Fault] = []
+        self.troubles: list[str] = []
+        self._numbers = itertools.count(first_number)
+        self._lock = threading.Lock()
+        self._faults_met: set[tuple[Any, ...]] = set()
+        self._moves: dict[tuple[Any, ...], list[Any]] = {}
+        self._ops: dict[tuple[Any, ...], list[int]] = {}
+        self._modules: dict[tuple[str, int], ModuleEntry] = {}
+
+    def number(self) -> int:
+        """The next place in the trace."""
+        return next(self._numbers)
+
+    def op(
+        self,
+        name: str,
+        module: str | None,
+        phase: Phase,
+        site: RawSite | None,
+        inputs: tuple[torch.device, ...],
+        output: torch.device | None,
+    ) -> None:
+        """An operator ran."""
+        key = (name, module, phase, site, inputs, output)
+        entry = self._ops.get(key)
+        if entry is None:
+            entry = self._ops.setdefault(key, [0, next(self._numbers)])
+        entry[0] += 1
+
+    def move(
+        self,
+        source: torch.device,
+        target: torch.device,
+        tensors: Sequence[torch.Tensor],
+        module: str | None,
+        phase: Phase,
+        site: RawSite | None,
+        cause: Cause,
+        seconds: float = 0.0,
+    ) -> None:
+        """Data crossed from `source` to `target`: one tensor, or several copied together (shape and dtype of the first)."""
+        nbytes = sum(bytes_of(tensor) for tensor in tensors)
+        key = (source, target, tuple(tensors[0].shape), tensors[0].dtype, nbytes, len(tensors), module, phase, site, cause)
+        with self._lock:
+            entry = self._moves.setdefault(key, [0, next(self._numbers), 0.0])
+            entry[0] += 1
+            entry[2] = seconds
+
+    def module(self, path: str, replica: int, module: nn.Module, number: int, started: float) -> ModuleEntry:
+        """The entry of a module, made at its first call."""
+        entry = self._modules.get((path, replica))
+        if entry is None:
+            fresh = ModuleEntry(class_name(type(module)), number, started - self._started)
+            entry = self._modules.setdefault((path, replica), fresh)
+        return entry
+
+    def is_new_fault(self, key: tuple[Any, ...]) -> bool:
+        """True the first time that a fault of this place and birth is met."""
+        new = key not in self._faults_met
+        self._faults_met.add(key)
+        return new
+
+    def fault(self, fault: Fault) -> None:
+        """A call failed, here in the trace."""
+        if len(self.faults) < MOST_FAULTS:
+            self.faults.append(replace(fault, number=self.number()))
+
+    def trouble(self, error: Exception) -> None:
+        """Our own code failed: say so in the trace, and let the user's program go on as if we were not there.
+
+        Raises:
+            Exception: the same, if a signal has struck our code; then it is the user's.
+        """
+        if is_from_handler(error):
+            raise error
+        text = f"recorder: {error_text(error)}"
+        if text not in self.troubles:
+            self.troubles.append(text)
+
+    def note(self, text: str) -> None:
+        """Something that the trace cannot tell, and why."""
+        if text not in self.troubles:
+            self.troubles.append(text)
+
+    # -- records
+
+    def moves(self) -> tuple[Move, ...]:
+        """Moves in the order of their first time."""
+        records = [
+            Move(device_id(source), device_id(target), nbytes, shape, short(dtype), module, phase, to_site(site), cause,
+                 entry[2], entry[1], entry[0], tensors)
+            for (source, target, shape, dtype, nbytes, tensors, module, phase, site, cause), entry in self._moves.items()
+        ]  # fmt: skip
+        return tuple(sorted(records, key=lambda m: m.number))
+
+    def ops(self) -> tuple[OpEvent, ...]:
+        """Operators in the order of their first time."""
+        sites = {site: to_site(site) for site in {key[3] for key in self._ops}}
+        records = [
+            OpEvent(name, module, phase, sites[site], tuple(device_id(d) for d in inputs), output and device_id(output), *entry)
+            for (name, module, phase, site, inputs, output), entry in self._ops.items()
+        ]
+        return tuple(sorted(records, key=lambda o: o.number))
+
+    def modules(self) -> tuple[ModuleEvent, ...]:
+        """Modules in the order of their first call."""
+        records = [
+            ModuleEvent(
+                path,
+                e.name,
+                _ids(e.inputs),
+                _ids(e.outputs),
+                e.calls,
+                e.seconds,
+                e.failed,
+                e.number,
+                e.started,
+                copy,
+                e.stopped,
+            )
+            for (path, copy), e in self._modules.items()
+        ]
+        return tuple(sorted(records, key=lambda m: m.number))
+
+    def faults_seen(self) -> tuple[Fault, ...]:
+        """Faults in order."""
+        return tuple(self.faults)
+
+
+@functools.cache
+def device_id(device: torch.device) -> DeviceId:
+    """Our name of a torch device."""
+    return DeviceId(device.type, device.index)
+
+
+def joined(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:
+    """Each device once. Most events have one device, and share one tuple of it."""
+    for device in more:
+        if device not in devices:
+            devices = (*devices, device) if devices else alone(device)
+    return devices
+
+
+@functools.cache
+def alone(device: torch.device) -> tuple[torch.device, ...]:
+    """The one tuple that holds this device only: recordings are full of them."""
+    return (device,)
+
+
+def _ids(devices: tuple[torch.device, ...]) -> tuple[DeviceId, ...]:
+    return tuple(sorted((device_id(d) for d in devices), key=str))
+
+
+def short(dtype: torch.dtype) -> str:
+    """`torch.float32` -> `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def bytes_of(tensor: torch.Tensor) -> int:
+    """Bytes of a tensor's elements; of its values alone where the layout has no `nbytes` (sparse)."""
+    if tensor.layout is torch.strided:
+        return tensor.numel() * tensor.element_size()
+    return tensor._values().numel() * tensor.element_size() if tensor.layout is torch.sparse_coo else 0

@@ -1,0 +1,121 @@
+"""What is known of each DataParallel call so far; backward adds to it long after the call has returned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.source_code.call_sites import RawSite, to_site
+from devwidget.records.parallel import DataParallelCall, Piece, Replica
+
+CALL = "devwidget.call"
+"""Key under which the autograd node of a step knows its call, so that backward can tell whose gradients it moves."""
+MOST_CALLS = 1000
+"""Calls kept, the latest ones; a longer loop repeats the same picture."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One replica, from its share of the batch to its gradients."""
+
+    samples: int = 0
+    inputs: tuple[Piece, ...] = ()
+    outputs: tuple[Piece, ...] = ()
+    parameter_bytes: int = 0
+    buffer_bytes: int = 0
+    gradient_bytes: int = 0
+    started: float = 0.0
+    seconds: float = 0.0
+    thread: str = ""
+    failed: bool = False
+    peak_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of a wrapper, while it runs and after."""
+
+    number: int
+    path: str
+    class_name: str
+    devices: tuple[torch.device, ...]
+    output_device: torch.device
+    dim: int
+    site: RawSite | None
+    started: float
+    seconds: float = 0.0
+    steps: dict[str, float] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    gathered_on: torch.device | None = None
+    backward: bool = False
+    with_grad: bool = False
+
+    def run(self, number: int) -> Run:
+        """A replica's entry; a forward without arguments has one though nothing was scattered."""
+        while len(self.runs) <= number:
+            self.runs.append(Run())
+        return self.runs[number]
+
+    def reduced(self, device: torch.device, size: int) -> None:
+        """Gradients of the replica on a device came home."""
+        self.backward = True
+        if device in self.devices:
+            self.run(self.devices.index(device)).gradient_bytes += size
+
+    def record(self) -> DataParallelCall:
+        """The call as a record."""
+        steps = {f"{name}_seconds": seconds for name, seconds in self.steps.items()}
+        devices = tuple(map(device_id, self.devices))
+        flags = {"backward": self.backward, "with_grad": self.with_grad}
+        return DataParallelCall(self.number, self.path, self.class_name, devices, device_id(self.output_device), self.dim,
+                                to_site(self.site), self.started, self.seconds,
+                                **flags, **steps)  # type: ignore[arg-type]  # fmt: skip
+
+    def replicas(self) -> list[Replica]:
+        """The replicas that were made, as records; none where the module was called directly."""
+        made = self.runs if "replicate" in self.steps else []
+        return [self._replica(number, run) for number, run in enumerate(made)]
+
+    def _replica(self, number: int, run: Run) -> Replica:
+        return Replica(
+            wrapper=self.path,
+            number=number,
+            device=device_id(self.devices[number]),
+            samples=run.samples,
+            input_bytes=sum(piece.bytes for piece in run.inputs),
+            parameter_bytes=run.parameter_bytes,
+            output_bytes=sum(piece.bytes for piece in run.outputs),
+            peak_bytes=run.peak_bytes,
+            seconds=run.seconds,
+            gathered_on=device_id(self.gathered_on) if self.gathered_on is not None else None,
+            call=self.number,
+            buffer_bytes=run.buffer_bytes,
+            gradient_bytes=run.gradient_bytes,
+            started=run.started,
+            thread=run.thread,
+            failed=run.failed,
+            inputs=run.inputs,
+            outputs=run.outputs,
+        )
+
+
+class ParallelCalls:
+    """The DataParallel calls of one recording."""
+
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
+
+    def add(self, call: Call) -> None:
+        """A wrapper was called."""
+        self._calls.append(call)
+        del self._calls[:-MOST_CALLS]
+
+    def calls(self) -> tuple[DataParallelCall, ...]:
+        """Records of the calls, in order."""
+        return tuple(call.record() for call in self._calls)
+
+    def replicas(self) -> tuple[Replica, ...]:
+        """Records of their replicas, in order."""
+        return tuple(replica for call in self._calls for replica in call.replicas())

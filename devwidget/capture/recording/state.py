@@ -1,0 +1,77 @@
+"""What the parts of one recording share."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from torch.utils.weak import WeakIdKeyDictionary
+
+from devwidget.capture.recording.births import Births
+from devwidget.capture.recording.call_stack import Places
+from devwidget.capture.recording.event_log import Log
+from devwidget.capture.recording.parallel_calls import ParallelCalls
+from devwidget.capture.recording.ties import Ties
+from devwidget.capture.recording.transfers import Traffic
+
+
+class _Thread(threading.local):
+    """The recordings whose program runs in this thread."""
+
+    states: tuple[State, ...] = ()
+
+
+_thread = _Thread()
+
+
+class State:
+    """One recording's memory, births and places.
+
+    Attributes:
+        heal: repair each fault and go on.
+        births: which line made or moved a tensor.
+        attempts: which line last asked for a move of a tensor, whether or not it kept the result.
+        frozen: parameters that the code has taken the gradient from, `requires_grad = False`.
+        saved: which line made a state dict.
+        watching: makes fresh modes for another thread; set by the tracer.
+
+    Args:
+        older: births of tensors that were made before.
+        first_number: of the first event.
+    """
+
+    def __init__(self, *, heal: bool, older: Births | None = None, first_number: int = 0) -> None:
+        self.heal = heal
+        self._older, self._first_number = older, first_number
+        self.started = time.perf_counter()
+        self.watching: Callable[[], AbstractContextManager[object]]
+        self.forget()
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """The program of this recording runs in this thread."""
+        _thread.states = (*_thread.states, self)
+        try:
+            yield
+        finally:
+            _thread.states = tuple(each for each in _thread.states if each is not self)
+
+    def is_elsewhere(self) -> bool:
+        """Whether this thread runs the program of other recordings, and not of this one: hooks and patches are everybody's."""
+        states = _thread.states
+        return bool(states) and self not in states
+
+    def forget(self) -> None:
+        """Begin with nothing; or, when the recording is over, let go of all that its records do not need."""
+        self.log = Log(self.started, self._first_number)
+        self.births = Births(self._older)
+        self.attempts = Births()
+        self.frozen: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.places = Places()
+        self.ties = Ties()
+        self.traffic = Traffic(self.places)
+        self.parallel = ParallelCalls()

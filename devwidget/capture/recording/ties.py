@@ -1,0 +1,101 @@
+"""Ties: parameters that begin with equal values and are trained apart on two devices."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import defaultdict
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakIdKeyDictionary
+
+from devwidget.capture.modules import registered, walk
+from devwidget.capture.object_fields import class_name
+from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.source_code.call_sites import to_site
+from devwidget.records.trace import Fault, Held, Operand
+
+if TYPE_CHECKING:
+    from devwidget.capture.recording.state import State
+
+SAMPLES = 32
+"""Values compared of each tensor, evenly spread; a whole embedding would take too long to read from a GPU."""
+
+
+class Ties:
+    """Pairs of parameters that look like copies of one."""
+
+    def __init__(self) -> None:
+        self._looked: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
+        self._pairs: list[tuple[Fault, weakref.ref[nn.Parameter], weakref.ref[nn.Parameter]]] = []
+
+    def look(self, state: State, root: nn.Module) -> None:
+        """Before a root first runs: which parameters on different devices hold the same values?"""
+        if root in self._looked or torch._C._get_tracing_state() is not None:  # `torch.jit.trace` would trace us
+            return
+        self._looked[root] = True
+        with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
+            for (_, first, _), (path, copy, owner) in _equal_pairs(root):
+                self._pairs.append((_fault(state, first, copy, path, owner), weakref.ref(first), weakref.ref(copy)))
+
+    def trained(self, state: State) -> None:
+        """Gradients have been computed: two parameters that both got one drift apart from now on."""
+        for pair in list(self._pairs):
+            fault, first, copy = pair[0], pair[1](), pair[2]()
+            if first is not None and copy is not None and first.grad is not None and copy.grad is not None:
+                self._pairs.remove(pair)
+                state.log.fault(fault)
+
+
+_Named = tuple[str, nn.Parameter, nn.Module]
+
+
+def _equal_pairs(root: nn.Module) -> Iterator[tuple[_Named, _Named]]:
+    """Pairs of parameters with equal values on different devices, of modules of different kinds.
+
+    An embedding and the layer that reads its words back are of different kinds; the members of an ensemble, a teacher
+    and its student begin with equal values too, and are meant to be apart.
+    """
+    named = [(f"{p}.{n}".strip("."), t, m) for p, m in walk(root) for n, t in registered(m, "_parameters")]
+    groups: dict[tuple[Any, ...], list[_Named]] = defaultdict(list)
+    for path, tensor, module in named:
+        if type(tensor) is nn.Parameter and tensor.dim() > 1 and tensor.requires_grad and not tensor.is_meta:
+            groups[tensor.shape, tensor.dtype].append((path, tensor, module))
+    for group in groups.values():
+        if len({tensor.device for _, tensor, _ in group}) > 1 and len({id(type(module)) for _, _, module in group}) > 1:
+            yield from _equal_in(group)
+
+
+def _equal_in(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
+    """Each tensor is read once: a model of ten thousand layers has fifty million pairs of them."""
+    alike: dict[tuple[float, ...], list[_Named]] = defaultdict(list)
+    for each in group:
+        alike[_sample(each[1])].append(each)
+    for values, same in alike.items():
+        for one, other in itertools.combinations(same, 2):
+            apart = one[1].device != other[1].device and type(one[2]) is not type(other[2])
+            if apart and len(set(values)) > 1:
+                yield one, other
+
+
+def _sample(tensor: torch.Tensor) -> tuple[float, ...]:
+    flat = tensor.detach().flatten()
+    return tuple(flat[:: max(1, flat.numel() // SAMPLES)].tolist())
+
+
+def _fault(state: State, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
+    births = [(birth, tensor) for tensor in (first, copy) if (birth := state.births.get(tensor)) is not None]
+    later = max(births, key=lambda b: b[0].root().number, default=None)
+    site = to_site(later[0].root().site) if later is not None else None
+    module, _, name = path.rpartition(".")
+    other = next((f"{p}.{n}" for r in state.places.roots if (root := r()) for p, m in walk(root)
+                  for n, t in registered(m, "_parameters") if t is first), "")  # fmt: skip
+    held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
+    shape, dtype, device = tuple(copy.shape), short(copy.dtype), device_id(copy.device)
+    stray = Operand(path, path, shape, dtype, device, bytes_of(copy), stray=True, birth=site, held=held)
+    return Fault(0, "tie", "Parameter", module, "build", site, "", (stray,), device_id(first.device),
+                 model_name=state.places.model_name)  # fmt: skip

@@ -1,0 +1,188 @@
+"""Traffic: the crossings that user code asks for, what becomes of their data, and where the host waits."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.allowed_transfers import Meant, why_meant
+from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.call_stack import Places
+from devwidget.capture.recording.event_log import bytes_of, device_id
+from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
+from devwidget.records.trace import Crossing, Held, Phase, Wait
+
+WAITS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
+"""Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
+
+_HOST = torch.device("cpu")
+LONGEST_CHAIN, KEPT = 16, 32
+"""Crossings kept of what the data went through, and of one line: so many of the first, and of the last."""
+VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "t", "permute",
+                   "movedim", "swapaxes", "expand", "expand_as", "detach", "contiguous"})  # fmt: skip
+"""Calls that only look at the data in another way: nothing is computed."""
+
+
+def _synchronizers() -> Iterator[tuple[Any, str]]:
+    """Asked anew for each recording: virtual GPUs put classes of their own in these places."""
+    for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
+        if hasattr(owner, "synchronize"):
+            yield owner, "synchronize"
+
+
+@dataclass(slots=True, eq=False)
+class Hop:
+    """A crossing while its data is still on the way."""
+
+    number: int
+    source: torch.device
+    target: torch.device
+    bytes: int
+    shape: tuple[int, ...]
+    module: str | None
+    phase: Phase
+    site: RawSite | None
+    step: int
+    chain: tuple[int, ...]
+    direct_from: Hop | None
+    held: Held | None
+    unsafe: bool
+    meant: str
+    computed: bool = False
+    moved: weakref.ref[torch.Tensor] | None = None
+    read: tuple[RawSite | None, str | None] | None = None
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Crossings and waits of one recording."""
+
+    places: Places
+    lines: dict[tuple[Any, ...], list[Hop]] = field(default_factory=dict)
+    waits: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    pending: list[Hop] = field(default_factory=list)
+    allowed: tuple[Meant, ...] = ()
+
+    def hop(
+        self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool
+    ) -> None:
+        """User code moved a tensor.
+
+        Args:
+            birth: of the result.
+            before: of the tensor that was moved.
+            held: who keeps that tensor, if it outlives the step.
+            later: an asynchronous copy.
+        """
+        previous = before.hop if before is not None else None
+        chain = before.hops if before is not None else ()
+        unsafe = later and result.device.type == "cpu"
+        places = self.places
+        meant = why_meant(source.device, result.device, self.allowed)
+        hop = Hop(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), places.module,
+                  places.phase, birth.site, places.step, tuple(hop.number for hop in chain), previous, held, unsafe, meant,
+                  moved=birth.tensor if held is not None else None)  # fmt: skip
+        birth.hop, birth.hops = hop, (*chain, hop)[-LONGEST_CHAIN:]
+        self._keep(hop)
+        if unsafe:
+            self.pending.append(hop)
+        elif result.device.type == "cpu":  # a copy that blocks waits for those before it, too
+            self.synchronized()
+
+    def _keep(self, hop: Hop) -> None:
+        line = self.lines.setdefault((hop.site, hop.source, hop.target, hop.module, hop.phase), [])
+        if len(line) >= 2 * KEPT:
+            del line[KEPT]
+        line.append(hop)
+
+    @property
+    def hops(self) -> Iterator[Hop]:
+        """Crossings kept, line by line."""
+        return itertools.chain.from_iterable(self.lines.values())
+
+    def used(self, birth: Birth, site: RawSite | None) -> None:
+        """An operation read a tensor."""
+        hop = birth.hop
+        if hop is not None:
+            hop.computed = True
+        if self.pending:
+            for hop in birth.hops:
+                if hop in self.pending and hop.read is None:
+                    hop.read = (site, self.places.module)
+
+    def forget_kept(self, is_kept: Callable[[torch.Tensor], bool]) -> None:
+        """The forward pass is over: what a module kept of its copies will not be copied again."""
+        for hop in self.hops:
+            result = hop.moved() if hop.moved is not None else None
+            hop.held, hop.moved = None if result is not None and is_kept(result) else hop.held, None
+
+    def synchronized(self) -> None:
+        """The host has waited: every copy that was under way has arrived."""
+        self.pending.clear()
+
+    def wait(self, name: str, device: torch.device, site: RawSite | None, *, library: bool) -> None:
+        """The host waits for a value."""
+        self.synchronized()
+        if self.places.phase in ("forward", "loss") and not (site is not None and self.places.outside(site)):
+            meant = why_meant(device, _HOST, self.allowed)
+            key = (name, device, self.places.module, self.places.phase, site, library, meant)
+            self.waits[key] = self.waits.get(key, 0) + 1
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Notice explicit synchronisation."""
+        with contextlib.ExitStack() as stack:
+            for owner, name in _synchronizers():
+                stack.enter_context(patched(owner, name, self._noticing))
+            yield
+
+    def _noticing(self, original: Any) -> Any:
+        def synchronize(*args: Any, **kwargs: Any) -> Any:
+            out = original(*args, **kwargs)
+            self.synchronized()
+            return out
+
+        return synchronize
+
+    # -- records
+
+    def crossings(self) -> tuple[Crossing, ...]:
+        """Crossings in order."""
+        return tuple(map(_crossing, sorted(self.hops, key=lambda hop: hop.number)))
+
+    def waits_seen(self) -> tuple[Wait, ...]:
+        """Waits in the order of their first time."""
+        return tuple(
+            Wait(name, device_id(device), module, phase, to_site(site), library, "" if library else call_text(site), count,
+                 meant)
+            for (name, device, module, phase, site, library, meant), count in self.waits.items()
+        )  # fmt: skip
+
+
+def _crossing(hop: Hop) -> Crossing:
+    read = hop.read
+    return Crossing(
+        number=hop.number,
+        source=device_id(hop.source),
+        target=device_id(hop.target),
+        bytes=hop.bytes,
+        shape=hop.shape,
+        module=hop.module,
+        phase=hop.phase,
+        site=to_site(hop.site),
+        step=hop.step,
+        chain=hop.chain,
+        computed=hop.computed,
+        direct_from=hop.direct_from.number if hop.direct_from is not None and not hop.direct_from.computed else -1,
+        held=hop.held,
+        unsafe_read=to_site(read[0]) if read is not None else None,
+        unsafe_module=read[1] if read is not None else None,
+        meant=hop.meant,
+    )

@@ -1,0 +1,119 @@
+"""Keeping: a model, its companions and torch itself are as they were after the block, whatever happened inside.
+
+What a step costs is what it writes: containers and fields are copied, values of tensors only when they are first written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from devwidget.capture.paused_gc import paused_gc
+from devwidget.capture.restore.generators import global_states
+from devwidget.capture.restore.names import Names
+from devwidget.capture.restore.search import Search
+from devwidget.capture.restore.settings import switches
+from devwidget.capture.restore.storages import Storages
+from devwidget.capture.restore.undoing import Step, Undoing
+from devwidget.capture.restore.writes import Writes
+
+_UNSEEN = "it was written out of sight of torch's dispatcher, such as in a thread of its own"
+
+
+class Kept:
+    """What was there before the block.
+
+    Attributes:
+        not_restored: what could not be put back, each with its reason; complete after the block.
+    """
+
+    def __init__(self) -> None:
+        self.not_restored: tuple[str, ...] = ()
+        self._switches = list(switches())
+        self._generators = list(global_states())
+        self._roots: list[tuple[str, Any]] = []
+        self._search = Search()
+        self._storages = Storages()
+
+    def add(self, **roots: Any) -> None:
+        """Keep what these objects reach as well, named as the user is told."""
+        named = [("" if name == "model" else name, root) for name, root in roots.items() if root is not None]
+        self._roots += named
+        with paused_gc(), _plain_torch():
+            for table in self._search.add(root for _, root in named):
+                self._storages.add([alias for alias in table.aliases if alias is not None])
+            self._storages.save_small()
+
+    def watching(self) -> contextlib.AbstractContextManager[Any]:
+        """Sees what this thread writes while it is entered."""
+        return Writes(self._storages)
+
+    def saved_bytes(self) -> int:
+        """How much of the storages has been copied so far."""
+        return self._storages.saved_bytes()
+
+    def put_back(self) -> None:
+        """Undo everything.
+
+        Raises:
+            BaseException: an interrupt that came in between, after everything was undone.
+        """
+        undoing = Undoing()
+        undoing.lost += self._search.lost
+        with paused_gc():
+            try:
+                undoing.run(self._steps(undoing))
+            finally:
+                self.not_restored = self._named(undoing.lost)
+
+    def _steps(self, undoing: Undoing) -> Iterable[Step]:
+        """Containers before tensors: an object that ends with them may switch a mode."""
+        unseen: list[Any] = []
+        yield "written values", lambda: self._find_unseen(unseen)
+        yield from ((state.owner, state.put_back) for state in self._search.states)
+        yield "empty containers", self._search.empty_again
+        yield from self._switches
+        for table in self._search.tensors:
+            yield "tensors", lambda table=table: _plainly(table.put_back, undoing)  # type: ignore[misc]
+        yield "values of tensors", lambda: _plainly(self._storages.put_back, undoing)
+        yield "unseen values", lambda: undoing.lost.extend((tensor, _UNSEEN) for tensor in unseen)
+        yield from self._switches[:2]
+        yield from self._generators
+
+    def _find_unseen(self, found: list[Any]) -> None:
+        with _plain_torch():
+            found[:] = [tensor for table in self._search.tensors for tensor in self._storages.unseen(table)]
+
+    def _named(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
+        if not lost:
+            return ()
+        names = Names(self._search.states, self._search.tensors, self._roots)
+        words = [f"`{what if isinstance(what, str) else names.of(what)}` ({why})" for what, why in lost]
+        return tuple(dict.fromkeys(words))
+
+
+@contextlib.contextmanager
+def keeping(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[Kept]:
+    """Put back what the block changes in what a model, its optimizer and its loss reach, and in torch's switches."""
+    kept = Kept()
+    kept.add(model=model, optimizer=optimizer, loss_fn=loss_fn)
+    with kept.watching():
+        try:
+            yield kept
+        finally:  # inside the mode: an inference mode that ends only now brings back torch's state of inside
+            kept.put_back()
+
+
+@contextlib.contextmanager
+def _plain_torch() -> Iterator[None]:
+    """Without modes, subclasses, gradients and inference: tensors are read and written as memory."""
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def _plainly(undo: Any, undoing: Undoing) -> None:
+    with _plain_torch():
+        undo(undoing)

@@ -1,0 +1,78 @@
+"""Random generators: the global ones of this process, and those that a model owns."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from devwidget.capture.restore.undoing import Step
+
+
+class Kind(NamedTuple):
+    """How the state of a type of generator is read and set."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any, Any], object]
+
+
+class GeneratorState:
+    """The state of one generator."""
+
+    def __init__(self, owner: Any, kind: Kind) -> None:
+        self.owner, self._kind, self._state = owner, kind, kind.read(owner)
+
+    def parts(self) -> Iterable[Any]:
+        """Nothing to be searched."""
+        return ()
+
+    labelled = parts
+
+    def put_back(self) -> None:
+        """Set it again."""
+        self._kind.write(self.owner, self._state)
+
+
+_PYTHON = Kind(random.Random.getstate, random.Random.setstate)
+_TORCH = Kind(torch._C.Generator.get_state, torch._C.Generator.set_state)
+
+
+def _set_bits(owner: Any, state: Any) -> None:
+    owner.bit_generator.state = state
+
+
+def generator_kind(kind: type) -> Kind | None:
+    """How generators of a type are kept; None if it is none."""
+    if issubclass(kind, torch._C.Generator):
+        return _TORCH
+    if issubclass(kind, random.Random) and not issubclass(kind, random.SystemRandom):  # that one has no state
+        return _PYTHON
+    numpy = sys.modules.get("numpy.random")
+    if numpy is None:
+        return None
+    if issubclass(kind, numpy.Generator):
+        return Kind(lambda owner: owner.bit_generator.state, _set_bits)
+    if issubclass(kind, numpy.RandomState):
+        return Kind(numpy.RandomState.get_state, numpy.RandomState.set_state)
+    return None
+
+
+def global_states() -> Iterator[Step]:
+    """Undo of draws from the generators of Python, NumPy and torch on every device."""
+    kept = random.getstate()
+    yield "random", lambda: random.setstate(kept)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy_state = numpy.random.get_state()
+        yield "numpy.random", lambda: numpy.random.set_state(numpy_state)
+    cpu = torch.get_rng_state()
+    yield "torch's random generator", lambda: torch.set_rng_state(cpu)
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        cuda = torch.cuda.get_rng_state_all()
+        yield "CUDA's random generators", lambda: torch.cuda.set_rng_state_all(cuda)
+    if torch.backends.mps.is_available():
+        mps = torch.mps.get_rng_state()
+        yield "the random generator of mps", lambda: torch.mps.set_rng_state(mps)

@@ -1,0 +1,194 @@
+"""Bytes of storages, saved before they are first written."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from devwidget.capture.object_fields import fields_of
+from devwidget.capture.restore.tensors import Tensors, column, is_wrapper, storage_id
+from devwidget.capture.restore.undoing import Lost, Undoing
+
+SMALL_BYTES = 64 << 10
+MOST_SMALL_BYTES = 8 << 20
+MOST_SMALL = 4096
+"""Storages of up to 64 KiB are saved at the start, 8 MiB and 4,096 of them at most: those may be written unseen, by
+NumPy or through a pointer. Of larger ones only the parts are saved that the step writes, just before it does."""
+_MOST_PIECES = 64
+"""Saved parts of one storage, beyond which the rest of it is saved at once."""
+_BASE: Any = torch._C.TensorBase
+_size = torch.UntypedStorage.nbytes
+Piece = tuple[int, int, torch.Tensor]
+"""First byte, the byte after the last one, and the bytes, on the host: device memory may be short."""
+
+
+class Storages:
+    """All storages that existed before the step and that the model and its companions reach."""
+
+    def __init__(self) -> None:
+        self._holders: dict[int, Any] = {}
+        self._sizes: dict[int, int] = {}
+        self._pieces: dict[int, list[Piece]] = {}
+        self._reshaped: set[int] = set()
+        self._failed: list[tuple[Any, str]] = []
+        self._lock = threading.Lock()
+        self._left_bytes, self._left_number = MOST_SMALL_BYTES, MOST_SMALL
+
+    def add(self, aliases: Sequence[Any]) -> None:
+        """The storages of these tensors; each is held by a tensor, so that its address stays its own."""
+        ids = column(storage_id, aliases)
+        dense = [(key, alias) for key, alias in zip(ids, aliases, strict=True) if key is not None]
+        new = {key: alias for key, alias in dense if key not in self._holders}
+        self._holders.update(new)
+        self._sizes.update(zip(new, _all_bytes(new.values()), strict=True))
+        inner = [part for key, alias in zip(ids, aliases, strict=True) if key is None for part in components(alias)]
+        if inner:
+            self.add(inner)
+
+    def save_small(self) -> None:
+        """Copies of the small ones, as far as they go."""
+        small = (key for key, size in self._sizes.items() if size and size <= SMALL_BYTES and key not in self._pieces)
+        for key in itertools.islice(small, self._left_number):
+            self._left_number -= 1
+            self._left_bytes -= self._sizes[key]
+            if self._left_bytes < 0:
+                return
+            self._save(key, 0, self._sizes[key])
+
+    def before_write(self, tensor: Any) -> None:
+        """Save what a write into this tensor may change. Called from any thread."""
+        key = None if is_wrapper(type(tensor)) else _key(tensor)
+        if key is None:
+            for part in components(tensor):
+                self.before_write(part)
+        elif key in self._holders:
+            self._save(key, *_extent(tensor, self._sizes[key]))
+
+    def reshaped(self, tensor: Any) -> None:
+        """A tensor gets another shape or storage: its version counts on, though nothing is written."""
+        key = _key(tensor)
+        if key is not None:
+            self._reshaped.add(key)
+
+    def _save(self, key: int, first: int, last: int) -> None:
+        with self._lock:
+            pieces = self._pieces.setdefault(key, [])
+            if not self._sizes[key] or not _has_memory(self._holders[key]):
+                return
+            if len(pieces) >= _MOST_PIECES:
+                first, last = 0, self._sizes[key]
+            try:
+                still_there = min(last, _bytes_of(self._holders[key]))
+                for start, stop in list(_gaps(pieces, first, still_there)):
+                    pieces.append((start, stop, _copy(self._holders[key], start, stop)))
+                pieces.sort(key=lambda piece: piece[0])
+            except Exception as error:
+                self._failed.append((self._holders[key], f"it could not be copied: {type(error).__name__}"))
+
+    def saved_bytes(self) -> int:
+        """Bytes of all saved parts."""
+        return sum(stop - start for pieces in self._pieces.values() for start, stop, _ in pieces)
+
+    def put_back(self, undoing: Undoing) -> None:
+        """Sizes, then bytes."""
+        undoing.lost += self._failed
+        resized = map(operator.ne, self._sizes.values(), _all_bytes(self._holders.values()))
+        for key in dict.fromkeys([*itertools.compress(self._sizes, resized), *self._pieces]):
+            undoing.attempt(self._holders[key], lambda key=key: self._write_back(key))  # type: ignore[misc]
+
+    def _write_back(self, key: int) -> None:
+        holder, size, pieces = self._holders[key], self._sizes[key], self._pieces.get(key, [])
+        storage, now = _BASE.untyped_storage(holder), _bytes_of(holder)
+        if now != size:
+            storage.resize_(size)
+        for first, last, copy in pieces:
+            _window(holder, first, last).copy_(copy)
+        if now < size and any(_gaps(pieces, now, size)):
+            raise Lost("its storage was freed")
+
+    def unseen(self, tensors: Tensors) -> Iterator[Any]:
+        """Those that were written, though nothing was seen of it. Asked before anything is put back."""
+        keys, now = column(storage_id, tensors.tensors), column(vars(_BASE)["_version"].__get__, tensors.tensors)
+        for place in itertools.compress(itertools.count(), map(operator.ne, tensors.versions, now)):
+            alias, key = tensors.aliases[place], keys[place]
+            known = self._sizes.get(key) and key not in self._pieces and key not in self._reshaped
+            if alias is not None and known and _key(alias) == key:
+                yield tensors.tensors[place]
+
+
+def components(tensor: Any) -> Iterable[Any]:
+    """The tensors that a sparse one, or a wrapper, is made of."""
+    if is_wrapper(type(tensor)):
+        return [value for _, value in fields_of(tensor) if issubclass(type(value), torch.Tensor)]
+    layout = vars(_BASE)["layout"].__get__(tensor)
+    if layout is torch.sparse_coo:
+        return _BASE._indices(tensor), _BASE._values(tensor)
+    if layout in (torch.sparse_csr, torch.sparse_bsr):
+        return _BASE.crow_indices(tensor), _BASE.col_indices(tensor), _BASE.values(tensor)
+    if layout in (torch.sparse_csc, torch.sparse_bsc):
+        return _BASE.ccol_indices(tensor), _BASE.row_indices(tensor), _BASE.values(tensor)
+    return ()
+
+
+def _key(tensor: Any) -> int | None:
+    try:
+        return int(storage_id(tensor))
+    except Exception:  # sparse, opaque, or a wrapper of functorch
+        return None
+
+
+def _bytes_of(tensor: Any) -> int:
+    return _size(_BASE.untyped_storage(tensor))
+
+
+def _all_bytes(tensors: Iterable[Any]) -> Iterator[int]:
+    return map(_size, map(_BASE.untyped_storage, tensors))
+
+
+def _extent(tensor: Any, size: int) -> tuple[int, int]:
+    """First byte of the storage that the tensor may write, and the one after the last; all of it if in doubt."""
+    try:
+        shape, strides = tuple(vars(_BASE)["shape"].__get__(tensor)), _BASE.stride(tensor)
+        width, offset = _BASE.element_size(tensor), _BASE.storage_offset(tensor)
+    except Exception:  # a nested tensor has neither shape nor strides
+        return 0, size
+    if not all(type(number) is int for number in (*shape, *strides)):
+        return 0, size
+    if 0 in shape:
+        return 0, 0
+    length = 1 + sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
+    return min(offset * width, size), min((offset + length) * width, size)
+
+
+def _gaps(pieces: list[Piece], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """What lies between two bytes and in none of the pieces, which are in order."""
+    for start, stop, _ in pieces:
+        if first < start and first < last:
+            yield first, min(start, last)
+        first = max(first, stop)
+    if first < last:
+        yield first, last
+
+
+def _has_memory(holder: Any) -> bool:
+    """False on meta devices, and for tensors that only pretend to have a storage."""
+    if vars(_BASE)["device"].__get__(holder).type == "meta":
+        return False
+    return bool(_BASE.untyped_storage(holder).data_ptr())
+
+
+def _copy(holder: Any, first: int, last: int) -> torch.Tensor:
+    window = _window(holder, first, last)
+    return window.clone() if window.device.type == "cpu" else window.to("cpu")
+
+
+def _window(holder: Any, first: int, last: int) -> torch.Tensor:
+    """Some bytes of a storage, whatever the dtype of the tensors over it."""
+    storage = _BASE.untyped_storage(holder)
+    empty = torch.empty(0, dtype=torch.uint8, device=vars(_BASE)["device"].__get__(holder))
+    return empty.set_(storage, first, (last - first,), (1,))

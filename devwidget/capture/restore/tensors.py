@@ -1,0 +1,154 @@
+"""What tensors were: storage, shape, dtype, gradient, hooks. Kept by column, since a model may hold a million of them."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from devwidget.capture.restore.objects import class_namespace, mro
+from devwidget.capture.restore.undoing import Lost, Undoing
+
+Read = Callable[[Any], Any]
+_BASE: Any = torch._C.TensorBase
+_own = {name: member.__get__ for name, member in vars(_BASE).items() if hasattr(member, "__get__")}
+"""Properties without `__torch_function__`, without what a subclass or a simulation puts in their place."""
+storage_id: Read = torch._C._storage_id  # type: ignore[attr-defined]
+_set_class = vars(object)["__class__"].__set__
+_namespace: Read = vars(torch.Tensor)["__dict__"].__get__
+_NO_DISPATCH = vars(torch.Tensor)["__torch_dispatch__"]
+_SIGNATURE: tuple[Read, ...] = (storage_id, _own["shape"], _BASE.stride, _BASE.storage_offset, _own["dtype"])
+_SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def column(read: Read, tensors: Sequence[Any]) -> list[Any]:
+    """One property of all of them; in the place of one that does not have it stands None."""
+    try:
+        return list(map(read, tensors))
+    except Exception:
+        return [_or_none(read, tensor) for tensor in tensors]
+
+
+def _or_none(read: Read, tensor: Any) -> Any:
+    try:
+        return read(tensor)
+    except Exception:  # sparse tensors have no storage, nested ones no shape, inference tensors no version
+        return None
+
+
+def is_wrapper(kind: type) -> bool:
+    """Whether tensors of a class hand every operator on to tensors in their fields."""
+    own = (class_namespace(base) for base in mro(kind))
+    found = next((names["__torch_dispatch__"] for names in own if "__torch_dispatch__" in names), None)
+    return found is not _NO_DISPATCH
+
+
+class Tensors:
+    """Tensors of one depth of the search, and all that may be changed about them except their values.
+
+    Attributes:
+        tensors: they themselves.
+        aliases: others over the same storages, which keep shape, strides and dtype; None for what has no alias.
+        versions: how often each had been written; None for those that do not count.
+    """
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self.tensors = tensors
+        self._kinds = list(map(type, tensors))
+        wrappers = {id(kind) for kind in {id(kind): kind for kind in self._kinds}.values() if is_wrapper(kind)}
+        self._shown = tensors if not wrappers else [None if id(type(each)) in wrappers else each for each in tensors]
+        self.aliases = column(_BASE.detach, self._shown)
+        self.versions = column(_own["_version"], tensors)
+        self._required = column(_own["requires_grad"], tensors)
+        self._histories = column(_own["grad_fn"], tensors)
+        self._gradients = _gradients(tensors, self._histories)
+        self._slots = [column(_own[name], tensors) for name in _SLOTS]
+        self._namespaces = column(_namespace, tensors)
+        self._bare = list(map(operator.not_, self._namespaces))
+        layouts, nested = column(_own["layout"], self.aliases), column(_own["is_nested"], self.aliases)
+        self._odd = list(_differing(operator.is_not, layouts, itertools.repeat(torch.strided)))
+        self._odd += itertools.compress(itertools.count(), nested)
+
+    def parts(self) -> Iterable[Any]:
+        """Gradients, hooks, and what the user has stored on the tensors."""
+        slots = itertools.chain.from_iterable(map(_present, self._slots))
+        return [*_present(self._gradients), *slots, *filter(None, self._namespaces)]
+
+    def labelled(self) -> Iterator[tuple[Any, str, Any]]:
+        """Each part after the tensor that has it, and how it is called from there."""
+        words = ("", ".grad", "", "", "")
+        for word, parts in zip(words, (self.aliases, self._gradients, *self._slots, self._namespaces), strict=True):
+            yield from ((tensor, word, part) for tensor, part in zip(self.tensors, parts, strict=True) if part is not None)
+
+    def put_back(self, undoing: Undoing) -> None:
+        """Each tensor that is no longer what it was."""
+        for place in sorted(set(self._changed())):
+            undoing.attempt(self.tensors[place], lambda place=place: self._put_back(place))  # type: ignore[misc]
+
+    def _changed(self) -> Iterator[int]:
+        """Places of the tensors that are not what they were, from one comparison of columns each."""
+        tensors, histories = self.tensors, column(_own["grad_fn"], self.tensors)
+        before_and_now: list[tuple[list[Any], list[Any]]] = [
+            (self._kinds, list(map(type, tensors))),
+            (self._required, column(_own["requires_grad"], tensors)),
+            (self._histories, histories),
+            (self._gradients, _gradients(tensors, histories)),
+            *zip(self._slots, [column(_own[name], tensors) for name in _SLOTS], strict=True),
+        ]
+        for before, now in before_and_now:
+            yield from _differing(operator.is_not, before, now)
+        for read in _SIGNATURE:
+            yield from _differing(operator.ne, column(read, self.aliases), column(read, self._shown))
+        yield from itertools.compress(itertools.count(), map(operator.and_, self._bare, map(bool, self._namespaces)))
+        yield from (place for place in self._odd if self.aliases[place] is not None)
+
+    def _put_back(self, place: int) -> None:
+        tensor, alias = self.tensors[place], self.aliases[place]
+        if type(tensor) is not self._kinds[place]:
+            _set_class(tensor, self._kinds[place])
+        if alias is not None:
+            vars(_BASE)["data"].__set__(tensor, alias)
+        self._put_history_back(place)
+        if _gradient(tensor) is not self._gradients[place]:
+            vars(_BASE)["grad"].__set__(tensor, self._gradients[place])
+        if self._bare[place] and self._namespaces[place]:
+            self._namespaces[place].clear()
+        for name, values in zip(_SLOTS, self._slots, strict=True):
+            if _own[name](tensor) is not values[place]:
+                vars(_BASE)[name].__set__(tensor, values[place])
+
+    def _put_history_back(self, place: int) -> None:
+        """A leaf that a write has made the result of an operation is a leaf again.
+
+        Raises:
+            Lost: if it was a result, and is another one now.
+        """
+        tensor, before = self.tensors[place], self._histories[place]
+        now = _own["grad_fn"](tensor)
+        if now is not before and before is not None:
+            raise Lost("it belongs to another graph now")
+        if now is not None and before is None:
+            _BASE.detach_(tensor)
+        if before is None and _own["requires_grad"](tensor) is not self._required[place]:
+            vars(_BASE)["requires_grad"].__set__(tensor, self._required[place])
+
+
+def _gradient(tensor: Any) -> Any:
+    """Of a result that keeps none, torch would warn."""
+    return _own["grad"](tensor) if _own["is_leaf"](tensor) or _own["retains_grad"](tensor) else None
+
+
+def _gradients(tensors: Sequence[Any], histories: Sequence[Any]) -> list[Any]:
+    """Of leaves alone it is one property; others need a look each."""
+    return column(_gradient if any(histories) else _own["grad"], tensors)
+
+
+def _present(parts: list[Any]) -> Iterable[Any]:
+    return itertools.compress(parts, map(operator.is_not, parts, itertools.repeat(None)))
+
+
+def _differing(differ: Callable[[Any, Any], Any], before: Iterable[Any], now: Iterable[Any]) -> Iterator[int]:
+    return itertools.compress(itertools.count(), map(differ, before, now))

@@ -1,0 +1,79 @@
+"""Sees each write into a tensor before it happens, from what the operators' schemas say."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from devwidget.capture.patching.mode_stack import DispatchMode
+from devwidget.capture.restore.storages import Storages
+
+_STATISTICS = ("running_mean", "running_var", "running_min", "running_max", "dropout_state")
+"""Arguments that operators of normalisation write without saying so in their schema."""
+_READ_ONLY = ("backward", "functional", "no_training", "no_update")
+
+
+class Writing(NamedTuple):
+    """What an operator does to its arguments.
+
+    Attributes:
+        func: the operator, held so that its id stays its own.
+        places, names: of the arguments that it writes.
+        reshapes: it changes only what a tensor says of its storage.
+        everything: it has no schema, and may write any argument.
+    """
+
+    func: Any
+    places: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    reshapes: bool = False
+    everything: bool = False
+
+
+_known: dict[int, Writing] = {}
+"""By id of the operator. Its hash would be a call of Python code."""
+
+
+def writing(func: Any) -> Writing:
+    """What an operator writes."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return _known.setdefault(id(func), Writing(func, everything=True))
+    silent = not any(word in schema.name for word in _READ_ONLY)
+    written = [
+        (place, argument.name)
+        for place, argument in enumerate(schema.arguments)
+        if (argument.alias_info is not None and argument.alias_info.is_write) or (silent and argument.name in _STATISTICS)
+    ]
+    places, names = tuple(place for place, _ in written), tuple(name for _, name in written)
+    return _known.setdefault(id(func), Writing(func, places, names, torch.Tag.inplace_view in func.tags))
+
+
+class Writes(DispatchMode):  # type: ignore[no-untyped-call]
+    """Has storages saved before they are written; one instance for each thread."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, storages: Storages) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._storages = storages
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Save, then run the operator."""
+        known = _known.get(id(func)) or writing(func)
+        if known.places or known.everything:
+            self._save(known, args, kwargs or {})
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+    def _save(self, known: Writing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if known.everything:
+            values = [*args, *kwargs.values()]
+        else:
+            values = [args[place] for place in known.places if place < len(args)]
+            values += [kwargs[name] for name in known.names if name in kwargs]
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+            for value in values:
+                for tensor in value if type(value) in (list, tuple) else (value,):
+                    if isinstance(tensor, torch.Tensor):
+                        self._storages.reshaped(tensor) if known.reshapes else self._storages.before_write(tensor)

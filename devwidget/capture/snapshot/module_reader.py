@@ -1,0 +1,111 @@
+"""One module -> ModuleFacts: its parameters, its buffers, then the tensors in its plain attributes and its class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from devwidget.capture.modules import own as fields_of_module
+from devwidget.capture.modules import registered
+from devwidget.capture.snapshot.attribute_search import STANDARD, Search
+from devwidget.capture.snapshot.class_site import class_site
+from devwidget.capture.snapshot.module_tree import ModuleTree, Visit
+from devwidget.capture.snapshot.quick_records import quick
+from devwidget.capture.snapshot.special_modules import SPECIAL, special_notes, special_tensors
+from devwidget.capture.snapshot.tensor_reader import TensorReader, join
+from devwidget.capture.snapshot.wrapper_facts import class_name, wrapping, written_class
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.snapshot import ModuleFacts
+from devwidget.records.tensor import TensorFacts
+
+_facts = quick(ModuleFacts)
+_MOST_ALSO = 3
+
+
+class _Kind:
+    """What all instances of one class share, found once for a snapshot."""
+
+    __slots__ = ("class_tensors", "defined", "kind", "name", "wrapping")
+
+    def __init__(self, module: nn.Module, search: Search) -> None:
+        kind = self.kind = type(module)  # held, so that its id stays its own
+        self.name = class_name(module)
+        self.defined = class_site(written_class(kind))
+        self.wrapping = wrapping(kind)
+        self.class_tensors = search.of_class(kind)
+
+
+class ModuleReader:
+    """Reads the modules of one tree.
+
+    Attributes:
+        tensors: numbers the storages of the whole snapshot.
+    """
+
+    def __init__(self, tree: ModuleTree) -> None:
+        self.tensors = TensorReader()
+        self._tree = tree
+        self._search = Search(tree.registers)
+        self._kinds: dict[int, _Kind] = {}
+
+    def read(self, place: int, visit: Visit) -> ModuleFacts:
+        """Facts of the module at one place of the walk."""
+        module, path, parent, depth = visit
+        own = fields_of_module(module).copy()  # another thread may write meanwhile
+        kind = self._kinds.get(id(type(module))) or self._kind(module)
+        extra = [name for name in own if name not in STANDARD]
+        tensors = self._registered(path, module)
+        wrapper = note = ""
+        if kind.wrapping.word or place in self._tree.also or not SPECIAL.isdisjoint(extra):
+            wrapper, note = self._special(place, path, own, kind, tensors)
+        if kind.class_tensors or (extra and not kind.wrapping.hides):
+            note = join(note, self._unregistered(path, own, self._search.candidates(own, extra), kind, tensors))
+        training = own.get("training")
+        if training is None and kind.wrapping.word == "scripted":  # it keeps its flag elsewhere, a frozen one has none
+            training = getattr(module, "training", False)
+        training = training is True
+        return _facts(path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note)
+
+    def _registered(self, path: str, module: nn.Module) -> list[TensorFacts]:
+        read = self.tensors.read
+        facts = [read(path, name, "parameter", found) for name, found in registered(module, "_parameters") if is_tensor(found)]
+        buffers = registered(module, "_buffers")
+        return facts + [read(path, name, "buffer", found) for name, found in buffers if is_tensor(found)] if buffers else facts
+
+    def _unregistered(self, path: str, own: dict[str, Any], names: list[str], kind: _Kind, into: list[TensorFacts]) -> str:
+        """Add the tensors of plain attributes and of the class; the note says if the search had to stop."""
+        registered, cut = own["_parameters"], []
+        for start in names:
+            for name, tensor, note in self._search.attribute(start, own[start]):
+                into.append(self.tensors.read(path, name, "attribute", tensor, note or _recomputed(name, registered)))
+            if self._search.is_full:
+                cut.append(start)
+        for name, tensor, note in kind.class_tensors:
+            if name not in own and name not in registered and name not in own["_buffers"]:
+                into.append(self.tensors.read(path, name, "attribute", tensor, note))
+        return f"too many objects to search all of {', '.join(cut)}" if cut else ""
+
+    def _special(self, place: int, path: str, own: dict[str, Any], kind: _Kind, tensors: list[TensorFacts]) -> tuple[str, str]:
+        word, notes = special_notes(own)
+        tensors[:] = special_tensors(path, own, tensors, self.tensors)
+        return word or kind.wrapping.word, join(kind.wrapping.note(own), *notes, _also(self._tree.also.get(place, ())))
+
+    def _kind(self, module: nn.Module) -> _Kind:
+        kind = _Kind(module, self._search)
+        if kind.wrapping.word != "scripted":  # those share one Python class and have many names
+            self._kinds[id(type(module))] = kind
+        return kind
+
+
+def _also(paths: Iterable[str]) -> str:
+    known = list(paths)
+    more = f" and {len(known) - _MOST_ALSO} more" if len(known) > _MOST_ALSO else ""
+    return f"also at {', '.join(known[:_MOST_ALSO])}{more}" if known else ""
+
+
+def _recomputed(name: str, registered: dict[str, Any]) -> str:
+    """weight_norm, spectral_norm and pruning keep their result as a plain attribute until the next forward."""
+    sources = [source for suffix in ("_g", "_v", "_orig") if (source := f"{name}{suffix}") in registered]
+    return f"computed from {' and '.join(sources)} before each forward" if sources else ""

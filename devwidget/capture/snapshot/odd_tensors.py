@@ -1,0 +1,120 @@
+"""Tensors that are not one dense block: lazy, sharded, fake, sparse, nested, and subclasses that wrap others."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from devwidget.capture.object_fields import class_name, defined, is_a, module_name
+from devwidget.capture.tensors import seen
+
+
+class Reading(NamedTuple):
+    """What an odd tensor is.
+
+    Attributes:
+        shape: None while uninitialised; -1 for a ragged dimension.
+        bytes, storage_bytes: on this process' device.
+        note: what a reader should know.
+        storage_key: identity of the storage where there is just one, None otherwise.
+    """
+
+    shape: tuple[int, ...] | None
+    bytes: int
+    storage_bytes: int
+    note: str
+    storage_key: int | None = None
+
+
+def is_odd(tensor: torch.Tensor) -> bool:
+    """True if the tensor must not be read as one dense block."""
+    return is_lazy(tensor) or _is_fake(tensor) or _flattens(tensor) or seen(tensor, "is_nested")
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """True for parameters and buffers of lazy modules before their first batch."""
+    return issubclass(type(tensor), _UNINITIALISED)
+
+
+_UNINITIALISED: type = getattr(torch.nn.parameter, "UninitializedTensorMixin")  # noqa: B009  # torch does not list it
+
+
+def _flattens(tensor: torch.Tensor) -> bool:
+    return defined(type(tensor), "__tensor_flatten__") is not None
+
+
+def read_odd(tensor: torch.Tensor) -> Reading:
+    """Size, bytes and a note; a tensor that nobody knows is read as far as possible."""
+    if is_lazy(tensor):
+        return Reading(None, 0, 0, "lazy: not initialised yet")
+    if _is_fake(tensor):
+        return Reading(_shape(tensor), 0, 0, "fake: no data behind it")
+    try:
+        with torch.no_grad(), _disable_current_modes():
+            return _of_parts(tensor, *_parts(tensor))
+    except Exception as error:  # a tensor class writes its own parts down, and may raise anything
+        return Reading(_shape(tensor), 0, 0, f"size not readable ({class_name(type(error))})")
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    module = sys.modules.get("torch._subclasses.fake_tensor")
+    return module is not None and is_a(tensor, module.FakeTensor)
+
+
+def _parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
+    """The dense tensors inside, and what the whole is called."""
+    if module_name(type(tensor)).startswith("torch.distributed") and defined(type(tensor), "placements") is not None:
+        return [tensor._local_tensor], shard_note(tensor)
+    if _flattens(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        return [getattr(tensor, name) for name in names], f"packed by {class_name(type(tensor))}"
+    if tensor.is_nested:
+        return [tensor.values()], "nested"
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()], f"sparse, {tensor._nnz()} values"
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()], "sparse rows"
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()], "sparse columns"
+    return [], "mkldnn layout" if tensor.is_mkldnn else "no storage"
+
+
+def _of_parts(tensor: torch.Tensor, parts: list[torch.Tensor], note: str) -> Reading:
+    if not parts:
+        size = tensor.numel() * tensor.element_size()
+        return Reading(_shape(tensor), size, size, note)
+    readings = [read_odd(part) if is_odd(part) else _dense(part) for part in parts]
+    key = readings[0].storage_key if len(readings) == 1 else None
+    total, stored = sum(part.bytes for part in readings), sum(part.storage_bytes for part in readings)
+    return Reading(_shape(tensor), total, stored, note, key)
+
+
+def _dense(tensor: torch.Tensor) -> Reading:
+    storage = tensor.untyped_storage()
+    return Reading(tuple(tensor.shape), tensor.nbytes, storage.nbytes(), "", storage._cdata)
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    try:
+        return tuple(size if type(size) is int else -1 for size in tensor.shape)
+    except RuntimeError:  # the strided nested tensor has no shape
+        return (tensor.size(0), *(-1 for _ in range(tensor.dim() - 1)))
+
+
+def shard_note(tensor: Any) -> str:
+    """Which part of a DTensor this rank holds, such as `shard 0 of 4 along dim 0, here (2, 8)`. No communication."""
+    mesh, here = tensor.device_mesh, tuple(tensor._local_tensor.shape)
+    coordinate = mesh.get_coordinate() or [None] * mesh.ndim
+    words = []
+    for axis, placement in enumerate(tensor.placements):
+        ranks, rank = mesh.size(axis), coordinate[axis]
+        if placement.is_replicate():
+            words.append(f"replicated on {ranks}")
+        elif placement.is_shard():
+            words.append(f"shard {rank} of {ranks} along dim {placement.dim}")
+        else:
+            words.append(f"partial sum over {ranks}")
+    return f"{', '.join(words)}, here {here}"

@@ -1,0 +1,55 @@
+"""The tensors of an optimizer: what it keeps for each parameter, and settings that are tensors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from devwidget.capture.object_fields import dict_of, is_a, items_of, parts_of, word
+from devwidget.capture.snapshot.attribute_search import Found, Search
+from devwidget.capture.snapshot.tensor_reader import TensorReader
+from devwidget.records.tensor import TensorFacts
+
+
+def read_optimizer(
+    optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str], reader: TensorReader
+) -> Iterator[TensorFacts]:
+    """Every state tensor, named `<parameter path>.<state>`; parameters of other models count by their group."""
+    for name, tensor, note in optimizer_tensors(optimizer, parameter_paths):
+        yield reader.read("", name, "optimizer", tensor, note)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str]) -> Iterator[Found]:
+    """The state tensors themselves."""
+    search = Search(is_registered=lambda value: False, most=sys.maxsize)
+    inner = _innermost(optimizer)
+    states = {id(parameter): state for parameter, state in items_of(dict_of(inner).get("state")) or ()}
+    for at, group in enumerate(groups_of(inner)):
+        for number, parameter in enumerate(parts_of(group.get("params"))):
+            path = parameter_paths.get(id(parameter), f"param_groups[{at}][{number}]")
+            yield from search.each(_named(path, items_of(states.get(id(parameter)))), 4, "")
+        settings = [(key, value) for key, value in group.items() if key != "params"]
+        yield from search.each(_named(f"param_groups[{at}]", settings), 2, "")
+
+
+def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The parameter groups of an optimizer, as it keeps them."""
+    groups = [items_of(group) or () for group in parts_of(dict_of(optimizer).get("param_groups"))]
+    return [{key: value for key, value in group if type(key) is str} for group in groups]
+
+
+def _named(path: str, values: list[tuple[Any, Any]] | None) -> Iterator[tuple[str, Any]]:
+    return ((f"{path}.{word(key)}", value) for key, value in values or ())
+
+
+def _innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer with the state, out of the wrappers of accelerate and of torch's sharded optimizers."""
+    while True:
+        fields = dict_of(optimizer)
+        inner = fields.get("optimizer", fields.get("optim"))
+        if not is_a(inner, torch.optim.Optimizer) or inner is optimizer:
+            return optimizer
+        optimizer = inner

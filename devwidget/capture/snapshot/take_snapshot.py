@@ -1,0 +1,47 @@
+"""nn.Module -> Snapshot: every module once, with every tensor that it owns, read without running anybody's code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.devices.memory import read_memory
+from devwidget.capture.paused_gc import paused_gc
+from devwidget.capture.snapshot.module_reader import ModuleReader
+from devwidget.capture.snapshot.module_tree import ModuleTree
+from devwidget.capture.snapshot.optimizer_state import read_optimizer
+from devwidget.capture.validation import refuse_model, refuse_optimizer
+from devwidget.records.snapshot import Snapshot
+
+
+def take_snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None, virtual_gpus: int = 0) -> Snapshot:
+    """Where everything of a model is now.
+
+    Nothing is changed, moved, loaded, allocated or waited for, and CUDA is not initialised.
+
+    Args:
+        model: the root of the tree.
+        optimizer: its state is listed too.
+        virtual_gpus: how many virtual GPUs are active.
+
+    Returns:
+        A snapshot that holds no tensor. In its memory all live tensors of a device are still one figure (`activations`);
+        `memory.accounting.account` tells the model's from the others.
+
+    Raises:
+        DevwidgetError: if `model` is no module or `optimizer` no optimizer.
+    """
+    refuse_model(model)
+    refuse_optimizer(optimizer)
+    with paused_gc(), torch._C.DisableTorchFunction():  # a mode or a tensor subclass of the user must not see our reading
+        return _read(model, optimizer, virtual_gpus)
+
+
+def _read(model: nn.Module, optimizer: Any, virtual_gpus: int) -> Snapshot:
+    tree = ModuleTree(model)
+    modules = ModuleReader(tree)
+    facts = tuple(modules.read(place, visit) for place, visit in enumerate(tree.visits))
+    states = () if optimizer is None else tuple(read_optimizer(optimizer, tree.parameter_paths, modules.tensors))
+    return Snapshot(facts, states, read_memory(virtual_gpus), virtual_gpus)

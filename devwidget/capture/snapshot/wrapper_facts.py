@@ -1,0 +1,130 @@
+"""What wraps a module: DataParallel, DDP, FSDP, compile, script, parametrizations, accelerate; read from plain attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from devwidget.capture.modules import is_module, registered
+from devwidget.capture.modules import own as fields_of_module
+from devwidget.capture.object_fields import class_name as name_of_class
+from devwidget.capture.object_fields import dict_of, module_name, mro_of, parts_of, qualified_name, word
+
+Note = Callable[[dict[str, Any]], str]
+
+
+class Wrapping(NamedTuple):
+    """A class of wrappers.
+
+    Attributes:
+        word: what a reader calls it.
+        note: its settings, from the `__dict__` of the wrapper.
+        hides: its plain attributes repeat the tensors of what it wraps, so they are not searched.
+    """
+
+    word: str
+    note: Note
+    hides: bool = True
+
+
+def _nothing(own: dict[str, Any]) -> str:
+    return ""
+
+
+def _data_parallel(own: dict[str, Any]) -> str:
+    if not own.get("device_ids"):
+        return "no accelerator was there: it calls the module directly"
+    kind = getattr(own.get("src_device_obj"), "type", "cuda")
+    return f"device_ids {list(own['device_ids'])}, gathers on {kind}:{own.get('output_device')}"
+
+
+def _distributed(own: dict[str, Any]) -> str:
+    group: Any = own.get("process_group")
+    ids = own.get("device_ids")
+    ranks = f"rank {group.rank()} of {group.size()}" if hasattr(group, "rank") and hasattr(group, "size") else ""
+    return ", ".join(part for part in (ranks, f"device_ids {list(ids)}" if ids else "") if part)
+
+
+def _parametrized(own: dict[str, Any]) -> str:
+    lists = own["_modules"].get("parametrizations")
+    pairs = [(name, registered(steps, "_modules")) for name, steps in registered(lists, "_modules")] if is_module(lists) else []
+    return ", ".join(f"{name} through {' and '.join(name_of_class(type(step)) for _, step in steps)}" for name, steps in pairs)
+
+
+_WRAPPINGS = {
+    "torch.nn.parallel.data_parallel.DataParallel": Wrapping("DataParallel", _data_parallel),
+    "torch.nn.parallel.distributed.DistributedDataParallel": Wrapping("DistributedDataParallel", _distributed),
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": Wrapping("FSDP", _nothing),
+    "torch.distributed.fsdp.FSDPModule": Wrapping("FSDP2", _nothing, hides=False),
+    "torch._dynamo.eval_frame.OptimizedModule": Wrapping("compiled", _nothing),
+    "torch.jit._script.RecursiveScriptModule": Wrapping("scripted", _nothing),
+    "torch.fx.graph_module.GraphModule": Wrapping("fx graph", _nothing, hides=False),
+}
+_PARAMETRIZED = Wrapping("parametrized", _parametrized, hides=False)
+_QUANTIZED = Wrapping("quantized", _nothing, hides=False)
+_PLAIN = Wrapping("", _nothing, hides=False)
+
+
+def wrapping(kind: type) -> Wrapping:
+    """How instances of a class wrap others; an empty word for ordinary modules."""
+    for base in mro_of(kind):
+        found = _WRAPPINGS.get(f"{module_name(base)}.{qualified_name(base)}")
+        if found is not None:
+            return found
+    if module_name(kind).startswith("torch.ao.nn.quantized"):
+        return _QUANTIZED
+    return _PARAMETRIZED if is_parametrized(kind) else _PLAIN
+
+
+def is_parametrized(kind: type) -> bool:
+    """True for the class that `torch.nn.utils.parametrize` made from another one."""
+    made = name_of_class(kind).startswith("Parametrized") and module_name(kind) == _module_of_parametrize()
+    return made and len(_bases(kind)) == 1
+
+
+def _module_of_parametrize() -> str:
+    return nn.utils.parametrize.__name__
+
+
+def written_class(kind: type) -> type:
+    """The class as somebody wrote it, where torch put a generated one in its place (FSDP2, parametrizations)."""
+    bases = _bases(kind)
+    generated = is_parametrized(kind) or any(name_of_class(base) == "FSDPModule" for base in bases)
+    if not generated:
+        return kind
+    return next(base for base in bases if name_of_class(base) != "FSDPModule")
+
+
+_bases: Callable[[type], tuple[type, ...]] = vars(type)["__bases__"].__get__
+
+
+def class_name(module: nn.Module) -> str:
+    """Name of the class as it was written, also for scripted modules."""
+    script: Any = fields_of_module(module).get("_c")
+    if module_name(type(script)).partition(".")[0] == "torch":
+        return str(script._type().name())
+    return name_of_class(written_class(type(module)))
+
+
+def hooks_of(own: dict[str, Any]) -> list[Any]:
+    """The accelerate hooks of a module, a sequence of them opened."""
+    hook = own["_hf_hook"]
+    return list(parts_of(dict_of(hook).get("hooks", [hook])))
+
+
+def hook_note(hook: Any) -> str:
+    """Where an accelerate hook runs its module, and whether the weights are away in between."""
+    fields = dict_of(hook)
+    device = fields.get("execution_device")
+    runs = "" if device is None else f"runs on {f'cuda:{device}' if type(device) is int else word(device)}"
+    return ", ".join(part for part in (runs, "offloaded in between" if fields.get("offload") is True else "") if part)
+
+
+def counted(values: Iterable[object]) -> str:
+    """`cuda:0 x12, cpu x3`."""
+    counts: dict[str, int] = {}
+    for value in map(word, values):
+        counts[value] = counts.get(value, 0) + 1
+    return ", ".join(f"{name} x{count}" for name, count in counts.items())

@@ -1,0 +1,191 @@
+"""The user's line behind an event: the first frame that is not library code."""
+
+from __future__ import annotations
+
+import dis
+import gc
+import inspect
+import itertools
+import pathlib
+import sys
+import sysconfig
+from types import CodeType, FrameType
+from typing import Any
+
+from torch.overrides import handle_torch_function
+
+from devwidget.capture.object_fields import is_a, stored
+from devwidget.capture.source_code import statements
+from devwidget.records.site import Site
+
+
+class RawSite:
+    """Code object and offset of an instruction: cheap to take, resolved to a `Site` only when somebody reads it.
+
+    There is one object for each place, so that it can be compared and hashed by identity: the hash of a code object is
+    computed from all that is in it, each time.
+    """
+
+    __slots__ = ("code", "offset")
+
+    def __init__(self, code: CodeType, offset: int) -> None:
+        self.code, self.offset = code, offset
+
+
+_PACKAGE = str(pathlib.Path(__file__).resolve().parents[2]) + "/"
+_LIBRARY_FOLDERS = tuple(
+    {_PACKAGE, *(str(pathlib.Path(path)) + "/" for path in sysconfig.get_paths().values())}
+    - {str(pathlib.Path(sysconfig.get_path("data"))) + "/"}  # the prefix itself; people keep projects under it
+)
+_LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
+_RELAY = handle_torch_function.__code__
+known_library: dict[str, bool] = {}
+"""What `is_library` has answered, for walks through many frames."""
+_sites: dict[tuple[int, int], RawSite] = {}
+
+
+def is_library(filename: str) -> bool:
+    """True for torch, the standard library, installed packages, generated code and devwidget itself."""
+    known = known_library.get(filename)
+    if known is None:
+        generated = filename.startswith(("<frozen", "<eval_with_key", "<__"))
+        known = generated or filename.startswith(_LIBRARY_FOLDERS) or any(m in filename for m in _LIBRARY_MARKS)
+        known_library[filename] = known
+    return known
+
+
+def is_own(filename: str) -> bool:
+    """True for devwidget itself."""
+    return filename.startswith(_PACKAGE)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of user code at or above `frame`, None if there is none."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def caller(frame: FrameType | None) -> FrameType | None:
+    """The frame that called a torch function: ours and torch's own relay are skipped."""
+    while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code is _RELAY):
+        frame = frame.f_back
+    return frame
+
+
+def raw_site(frame: FrameType | None) -> RawSite | None:
+    """Where the user's code stands above `frame`."""
+    found = user_frame(frame)
+    return None if found is None else site_of(found)
+
+
+def site_of(frame: FrameType) -> RawSite:
+    """Where a frame of user code stands."""
+    key = (id(frame.f_code), frame.f_lasti)
+    return _sites.get(key) or _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
+
+
+def forget_sites() -> None:
+    """Let go of the code objects; places taken before and after compare as different."""
+    _sites.clear()
+
+
+def positions(raw: RawSite) -> tuple[int, int, int, int] | None:
+    """Line, last line, column and last column of the expression that was running; None if Python kept none."""
+    found = next(itertools.islice(raw.code.co_positions(), raw.offset // 2, None), None)
+    if found is None:
+        return None
+    line, end_line, column, end_column = found
+    if line is None or end_line is None or column is None or end_column is None:
+        return None
+    return line, end_line, column, end_column
+
+
+def line_of(raw: RawSite) -> int:
+    """The 1-based line of a raw site."""
+    for start, end, line in raw.code.co_lines():
+        if start <= raw.offset < end and line is not None:
+            return line
+    return raw.code.co_firstlineno
+
+
+def to_site(raw: RawSite | None) -> Site | None:
+    """The readable form, with the text of the whole statement."""
+    if raw is None:
+        return None
+    line = line_of(raw)
+    filename = raw.code.co_filename
+    return Site(filename, line, statements.statement_text(filename, line), raw.code.co_name)
+
+
+def call_text(raw: RawSite | None) -> str:
+    """Source of the very expression that was running, such as `torch.zeros(1, batch)`; "" if not at hand."""
+    where = positions(raw) if raw is not None else None
+    return statements.segment(raw.code.co_filename, where) if raw is not None and where is not None else ""
+
+
+def locals_of(frame: FrameType) -> dict[str, Any]:
+    """A copy of a frame's variables that leaves nothing behind, and changes nothing that the program can see.
+
+    Before Python 3.13 a function has one dict of its variables, the one that `locals()` returns; each reading of `f_locals`
+    fills it anew, and it would keep a deleted model alive until the function returns. So it is emptied again, unless
+    somebody else holds it; and a function that may hold it since an earlier moment is not read while it runs.
+    """
+    if sys.version_info >= (3, 13) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return _copied(frame.f_locals)
+    if not _ASKING.isdisjoint(frame.f_code.co_names) and _asks(frame.f_code):
+        return _locals_of_ended(frame)
+    found = frame.f_locals
+    copy = dict(found)
+    if sys.getrefcount(found) <= _OURS_ALONE:
+        for name in copy.keys() & _variables(frame.f_code):  # others were put there by `exec`
+            del found[name]
+    return copy
+
+
+def _locals_of_ended(frame: Any) -> dict[str, Any]:
+    """The variables of a function that has ended, whose own dict is put back; {} for one that still runs.
+
+    Only a frame that has ended tells the garbage collector what it refers to, its code and its dict of variables too.
+    """
+    held = gc.get_referents(frame if type(frame) is FrameType else frame.frame)
+    if not any(each is frame.f_code for each in held):
+        return {}
+    before = {id(each): dict(each) for each in held if type(each) is dict}
+    found = frame.f_locals
+    copy = dict(found)
+    found.clear()
+    found.update(before.get(id(found), {}))
+    return copy
+
+
+_ASKING = frozenset({"locals", "vars", "eval", "exec", "f_locals"})
+"""Names by which a function can come to hold the dict of its own variables."""
+_OURS_ALONE = 3
+"""References to a frame's dict of variables: the frame's, our variable, and the argument of `getrefcount`."""
+
+
+def _asks(code: CodeType) -> bool:
+    """Whether a function names one of these itself; `model.eval()` has an attribute of that name."""
+    used = {found.argval for found in dis.get_instructions(code) if found.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))}
+    return not _ASKING.isdisjoint(used) or "f_locals" in code.co_names
+
+
+def _variables(code: CodeType) -> frozenset[str]:
+    return frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+
+
+def globals_used(frame: FrameType) -> dict[str, Any]:
+    """The global variables that a frame's code names."""
+    found = {name: dict.get(frame.f_globals, name, _ABSENT) for name in frame.f_code.co_names}
+    return {name: value for name, value in found.items() if value is not _ABSENT}
+
+
+_ABSENT = object()
+
+
+def _copied(namespace: Any) -> dict[str, Any]:
+    """A dict, or Python's own view of a frame; a namespace of another class (`exec` takes any mapping) is not asked."""
+    if is_a(namespace, dict):
+        return dict(stored(namespace))
+    return dict(namespace) if type(namespace).__module__ == "builtins" else {}

@@ -1,0 +1,204 @@
+"""What the failing expression was given, read from its syntax tree and the variables of its frame; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import class_name, dict_of, is_a, is_scalar, items_of, module_name, parts_of
+from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.source_code.call_sites import call_text, locals_of, site_of
+from devwidget.capture.source_code.statements import MOVES
+from devwidget.capture.tensors import is_tensor, seen
+from devwidget.records.syntax import parsed_statement
+
+UNKNOWN = object()
+"""The value of an expression that only a run could tell."""
+
+_READABLE = frozenset({"device", "dtype", "shape"})
+_OPERATORS = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
+    ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or",
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+}  # fmt: skip
+_INPLACE = {ast.Add: "__iadd__", ast.Sub: "__isub__", ast.Mult: "__imul__", ast.Div: "__itruediv__"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as its source and its frame tell it; `func` may be a stand-in that has no more than the name."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Named:
+    """Stands for a function that cannot be looked up."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+
+class Scope:
+    """The variables of one frame."""
+
+    def __init__(self, frame: FrameType) -> None:
+        self._locals, self._globals = locals_of(frame), frame.f_globals
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression of names, attributes and items; UNKNOWN for all that would have to run."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._locals.get(node.id, dict.get(self._globals, node.id, UNKNOWN))
+        if isinstance(node, ast.Attribute):
+            return _attribute(self.value(node.value), node.attr)
+        if isinstance(node, ast.Subscript):
+            return _item(self.value(node.value), self.value(node.slice))
+        if isinstance(node, ast.JoinedStr):
+            parts = [self.value(part.value if isinstance(part, ast.FormattedValue) else part) for part in node.values]
+            return "".join(map(str, parts)) if all(type(part) in (str, int) for part in parts) else UNKNOWN
+        if isinstance(node, ast.Tuple | ast.List):
+            return [value for part in node.elts for value in self.given(part)]
+        return UNKNOWN
+
+    def given(self, node: ast.expr) -> list[Any]:
+        """The value, or the tensors that decide where the result of the expression lives."""
+        value = self.value(node)
+        return [value] if value is not UNKNOWN else list(self.leaves(node))
+
+    def leaves(self, node: ast.expr) -> Iterator[torch.Tensor]:
+        """Tensors whose device an expression's result shares."""
+        value = self.value(node)
+        if is_tensor(value):
+            yield value
+        elif isinstance(node, ast.Call):
+            yield from self._leaves_of_call(node)
+        elif isinstance(node, ast.Subscript | ast.Attribute):
+            yield from self.leaves(node.value)
+        elif isinstance(node, ast.BinOp):
+            yield from self.leaves(node.left)
+            yield from self.leaves(node.right)
+        elif isinstance(node, ast.UnaryOp):
+            yield from self.leaves(node.operand)
+
+    def _leaves_of_call(self, node: ast.Call) -> Iterator[torch.Tensor]:
+        """Of a method its object, of a layer its weights, of a torch function its arguments; of others nothing is known."""
+        func = self.value(node.func)
+        if any(keyword.arg == "device" for keyword in node.keywords):
+            return
+        if is_module(func):
+            yield from list(own_tensors(func).values())[:1]
+        elif isinstance(node.func, ast.Attribute) and node.func.attr not in MOVES and func is UNKNOWN:
+            yield from self.leaves(node.func.value)
+        elif origin_of(func).startswith("torch") or type(func) is types.BuiltinFunctionType:
+            for argument in node.args:
+                yield from self.leaves(argument)
+
+
+def failing_call(frame: FrameType) -> Call | None:
+    """The call that a frame was making; None if it was making none, or its source is not at hand."""
+    node = _parsed(call_text(site_of(frame)))
+    scope = Scope(frame)
+    if isinstance(node, ast.AugAssign):
+        name = _INPLACE.get(type(node.op), "__iadd__")
+        return _operator(getattr(torch.Tensor, name, _Named(name)), scope, [node.target, node.value])
+    if isinstance(node, ast.BinOp):
+        name = _OPERATORS.get(type(node.op), "operator")
+        return _operator(getattr(torch, name, _Named(name)), scope, [node.left, node.right])
+    if isinstance(node, ast.Compare):
+        name = _OPERATORS.get(type(node.ops[0]), "compare")
+        return _operator(getattr(torch, name, _Named(name)), scope, [node.left, *node.comparators])
+    if isinstance(node, ast.Subscript):
+        return _operator(torch.Tensor.__getitem__, scope, [node.value, node.slice])
+    return _call(node, scope) if isinstance(node, ast.Call) else None
+
+
+def _call(node: ast.Call, scope: Scope) -> Call:
+    func, args, kwargs = scope.value(node.func), _arguments(node, scope), _keywords(node, scope)
+    if is_module(func):  # a scripted one, or its frames would be below
+        return Call(_Named(class_name(type(func))), args, kwargs | own_tensors(func))
+    if isinstance(node.func, ast.Attribute):
+        owner = scope.given(node.func.value)
+        if func is UNKNOWN:
+            method = getattr(torch.Tensor, node.func.attr, None) or _Named(node.func.attr)
+            return Call(method, (*_one(owner), *args), kwargs)
+    return Call(func if func is not UNKNOWN else _Named(ast.unparse(node.func)), args, kwargs)
+
+
+def _arguments(node: ast.Call, scope: Scope) -> tuple[Any, ...]:
+    found: list[Any] = []
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            values = scope.value(argument.value)
+            found += parts_of(values) if is_a(values, (list, tuple)) else []
+        else:
+            found += _one(scope.given(argument))
+    return tuple(found)
+
+
+def _keywords(node: ast.Call, scope: Scope) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for keyword in node.keywords:
+        value = scope.given(keyword.value)
+        if keyword.arg is not None and value:  # what is not known is left out
+            found[keyword.arg] = value[0] if len(value) == 1 else value
+        elif keyword.arg is None and value:
+            found |= {name: part for name, part in items_of(value[0]) or () if type(name) is str}
+    return found
+
+
+def _operator(func: Any, scope: Scope, nodes: list[ast.expr]) -> Call:
+    return Call(func, tuple(part for node in nodes for part in _one(scope.given(node))), {})
+
+
+def _one(values: list[Any]) -> list[Any]:
+    """One argument: itself, the tensors that it is computed from, or None in the place of what is not known."""
+    return values if len(values) == 1 else [values or None]
+
+
+def _parsed(text: str) -> ast.AST | None:
+    for form in (f"({text.strip()}\n)", text.strip()):
+        statement = parsed_statement(form)
+        if statement is not None:
+            return statement.value if isinstance(statement, ast.Expr) else statement
+    return None
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """An attribute that can be read without running anybody's code."""
+    if owner is UNKNOWN:
+        return UNKNOWN
+    if is_tensor(owner):
+        return seen(owner, name) if name in _READABLE else UNKNOWN
+    if is_a(owner, types.ModuleType):
+        return dict.get(dict_of(owner), name, UNKNOWN)
+    fields = dict_of(owner)
+    for group in (fields, *(fields.get(part) for part in ("_parameters", "_buffers", "_modules"))):
+        found = dict.get(group, name, UNKNOWN) if is_a(group, dict) else UNKNOWN
+        if found is not UNKNOWN:
+            return found
+    return UNKNOWN
+
+
+def _item(owner: Any, key: Any) -> Any:
+    if (type(owner) is list or type(owner) is tuple) and type(key) is int:
+        return owner[key] if -len(owner) <= key < len(owner) else UNKNOWN
+    if type(owner) is dict and is_scalar(key):
+        return next((value for each, value in items_of(owner) or () if type(each) is type(key) and each == key), UNKNOWN)
+    return UNKNOWN
+
+
+def origin_of(func: Any) -> str:
+    """The module that a function says that it is from; "" for other callables, which may run code to say it."""
+    known = type(func) is types.FunctionType or type(func) is types.BuiltinFunctionType
+    found = func.__module__ if known else module_name(func) if is_a(func, type) else ""
+    return found if type(found) is str else ""

@@ -1,0 +1,78 @@
+"""Variables of a frame: what its code calls a value."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.modules import is_module, own, registered
+from devwidget.capture.object_fields import is_a, is_scalar
+from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
+from devwidget.capture.tensors import is_tensor
+
+MOST_ITEMS = 64
+"""Items of a container in which a value is looked for."""
+MOST_MODULES = 10_000
+
+
+def name_in(frame: FrameType, matches: Any) -> str:
+    """A variable of a frame, an attribute of one or an item in one, whose value matches; the simplest there is."""
+    scopes: dict[str, Any] = {**globals_used(frame), **locals_of(frame)}
+    for name, value in scopes.items():
+        if matches(value):
+            return name
+    for name, value in scopes.items():
+        for suffix, part in _parts(value):
+            if matches(part):
+                return name + suffix
+    for name, value in scopes.items():
+        for suffix, tensor in deep_tensors(value) if is_module(value) else ():
+            if matches(tensor):
+                return name + suffix
+    return ""
+
+
+def deep_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers of a module and of those below it, as code would write them: `.layers[0].weight`."""
+    waiting: list[tuple[str, nn.Module]] = [("", module)]
+    seen: set[int] = set()
+    while waiting and len(seen) < MOST_MODULES:
+        path, owner = waiting.pop(0)
+        if id(owner) in seen:
+            continue
+        seen.add(id(owner))
+        yield from ((f"{path}.{name}", tensor) for name, tensor in own_tensors(owner).items() if name.isidentifier())
+        for name, child in registered(owner, "_modules"):
+            step = f"[{name}]" if name.isdigit() else f".{name}" if name.isidentifier() else ""
+            if step:
+                waiting.append((path + step, child))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Attributes of a module and items of a container, one level deep."""
+    if is_module(value):
+        for fields in (registered(value, "_parameters"), registered(value, "_buffers"), list(own(value).items())):
+            yield from ((f".{name}", part) for name, part in fields if is_tensor(part))
+    elif is_a(value, dict):
+        first = list(itertools.islice(dict.items(value), MOST_ITEMS))
+        yield from ((f"[{key!r}]", part) for key, part in first if is_tensor(part) and is_scalar(key))
+    elif type(value) is list or type(value) is tuple:
+        yield from ((f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS]) if is_tensor(part))
+
+
+def lookup(frame: FrameType, name: str) -> Any:
+    """The value of a name, as the frame's code finds it; None if it has none."""
+    return locals_of(frame).get(name, dict.get(frame.f_globals, name))
+
+
+def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Frames of user code at and above a frame, innermost first."""
+    while (frame := user_frame(frame)) is not None:
+        yield frame
+        frame = frame.f_back

@@ -1,0 +1,148 @@
+"""A batch becomes the arguments of `forward`, and is refused with forward's signature if it does not fit."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from devwidget.capture.modules import own
+from devwidget.capture.object_fields import is_a, items_of, parts_of
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.errors import BatchError, message
+
+
+class Inputs:
+    """A batch with positional and keyword parts.
+
+    Example:
+        `devwidget.trace(model, devwidget.Inputs(images, mask=mask))` calls `model(images, mask=mask)`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args, self.kwargs = args, kwargs
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What the model and the loss are called with."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    target: Any = None
+
+
+_MOST_TAKEN = 8
+_taken: OrderedDict[int, tuple[Iterator[Any], Any]] = OrderedDict()
+"""The last iterators by id, with the item taken from each. They are held, since few kinds of iterators can be held weakly;
+those that nobody else holds any more are let go at the next look, and of the others the oldest beyond eight."""
+
+_OURS = 2
+"""References to an iterator that only this table holds: the entry, and the argument of `sys.getrefcount`."""
+
+
+def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: bool = False) -> Arguments:
+    """The call that a batch stands for.
+
+    Args:
+        model: whose `forward` it must fit.
+        batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; of a
+            DataLoader or an iterator the next item counts, and an iterator's item is taken once only, as long as the
+            iterator is among the last eight.
+        target: for the loss. If it is None and a loss is given, the last item of a batch that has one item too many
+            for `forward` is the target, as loaders of pairs give it.
+        has_loss: whether there is a loss function.
+
+    Raises:
+        BatchError: if there is no batch, or it does not fit.
+    """
+    if batch is None:
+        raise BatchError(
+            "no batch to trace", why="the model is run on real inputs", instead="devwidget.trace(model, next(iter(loader)))"
+        )
+    args, kwargs = _parts(_item(batch))
+    call = _callable(model)
+    problem = _misfit(call, args, kwargs)
+    if problem and has_loss and target is None and len(args) > 1 and not _misfit(call, args[:-1], kwargs):
+        return Arguments(args[:-1], kwargs, args[-1])
+    if problem:
+        name = type(model).__name__
+        raise BatchError(
+            f"the batch does not fit {name}.forward: {problem}",
+            why=f"forward{inspect.signature(call)} was given {_described(args, kwargs)}",
+            instead="pass a tuple for several arguments, a dict for named ones, or devwidget.Inputs(...) for both",
+        )
+    return Arguments(args, kwargs, target)
+
+
+def _item(batch: Any) -> Any:
+    if is_tensor(batch) or is_a(batch, (tuple, list, dict, Inputs)):
+        return batch
+    if is_a(batch, DataLoader):
+        return next(iter(batch))
+    if isinstance(batch, Iterator):
+        return _item_of(batch)
+    return batch
+
+
+def _item_of(iterator: Iterator[Any]) -> Any:
+    """Its next item the first time, and the same one again after that."""
+    for key in [key for key, held in _taken.items() if sys.getrefcount(held[0]) <= _OURS]:
+        del _taken[key]
+    if id(iterator) not in _taken:
+        try:
+            _taken[id(iterator)] = iterator, next(iterator)
+        except StopIteration:
+            raise BatchError("the iterator is exhausted", instead="next(iter(loader)), or the loader itself") from None
+        while len(_taken) > _MOST_TAKEN:
+            _taken.popitem(last=False)
+    return _taken[id(iterator)][1]
+
+
+def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if is_a(batch, Inputs):
+        return batch.args, dict(batch.kwargs)
+    if is_a(batch, (tuple, list)) and not is_a(batch, nn.utils.rnn.PackedSequence):  # which is one argument
+        return tuple(parts_of(batch)), {}
+    items = items_of(batch)
+    if items is None and is_mapping(type(batch)):
+        items = list(dict(batch).items())
+    return ((batch,), {}) if items is None else ((), dict(items))
+
+
+is_mapping = functools.partial(type.__subclasscheck__, Mapping)
+"""`issubclass` that asks nobody: other classes than those that derive from `Mapping` are one argument."""
+
+
+def _callable(model: nn.Module) -> Any:
+    inner = model
+    while issubclass(type(inner), nn.DataParallel | nn.parallel.DistributedDataParallel):
+        inner = inner._modules["module"]  # type: ignore[assignment]
+    children = own(inner).get("_modules")  # without a `__getattr__` of the user's, which may raise
+    compiled = children.get("_orig_mod") if isinstance(children, dict) else None
+    return (inner if compiled is None else compiled).forward
+
+
+def _misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    try:
+        inspect.signature(call).bind(*args, **kwargs)
+    except TypeError as error:
+        return message(error)
+    except ValueError:  # a scripted or C++ forward has no signature to check against
+        return ""
+    return ""
+
+
+def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def one(value: Any) -> str:
+        return f"{type(value).__name__}{list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+    return ", ".join([*map(one, args), *(f"{key}={one(value)}" for key, value in kwargs.items())]) or "nothing"

@@ -1,0 +1,94 @@
+"""One training step on one batch: forward, loss, backward, optimizer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.step.batch import Arguments
+from devwidget.records.trace import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to run. `backward=None` means: if there is a loss."""
+
+    model: nn.Module
+    inputs: Arguments
+    loss_fn: Callable[..., Any] | None = None
+    optimizer: torch.optim.Optimizer | None = None
+    backward: bool | None = None
+
+    def phases(self) -> Iterator[tuple[Phase, Callable[[], None]]]:
+        """The parts of the step in order; each sees what the ones before it left."""
+        seen: dict[str, Any] = {}
+
+        def forward() -> None:
+            if self.optimizer is not None:
+                self.optimizer.zero_grad()
+            seen["out"] = self.model(*self.inputs.args, **self.inputs.kwargs)
+
+        def loss() -> None:
+            seen["loss"] = self._loss(seen["out"])
+
+        yield "forward", forward
+        yield "loss", loss
+        if self._goes_back(seen.get("loss")):
+            yield "backward", lambda: seen["loss"].backward()
+            if self.optimizer is not None:
+                yield "optimizer", self._step
+
+    def _loss(self, out: Any) -> Any:
+        if self.loss_fn is None:
+            own = getattr(out, "loss", None)  # a HuggingFace model that was given labels
+            return own if isinstance(own, torch.Tensor) else out
+        if self.inputs.target is None and _takes_one(self.loss_fn):
+            return self.loss_fn(out)
+        return self.loss_fn(out, self.inputs.target)
+
+    def _goes_back(self, loss: Any) -> bool:
+        if self.backward is not None:
+            return self.backward
+        scalar = isinstance(loss, torch.Tensor) and loss.dim() == 0 and loss.requires_grad
+        return self.loss_fn is not None or scalar
+
+    def _step(self) -> None:
+        if self.optimizer is not None:
+            closure = (self._again,) if _needs_closure(self.optimizer) else ()
+            self.optimizer.step(*closure)
+
+    def _again(self) -> Any:
+        """Forward, loss and backward, for an optimizer that asks for the loss as often as it likes, such as LBFGS."""
+        if self.optimizer is not None:
+            self.optimizer.zero_grad()
+        loss = self._loss(self.model(*self.inputs.args, **self.inputs.kwargs))
+        loss.backward()
+        return loss
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    """True for a loss that cannot take a target."""
+    call = function.forward if isinstance(function, nn.Module) else function
+    try:
+        inspect.signature(call).bind(None, None)
+    except TypeError:
+        return True
+    except ValueError:  # a builtin without a signature: the usual two arguments
+        return False
+    return False
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """True if `step` cannot be called without one."""
+    try:
+        inspect.signature(optimizer.step).bind()
+    except TypeError:
+        return True
+    except ValueError:
+        return False
+    return False

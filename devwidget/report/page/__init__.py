@@ -1,0 +1,1 @@
+"""Records as a page draws them: cards, packed tables, and standalone HTML."""

@@ -1,0 +1,113 @@
+"""Findings, hops and details as small dictionaries of words that a page can draw as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.site import Site
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.tensor import TensorFacts
+from devwidget.records.trace import Trace
+from devwidget.report.style.units import format_bytes, format_count, format_seconds
+from devwidget.report.style.words import first_line, module_words, named_places, site_words, tensor_words
+from devwidget.report.text.finding_text import changed_lines, confidence_words, extra_notes, finding_text
+from devwidget.report.text.snapshot_text import bytes_by_device
+from devwidget.views.hops import Hop, group_hops
+from devwidget.views.placement import Placement
+
+Card = dict[str, Any]
+
+
+def finding_card(finding: Finding, row: int, class_name: str = "") -> Card:
+    """One finding; `row` is the row of the module tree to jump to, -1 for none."""
+    finding = named_places(finding)
+    return {
+        "kind": finding.kind,
+        "severity": finding.severity,
+        "headline": finding.headline,
+        "module": module_words(finding.module),
+        "class": class_name if finding.module is not None else "",
+        "row": row,
+        "why": finding.why,
+        "operands": list(finding.operands),
+        "fault": _source(finding.fault),
+        "birth": _source(finding.birth) if finding.birth != finding.fault else None,
+        "notes": [*finding.notes, *(note for note in extra_notes(finding) if not note.startswith("placed at"))],
+        "fixes": [_fix(fix) for fix in finding.fixes],
+        "text": finding_text(finding, class_name),
+    }
+
+
+def _fix(fix: Fix) -> Card:
+    edits = [{"place": site_words(e.site), "file": e.file, "lines": changed_lines(e), "text": e.text} for e in fix.edits]
+    return {"summary": fix.summary, "code": fix.code, "confidence": confidence_words(fix), "edits": edits}
+
+
+def _source(site: Site | None) -> Card | None:
+    if site is None:
+        return None
+    return {"place": site_words(site), "file": site.file, "line": site.line, "function": site.function, "text": site.text}
+
+
+def hop_cards(trace: Trace, most: int = 500) -> list[Card]:
+    """The hops by line, dearest first."""
+    return [_hop(hop) for hop in group_hops(trace.moves)[:most]]
+
+
+def _hop(hop: Hop) -> Card:
+    more = f" and {len(hop.modules) - 1} more" if len(hop.modules) > 1 else ""
+    return {
+        "source": str(hop.source),
+        "target": str(hop.target),
+        "cause": hop.cause,
+        "phase": hop.phase,
+        "count": hop.count,
+        "bytes": format_bytes(hop.bytes),
+        "seconds": format_seconds(hop.seconds) if hop.seconds else "",
+        "module": module_words(hop.modules[0]) + more,
+        "path": hop.modules[0],
+        "what": ", ".join(tensor_words(*example) for example in hop.examples[:3]) + (", …" if len(hop.examples) > 3 else ""),
+        "place": site_words(hop.site),
+        "code": first_line(hop.site),
+    }
+
+
+def row_detail(snapshot: Snapshot, table: Placement, row: int) -> Card:
+    """What opens below a row: where its class is defined, and each tensor."""
+    module = snapshot.modules[table.modules[row]]
+    tensor = table.tensors[row]
+    facts = [] if module.training else ["eval mode"]
+    return {
+        "path": table.paths[row] or "the model itself",
+        "class": module.class_name if tensor is None else f"plain attribute of {module.class_name}",
+        "defined": _source(module.defined),
+        "facts": [*facts, *([table.notes[row]] if table.notes[row] else [])],
+        "tensors": [_tensor(each) for each in ([tensor] if tensor is not None else module.tensors)],
+    }
+
+
+def _tensor(tensor: TensorFacts) -> Card:
+    grad = f"{format_bytes(tensor.grad_bytes)} on {tensor.grad_device}" if tensor.grad_bytes else ""
+    return {
+        "name": tensor.name,
+        "role": tensor.role if tensor.role != "attribute" else "plain attribute",
+        "type": tensor_words(tensor.dtype, tensor.shape),
+        "device": str(tensor.device),
+        "bytes": format_bytes(tensor.bytes),
+        "grad": grad or ("required" if tensor.requires_grad else ""),
+        "note": " · ".join(filter(None, (f"tied to {tensor.tied_to}" if tensor.tied_to else "", tensor.note))),
+    }
+
+
+def header_card(snapshot: Snapshot, table: Placement) -> Card:
+    """The first line of a panel; each device with the bytes of the model on it."""
+    if not len(table):
+        return {"title": "no model", "parameters": "", "bytes": "", "devices": [], "dtypes": []}
+    return {
+        "title": table.classes[0],
+        "parameters": f"{format_count(table.parameters[0])} params",
+        "bytes": format_bytes(table.bytes[0]),
+        "devices": [[str(device), format_bytes(size)] for device, size in bytes_by_device(snapshot).items()],
+        "dtypes": list(table.dtypes_of(0)),
+    }

@@ -1,0 +1,112 @@
+"""Records -> what a page needs to draw a panel, live or exported; `@displayed` makes every word of it safe to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
+from devwidget.report.page.cards import finding_card, header_card, hop_cards, row_detail
+from devwidget.report.page.packing import packed_table
+from devwidget.report.page.parallel_card import parallel_card
+from devwidget.report.page.spread_card import spread_cards
+from devwidget.report.page.tree_table import mark_columns, tree_table
+from devwidget.report.style.safe_text import displayed
+from devwidget.report.text.failure_card import failure_card
+from devwidget.report.text.memory_words import memory_cards
+from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words
+from devwidget.views.memory import memory_bars, memory_series
+from devwidget.views.overlay import Overlay
+from devwidget.views.parallel import parallel_calls
+from devwidget.views.placement import Placement
+from devwidget.views.timeline import timeline
+
+MOST_EAGER = 1500
+"""Tensors up to which all details travel with the table; beyond, each is asked for when a row is opened."""
+
+Content = dict[str, Any]
+
+
+@displayed
+def head_content(snapshot: Snapshot, table: Placement) -> Content:
+    """The header, and what spreads the model."""
+    return header_card(snapshot, table) | {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot)}
+
+
+def tree_content(snapshot: Snapshot, table: Placement, *, most: int = MOST_EAGER) -> Content:
+    """The module tree, packed, with the details of all rows for a model of ordinary size."""
+    return packed_table(_columns(table) | {"details": _eager_details(snapshot, table, most)})
+
+
+@displayed
+def _columns(table: Placement) -> Content:
+    return tree_table(table)
+
+
+@displayed
+def marks_content(table: Placement, marks: Overlay) -> Content:
+    """What a trace adds to the tree."""
+    return mark_columns(table, marks)
+
+
+@displayed
+def hops_content(trace: Trace | None) -> list[Content]:
+    """The hops by line; none before the first trace."""
+    return hop_cards(trace) if trace is not None else []
+
+
+def _eager_details(snapshot: Snapshot, table: Placement, most: int) -> Content:
+    if sum(len(module.tensors) for module in snapshot.modules) > most or len(table) > most:
+        return {}
+    return {str(row): detail_content(snapshot, table, row) for row in range(len(table))}
+
+
+@displayed
+def detail_content(snapshot: Snapshot, table: Placement, row: int) -> Content:
+    """What opens below a row."""
+    return row_detail(snapshot, table, row)
+
+
+@displayed
+def memory_content(memory: Iterable[DeviceMemory], trace: Trace | None) -> Content:
+    """Bars of the accelerators, and of all devices for whoever asks for the cpu."""
+    memory = tuple(memory)
+    gpus, everything = memory_bars(memory, trace), memory_bars(memory, trace, with_cpu=True)
+    return {
+        "gpus": memory_figure(gpus) if gpus else None,
+        "all": memory_figure(everything) if len(everything) > len(gpus) else None,
+        "no_gpu": not any(each.device.is_accelerator for each in memory),
+    }
+
+
+@displayed
+def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Content:
+    """Everything that a trace shows beside the tree; {} before the first one."""
+    if trace is None:
+        return {}
+    calls, lanes, series = parallel_calls(trace), timeline(trace), memory_series(trace)
+    return {
+        "summary": summary_words(trace),
+        "verdict": findings_words(trace),
+        "failure": failure_card(trace),
+        "findings": finding_cards(trace, table, marks),
+        "checked": list(trace.checked),
+        "not_checked": not_checked_words(trace),
+        "not_restored": list(trace.not_restored),
+        "hops": hop_cards(trace),
+        "timeline": timeline_figure(lanes) if lanes.boxes else None,
+        "parallel": [parallel_card(call) for call in calls],
+        "memory": memory_steps_figure(series) if series else None,
+        "peaks": memory_cards(trace),
+    }
+
+
+@displayed
+def finding_cards(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:
+    """The findings, each with the row of the tree that it belongs to."""
+    rows = marks.rows_of_findings or [-1] * len(trace.findings)
+    classes = [table.classes[row] if 0 <= row < len(table) else "" for row in rows]
+    return [finding_card(*each) for each in zip(trace.findings, rows, classes, strict=True)]

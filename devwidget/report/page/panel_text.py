@@ -1,0 +1,72 @@
+"""The panel where no widget can run: text for terminals, a plain table for saved notebooks on GitHub and nbviewer."""
+
+from __future__ import annotations
+
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.style.safe_text import Markup, element, together
+from devwidget.report.style.units import counted, format_bytes, format_count
+from devwidget.report.style.words import device_list, dtype_words
+from devwidget.report.text.finding_text import finding_text
+from devwidget.report.text.memory_words import memory_lines
+from devwidget.report.text.snapshot_text import bar_words, headline, shown_rows, snapshot_text, unicode_bar
+from devwidget.report.text.trace_text import trace_text
+from devwidget.views.memory import memory_bars
+from devwidget.views.placement import Placement, place
+
+_MOST_ROWS = 50
+GONE = "devwidget: the model was deleted before anything was read"
+
+
+def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
+    """The text report of a panel: where everything is, then the last trace."""
+    if snapshot is None:
+        return GONE
+    parts = [snapshot_text(snapshot, trace=trace), *([trace_text(trace)] if trace else [])]
+    return "\n\n".join(parts)
+
+
+def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
+    """Plain HTML without style or script, which every viewer keeps: bars as text, a table, the findings."""
+    if snapshot is None:
+        return element("p", GONE)
+    table = place(snapshot)
+    bars = [
+        _row("td", str(bar.device), element("code", unicode_bar(bar)), bar_words(bar))
+        for bar in memory_bars(snapshot.memory, trace)
+    ]
+    findings = [_block(finding_text(finding)) for finding in (trace.findings if trace else ())]
+    memory = "\n".join(memory_lines(trace)) if trace else ""
+    parts = [element("p", element("b", headline(snapshot, table))), element("table", *bars) if bars else ""]
+    return together(*parts, *findings, _block(memory) if memory else "", _tree(table))
+
+
+def _block(text: str) -> str:
+    return element("pre", element("code", text))
+
+
+def _tree(table: Placement) -> str:
+    rows = shown_rows(table, _MOST_ROWS)
+    head = _row("th", "module", "class", "device", "dtype", "parameters", "bytes", "")
+    body = element("tbody", *(_module_row(table, row) for row in rows))
+    more = element("p", f"… and {counted(len(table) - len(rows), 'row')} more") if len(rows) < len(table) else ""
+    return together(element("table", element("thead", head), body), more)
+
+
+def _module_row(table: Placement, row: int) -> str:
+    note = " · ".join(filter(None, ("plain attribute" if table.tensors[row] else "", table.notes[row])))
+    return _row(
+        "td",
+        together(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row]),
+        table.classes[row],
+        device_list(table.devices_of(row)),
+        ", ".join(map(dtype_words, table.dtypes_of(row))),
+        format_count(table.parameters[row]) if table.parameters[row] else "",
+        format_bytes(table.bytes[row]) if table.bytes[row] else "",
+        note,
+    )
+
+
+def _row(cell: str, *texts: str) -> str:
+    left = {"align": "left", "style": "text-align:left"}  # GitHub keeps the one, nbconvert heeds the other; the indent needs it
+    return element("tr", *(element(cell, text, **left) for text in texts))

@@ -1,0 +1,105 @@
+"""What spreads a model, in words and as a table: each kind tells what is held here, and what is not seen from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from devwidget.records.snapshot import Snapshot
+from devwidget.report.style.units import counted, format_bytes
+from devwidget.views.spread import WRAPPERS, Share, Spread, spreads
+
+Card = dict[str, Any]
+MOST_ROWS = 200
+
+
+def spread_cards(snapshot: Snapshot) -> list[Card]:
+    """One card for each way in which the model is spread."""
+    return [_card(spread) for spread in spreads(snapshot)]
+
+
+def _card(spread: Spread) -> Card:
+    inside = f"{spread.path}.module.state_dict()" if spread.path else "module.state_dict()"
+    saved = f"torch.save(model.{inside}, path)" if spread.kind in WRAPPERS and spread.keys else ""
+    return {
+        "kind": spread.kind,
+        "title": f"{spread.kind}{f' at {spread.path}' if spread.path else ''}",
+        "path": spread.path,
+        "words": [*_WORDS[spread.kind](spread), *_prefix(spread)],
+        "code": saved,
+        "rows": [] if spread.kind in WRAPPERS else [_row(share) for share in spread.shares[:MOST_ROWS]],
+        "more": max(0, len(spread.shares) - MOST_ROWS),
+    }
+
+
+def _row(share: Share) -> list[str]:
+    return [share.name or "the model itself", str(share.parts), _here(share), format_bytes(share.whole), share.note]
+
+
+def _here(*shares: Share) -> str:
+    """`cuda:0 1.00 MiB, cpu 3.00 MiB`, all shares together."""
+    total: dict[str, int] = {}
+    for device, size in (each for share in shares for each in share.here):
+        total[str(device)] = total.get(str(device), 0) + size
+    return ", ".join(f"{device} {format_bytes(size)}" for device, size in total.items()) or "nothing"
+
+
+def _whole(spread: Spread) -> str:
+    return format_bytes(sum(share.whole for share in spread.shares))
+
+
+def _prefix(spread: Spread) -> list[str]:
+    if spread.kind not in WRAPPERS or not spread.keys:
+        return []
+    prefix = f"{spread.path}.module." if spread.path else "module."
+    return [
+        f"The names of its parameters and buffers ({spread.keys:,}) begin with `{prefix}`, which a plain model does not know:"
+        " save what is inside, and load into what is inside."
+    ]
+
+
+def _data_parallel(spread: Spread) -> list[str]:
+    if "calls the module directly" in spread.note:
+        where = _here(*spread.shares)
+        return [f"There was no GPU when it was built: it calls the module directly, {where}. Nothing is cut or copied."]
+    return [f"One process, {spread.note}."] if spread.note else []
+
+
+def _distributed(spread: Spread) -> list[str]:
+    return [
+        f"This process is {spread.note or 'one of several'} and holds a whole copy: {_here(*spread.shares)}.",
+        "Gradients are averaged between the processes in backward. The other processes are not seen from here.",
+    ]
+
+
+def _sharded(spread: Spread) -> list[str]:
+    return [
+        f"{counted(len(spread.shares), 'module')} cut into shards; this process holds {_here(*spread.shares)} of"
+        f" {_whole(spread)}.",
+        "For its forward and its backward each is gathered whole for a while. The other processes are not seen from here.",
+    ]
+
+
+def _tensor_parallel(spread: Spread) -> list[str]:
+    return [
+        f"The tensors of {counted(len(spread.shares), 'module')} are spread over the ranks; this process holds"
+        f" {_here(*spread.shares)} of {_whole(spread)}. The other processes are not seen from here."
+    ]
+
+
+def _offloaded(spread: Spread) -> list[str]:
+    return [
+        f"Hooks of accelerate bring inputs to where each module runs; in memory now: {_here(*spread.shares)} of"
+        f" {_whole(spread)}.",
+        "Offloaded weights are loaded for each forward of their module and dropped after it.",
+    ]
+
+
+def _device_map(spread: Spread) -> list[str]:
+    return [f"Modules by device: {spread.note}. In memory now: {_here(*spread.shares)} of {_whole(spread)}."]
+
+
+_WORDS: dict[str, Callable[[Spread], list[str]]] = {
+    "DataParallel": _data_parallel, "DistributedDataParallel": _distributed, "FSDP2": _sharded, "FSDP": _sharded,
+    "tensor parallel": _tensor_parallel, "accelerate": _offloaded, "device map": _device_map,
+}  # fmt: skip

@@ -1,0 +1,177 @@
+"""The module tree as a page draws it: one entry for each column, packed, for 100,000 rows and more."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from devwidget.records.device import DeviceId
+from devwidget.report.style.units import format_bytes, format_count
+from devwidget.report.style.words import dtype_words
+from devwidget.views.overlay import SEVERITIES, Overlay
+from devwidget.views.placement import Placement, device_order
+
+GRADIENT, ATTRIBUTE = 1, 2
+"""Bits of the column `flags`: has a gradient at or below; is a tensor in a plain attribute."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table. All that a new one needs is an entry in `COLUMNS`.
+
+    Attributes:
+        key: its name; its cells have the class `dw-<key>`.
+        title: in the head.
+        cell: how it is drawn. An "amount" is a number and sorted by size, "words" is text; the others are drawn from
+            what a page knows of a row besides: its name, its devices, what a trace adds.
+        widths: CSS grid tracks for a wide, a narrow and a very narrow table; "" hides it there.
+        values: of an amount, one for each row.
+        shown: an amount in words.
+        words: of a column of words, one text for each row.
+    """
+
+    key: str
+    title: str
+    cell: Literal["name", "devices", "words", "amount", "flow", "notes"]
+    widths: tuple[str, str, str]
+    values: Callable[[Placement], Sequence[int]] | None = None
+    shown: Callable[[int], str] = str
+    words: Callable[[Placement], Sequence[str]] | None = None
+
+
+def _own_parameters(table: Placement) -> list[int]:
+    """-1 for a tensor in a plain attribute."""
+    return [-1 if tensor is not None else number for number, tensor in zip(table.parameters, table.tensors, strict=True)]
+
+
+def _count_words(number: int) -> str:
+    return "(attr)" if number < 0 else format_count(number) if number else ""
+
+
+def _bytes_words(size: int) -> str:
+    return format_bytes(size) if size else ""
+
+
+def _dtype_texts(table: Placement) -> list[str]:
+    texts = {mask: " ".join(map(dtype_words, table.dtypes_of(row))) for row, mask in reversed(list(enumerate(table.dtypes)))}
+    return [texts[mask] for mask in table.dtypes]
+
+
+COLUMNS = (
+    Column("module", "module", "name", ("minmax(180px, 2.3fr)", "minmax(160px, 2.2fr)", "minmax(130px, 2fr)")),
+    Column("device", "device", "devices", ("minmax(156px, 1.3fr)", "minmax(140px, 1.7fr)", "minmax(84px, 1.5fr)")),
+    Column("dtype", "dtype", "words", ("70px", "76px", "76px"), words=_dtype_texts),
+    Column("params", "params", "amount", ("76px", "68px", ""), values=_own_parameters, shown=_count_words),
+    Column("bytes", "bytes", "amount", ("80px", "76px", "76px"), values=lambda table: table.bytes, shown=_bytes_words),
+    Column("flow", "in → out", "flow", ("minmax(168px, 1fr)", "", "")),
+    Column("notes", "notes", "notes", ("minmax(124px, 1.5fr)", "minmax(128px, 1.5fr)", "minmax(110px, 1.5fr)")),
+)
+
+
+def tree_table(table: Placement, columns: Sequence[Column] = COLUMNS) -> dict[str, Any]:
+    """The rows, packed; texts are coded as numbers into a list of distinct texts.
+
+    Numbers are little-endian: `u32` for codes, `u16` for depths, `u8` for flags. The codes of a column are under
+    `column:<key>`; those of an amount rise with it, so that they sort.
+    """
+    names, name = _coded(table.names)
+    classes, kind = _coded(table.classes)
+    flags = [(GRADIENT if grad else 0) | (ATTRIBUTE if tensor else 0) for grad, tensor in _flagged(table)]
+    devices, device = _coded(table.devices, lambda row: [str(each) for each in table.devices_of(row)])
+    dtypes, dtype = _coded(table.dtypes, lambda row: list(table.dtypes_of(row)))
+    packed_columns = [(column, *_packed_column(column, table)) for column in columns]
+    return {
+        "rows": len(table),
+        "names": names,
+        "name": name,
+        "classes": classes,
+        "class": kind,
+        "devices": devices,
+        "device": device,
+        "dtypes": dtypes,
+        "dtype": dtype,
+        "depth": packed("H", table.depths),
+        "flags": packed("B", flags),
+        "notes": {str(row): note for row, note in enumerate(table.notes) if note},
+        "heads": [_head(column, texts) for column, texts, _ in packed_columns],
+        **{f"column:{column.key}": codes for column, _, codes in packed_columns if codes},
+    }
+
+
+def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
+    """What a trace adds: `flow` codes into `flows` (devices in, devices out), and the few rows with hops or findings."""
+    shown = {row: _flow_names(flow) for row, flow in marks.flows.items()}
+    flows, flow = _coded([shown.get(row, ((), ())) for row in range(len(table))] if shown else [])
+    return {
+        "flows": flows,
+        "flow": flow,
+        "marks": {
+            str(row): [
+                mark.hops,
+                mark.hops_below,
+                list(mark.findings),
+                list(mark.findings_below),
+                _rank(mark.severity),
+                _rank(mark.severity_below),
+            ]
+            for row, mark in marks.marks.items()
+        },
+        "hops": {str(row): list(numbers) for row, numbers in marks.hops.items()},
+    }
+
+
+def packed(kind: str, values: Iterable[float]) -> bytes:
+    """Numbers as little-endian bytes."""
+    numbers = array(kind, values)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _head(column: Column, texts: list[str]) -> dict[str, Any]:
+    return {"key": column.key, "title": column.title, "cell": column.cell, "widths": list(column.widths), "texts": texts}
+
+
+def _packed_column(column: Column, table: Placement) -> tuple[list[str], bytes]:
+    if column.values is not None:
+        return _ranked(column.values(table), column.shown)
+    return _coded(list(column.words(table))) if column.words is not None else ([], b"")
+
+
+def _ranked(values: Sequence[int], shown: Callable[[int], str]) -> tuple[list[str], bytes]:
+    """Distinct values from small to large in words, and the codes."""
+    distinct = sorted(set(values))
+    codes = {value: code for code, value in enumerate(distinct)}
+    return [shown(value) for value in distinct], packed("I", (codes[value] for value in values))
+
+
+def _coded(values: Sequence[K], shown: Callable[[int], Any] | None = None) -> tuple[list[Any], bytes]:
+    """Distinct values in order of appearance, as `shown` for the first row that has them, and the codes."""
+    codes: dict[K, int] = {}
+    texts: list[Any] = []
+    column = array("I")
+    for row, value in enumerate(values):
+        code = codes.get(value)
+        if code is None:
+            code = codes[value] = len(texts)
+            texts.append(value if shown is None else shown(row))
+        column.append(code)
+    return texts, packed("I", column)
+
+
+def _flagged(table: Placement) -> Iterable[tuple[int, bool]]:
+    return zip(table.gradients, (tensor is not None for tensor in table.tensors), strict=True)
+
+
+def _flow_names(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(map(str, sorted(devices, key=device_order))) for devices in flow)
+
+
+def _rank(severity: str) -> int:
+    """0 for none, 3 for an error."""
+    return 0 if not severity else 1 + [*SEVERITIES].index(severity)  # type: ignore[arg-type]  # a str from RowMark

@@ -1,0 +1,1 @@
+"""Records as text, and the sentences that text and pages share."""

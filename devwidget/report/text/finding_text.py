@@ -1,0 +1,84 @@
+"""A finding in the form of a good compiler's message: what, where, why, notes, help."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from devwidget.records._record import presents
+from devwidget.records.finding import Edit, Finding, Fix
+from devwidget.report.style.safe_text import text_of
+from devwidget.report.style.words import first_line, mentions, module_words, named_places, site_words
+
+_MOST_PATHS = 3
+
+
+@presents("text", Finding)
+def finding_text(finding: Finding, class_name: str = "") -> str:
+    """The message, without a line break at its end; `class_name` is the class of its module, where known."""
+    return text_of(finding_lines(finding, class_name))
+
+
+def where_words(finding: Finding, class_name: str = "") -> str:
+    """Module and line, then the tensors that met, or the source where no tensors did."""
+    known = f" ({class_name})" if class_name and finding.module is not None else ""
+    place = ", ".join(part for part in (module_words(finding.module) + known, site_words(finding.fault)) if part)
+    detail = "  |  ".join(finding.operands) or first_line(finding.fault)
+    return f"{place}      {detail}" if detail else place
+
+
+def extra_notes(finding: Finding) -> tuple[str, ...]:
+    """What the record knows beyond the notes that its rule wrote: the birth and further places."""
+    notes = []
+    birth = site_words(finding.birth)
+    if finding.birth and finding.birth != finding.fault and not mentions(finding, birth):
+        source = first_line(finding.birth)
+        notes.append(f"placed at {birth}" + (f": {source}" if source else ""))
+    if finding.also:
+        more = len(finding.also) - _MOST_PATHS
+        paths = ", ".join(f"`{module_words(path)}`" for path in finding.also[:_MOST_PATHS])
+        notes.append(f"the same in {paths}" + (f" and {more} more" if more > 0 else ""))
+    return tuple(notes)
+
+
+def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
+    """The lines of the message."""
+    finding = named_places(finding)
+    yield f"{finding.severity}[{finding.kind}] {finding.headline}"
+    yield f"  where: {where_words(finding, class_name)}"
+    if finding.why:
+        yield f"  why:   {finding.why}"
+    for note in (*finding.notes, *extra_notes(finding)):
+        yield f"  note:  {note}"
+    for fix in finding.fixes:
+        yield from _help(fix)
+
+
+def confidence_words(fix: Fix) -> str:
+    """`sure, verified`; an edit that nobody has run says so."""
+    if fix.verified:
+        return f"{fix.confidence}, verified"
+    return f"{fix.confidence}, not tried" if fix.edits else fix.confidence
+
+
+def changed_lines(edit: Edit) -> list[str]:
+    """The lines of an edit that differ, `-` before the old and `+` before the new, with their common indent taken off."""
+    old = edit.was.splitlines() if edit.last >= edit.first else []
+    rows = [row for row in difflib.ndiff(old, edit.text.splitlines()) if row[:1] in "+-"]
+    shift = min((len(row) - 2 - len(row[2:].lstrip()) for row in rows if row[2:].strip()), default=0)
+    return [(row[:2] + row[2 + shift :]).rstrip() for row in rows]
+
+
+def _help(fix: Fix) -> Iterator[str]:
+    confidence = confidence_words(fix)
+    if fix.edits:
+        yield f"  help:  ({confidence}) {fix.summary}"
+        for edit in fix.edits:
+            yield f"         {site_words(edit.site)}"
+            yield from (f"           {line}" for line in changed_lines(edit))
+        return
+    if "\n" not in fix.code:
+        yield f"  help:  ({confidence}) {fix.summary}" + (f":  {fix.code}" if fix.code else "")
+        return
+    yield f"  help:  ({confidence}) {fix.summary}:"
+    yield from (f"           {line}".rstrip() for line in fix.code.splitlines())

@@ -1,0 +1,111 @@
+"""Memory along a trace in words: the peak of each device, who made it, and what did not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint, Refusal
+from devwidget.records.trace import Trace
+from devwidget.report.style.columns import columns
+from devwidget.report.style.units import format_bytes
+from devwidget.report.style.words import first_line, module_words, site_words
+from devwidget.views.memory import MemorySeries, memory_series, point_parts
+
+Card = dict[str, Any]
+_MOST_HOLDINGS = 4
+NO_ALLOCATOR = (
+    "This trace has no curve: allocations are followed on CUDA and on virtual GPUs. What the cpu holds meanwhile is not"
+    " counted, and tensors on meta hold no bytes. To see the step on virtual GPUs, run %devwidget simulate 2 and build the"
+    " model again."
+)
+MODEL_ONLY = (
+    "On the cpu only the tensors of the model and its optimizer are counted, at the end of each phase. What autograd keeps and"
+    " temporaries are not: there is no allocator to ask. On virtual GPUs they are: run %devwidget simulate 2."
+)
+
+
+def memory_cards(trace: Trace) -> Card:
+    """The peaks as rows of a table, what did not fit, and what is not known."""
+    series = memory_series(trace)
+    notes = [NO_ALLOCATOR] if not series else [MODEL_ONLY] if any(each.curve.source == "model" for each in series) else []
+    refused = [refusal_words(each.curve, refused) for each in series for refused in each.curve.refused[:3]]
+    holdings = [_holding(each.curve, holding) for each in series for holding in each.curve.holdings[:_MOST_HOLDINGS]]
+    return {"peaks": [_card(each) for each in series], "refused": refused, "holdings": holdings, "notes": notes}
+
+
+def _card(series: MemorySeries) -> Card:
+    peak, total = series.peak, series.curve.total
+    return {
+        "device": str(series.curve.device),
+        "peak": format_bytes(peak.allocated),
+        "of": f"{format_bytes(total)}, {_share(peak.allocated / total)}" if total else "",
+        "parts": ", ".join(f"{role_words(role)} {format_bytes(size)}" for role, size in point_parts(peak)),
+        **_where(peak),
+    }
+
+
+def role_words(role: str) -> str:
+    """The word for a role."""
+    return {"optimizer": "optimizer state", "attributes": "plain attributes"}.get(role, role)
+
+
+def _holding(curve: MemoryCurve, holding: Holding) -> Card:
+    return {
+        "device": str(curve.device),
+        "bytes": format_bytes(holding.bytes),
+        "role": role_words(holding.role),
+        **_where(holding),
+    }
+
+
+def _where(at: MemoryPoint | Holding) -> Card:
+    return {
+        "phase": at.phase,
+        "module": module_words(at.module),
+        "path": at.module,
+        "place": site_words(at.site),
+        "code": first_line(at.site),
+    }
+
+
+def _share(part: float) -> str:
+    return f"{100 * part:.0f} %" if part >= 0.01 else "under 1 %"
+
+
+def peak_words(series: MemorySeries) -> str:
+    """One device's peak in one sentence, for screen readers."""
+    return f"{series.curve.device} peaks at {format_bytes(series.peak.allocated)} {_in_words(series.peak)}"
+
+
+def _in_words(at: MemoryPoint | Refusal) -> str:
+    module = f" of {module_words(at.module)}" if at.module is not None else ""
+    return f"in {at.phase}{module}" + (f", {site_words(at.site)}" if at.site else "")
+
+
+def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
+    """What did not fit, where."""
+    missing = refused.allocated + refused.bytes - curve.total
+    return (
+        f"{curve.device} had no room for {format_bytes(refused.bytes)} {_in_words(refused)}: {format_bytes(refused.allocated)}"
+        f" of {format_bytes(curve.total)} were in use, {format_bytes(missing)} were missing"
+    )
+
+
+def memory_lines(trace: Trace) -> Iterator[str]:
+    """The same as text; nothing without an allocator that was asked."""
+    cards = memory_cards(trace)
+    if not cards["peaks"] or MODEL_ONLY in cards["notes"]:
+        return
+    yield "memory at its peak"
+    yield from columns([_cells(card, "peak", "of") for card in cards["peaks"]], right=(1, 2), indent="  ")
+    yield from (f"  {text}" for text in cards["refused"])
+    fullest = max(memory_series(trace), key=lambda each: each.peak.allocated).curve
+    if fullest.holdings:
+        yield f"live at the peak of {fullest.device}, by the line that allocated it"
+        rows = [_cells(_holding(fullest, holding), "bytes", "role") for holding in fullest.holdings]
+        yield from columns(rows, right=(1,), indent="  ")
+
+
+def _cells(card: Card, *names: str) -> list[str]:
+    return [card[name] for name in ("device", *names, "phase", "module", "place", "parts" if "parts" in card else "code")]

@@ -1,0 +1,58 @@
+"""Where a click on a part of the DataParallel drawing leads: figures in words, the line, and the row of the module tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from devwidget.records.parallel import Piece, Replica
+from devwidget.report.style.units import counted, format_bytes, format_seconds
+from devwidget.report.style.words import first_line, piece_words, site_words, tensor_words
+from devwidget.report.text.parallel_words import card_words
+from devwidget.views.parallel import ParallelCall
+
+Mark = dict[str, Any]
+
+
+def mark_of(what: str, number: int = -1) -> str:
+    """The name of a part of the drawing."""
+    return what if number < 0 else f"{what}-{number}"
+
+
+def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
+    """One entry for each part that can be clicked."""
+    inner = f"{call.wrapper}.module".strip(".")
+    line = {"place": site_words(call.call.site), "code": first_line(call.call.site)}
+    marks: dict[str, Mark] = {
+        "batch": _mark("batch", f"{counted(call.samples, 'sample')} along axis {call.call.dim}", call.wrapper, line),
+        "model": _mark(call.call.class_name, f"lives on {call.source}, copied to the others at each call", inner, line),
+        "outputs": _mark("outputs", f"{format_bytes(call.gathered_bytes)} gathered on {call.gather_point}", call.wrapper, line),
+        "gradients": _mark("gradients", f"{format_bytes(call.reduced_bytes)} copied to {call.source}", inner, line),
+    }
+    for replica in call.replicas:
+        marks |= _of_replica(call, replica, inner, line)
+    return marks
+
+
+def _of_replica(call: ParallelCall, replica: Replica, inner: str, line: Mark) -> dict[str, Mark]:
+    device, number = replica.device, replica.number
+    parameters, buffers = format_bytes(replica.parameter_bytes - replica.buffer_bytes), format_bytes(replica.buffer_bytes)
+    spans = f"{format_seconds(replica.seconds)} in {replica.thread}" if replica.thread else "never ran"
+    card = card_words(call, device)
+    outer, home, source = call.wrapper, call.gather_point, call.source
+    marks = {
+        "replica": _mark(f"replica {number} on {device}{f' ({card})' if card else ''}", spans, inner, line),
+        "scatter": _mark(f"batch to {device}", _parts(replica.inputs), outer, line),
+        "replicate": _mark(f"model to {device}", f"{parameters} of parameters, {buffers} of buffers", inner, line),
+        "gather": _mark(f"outputs of {device} to {home}", _parts(replica.outputs), outer, line),
+        "reduce": _mark(f"gradients of {device} to {source}", format_bytes(replica.gradient_bytes), inner, line),
+    }
+    return {mark_of(what, number): mark for what, mark in marks.items()}
+
+
+def _parts(pieces: tuple[Piece, ...], most: int = 6) -> str:
+    parts = [f"`{piece_words(piece)}` {tensor_words(piece.dtype, piece.shape)} {format_bytes(piece.bytes)}" for piece in pieces]
+    return ", ".join(parts[:most]) + (f", and {len(parts) - most} more" if len(parts) > most else "") or "no tensors"
+
+
+def _mark(title: str, text: str, path: str, line: Mark) -> Mark:
+    return {"title": title, "text": text, "path": path, **line}

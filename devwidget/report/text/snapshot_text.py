@@ -1,0 +1,112 @@
+"""A snapshot as text: one line for the model, a bar for each device, the module tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records._record import presents
+from devwidget.records.device import DeviceId
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.style.columns import columns
+from devwidget.report.style.safe_text import text_of
+from devwidget.report.style.units import counted, format_bytes, format_count
+from devwidget.report.style.words import device_list, dtype_words
+from devwidget.views.memory import MemoryBar, memory_bars
+from devwidget.views.placement import Placement, device_order, place
+
+_MOST_ROWS = 60
+_BAR_CELLS = 24
+
+
+@presents("text", Snapshot)
+def snapshot_text(snapshot: Snapshot, *, most: int = _MOST_ROWS, trace: Trace | None = None) -> str:
+    """The report of one snapshot; the tree is cut below the depth that fits `most` rows."""
+    table = place(snapshot)
+    lines = [headline(snapshot, table), *bar_lines(memory_bars(snapshot.memory, trace)), "", *_tree_lines(table, most)]
+    return text_of(lines)
+
+
+def headline(snapshot: Snapshot, table: Placement) -> str:
+    """Class, parameters, bytes and bytes by device."""
+    if not len(table):
+        return "an empty model"
+    by_device = [f"{device} {format_bytes(size)}" for device, size in bytes_by_device(snapshot).items()]
+    parts = [
+        table.classes[0],
+        f"{format_count(table.parameters[0])} parameters",
+        format_bytes(table.bytes[0]),
+        ", ".join(by_device),
+    ]
+    if snapshot.virtual_gpus:
+        parts.append(f"virtual GPUs: {snapshot.virtual_gpus}")
+    return " · ".join(part for part in parts if part)
+
+
+def bytes_by_device(snapshot: Snapshot) -> dict[DeviceId, int]:
+    """Bytes of the model's storages on each device, each storage once."""
+    seen: set[int] = set()
+    sizes: dict[DeviceId, int] = {}
+    for tensor in (tensor for module in snapshot.modules for tensor in module.tensors):
+        sizes.setdefault(tensor.device, 0)
+        if tensor.storage not in seen:
+            seen.add(tensor.storage)
+            sizes[tensor.device] += tensor.storage_bytes or tensor.bytes
+    return dict(sorted(sizes.items(), key=lambda item: device_order(item[0])))
+
+
+def bar_lines(bars: tuple[MemoryBar, ...]) -> Iterator[str]:
+    """`cuda:0  [#####-------]  3.1 GiB of 8.00 GiB`, one for each device."""
+    rows = [(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in bars]
+    if rows:
+        yield from columns(rows, indent="  ")
+
+
+def unicode_bar(bar: MemoryBar) -> str:
+    """Full and light blocks; a device in use never looks empty."""
+    full = min(round(_BAR_CELLS * bar.used / bar.total), _BAR_CELLS) if bar.total else 0
+    full = max(full, 1) if bar.used else full
+    return "█" * full + "░" * (_BAR_CELLS - full)
+
+
+def bar_words(bar: MemoryBar) -> str:
+    """`3.10 GiB of 8.00 GiB, peak 4.20 GiB`."""
+    words = format_bytes(bar.used) + (f" of {format_bytes(bar.total)}" if bar.known_total else "")
+    return words + (f", peak {format_bytes(bar.peak)}" if bar.peak else "")
+
+
+def shown_rows(table: Placement, most: int) -> list[int]:
+    """Rows down to the deepest level that fits `most`; of a level that alone is too large, its first rows."""
+    counts: dict[int, int] = {}
+    for depth in table.depths:
+        counts[depth] = counts.get(depth, 0) + 1
+    deepest, total = 0, counts.get(0, 0)
+    while counts.get(deepest + 1) and total + counts[deepest + 1] <= most:
+        deepest += 1
+        total += counts[deepest]
+    rows = [row for row, depth in enumerate(table.depths) if depth <= deepest]
+    if len(rows) < min(most, len(table)) and deepest == 0:
+        rows = [row for row, depth in enumerate(table.depths) if depth <= 1]
+    return rows[:most]
+
+
+def _tree_lines(table: Placement, most: int) -> Iterator[str]:
+    rows = shown_rows(table, most)
+    header = ("module", "class", "device", "dtype", "parameters", "bytes", "")
+    yield from columns([header, *(_cells(table, row) for row in rows)], right=(4, 5))
+    if len(rows) < len(table):
+        yield f"... and {counted(len(table) - len(rows), 'row')} more"
+
+
+def _cells(table: Placement, row: int) -> tuple[str, ...]:
+    tensor = table.tensors[row]
+    note = table.notes[row] if tensor is None else "; ".join(filter(None, ("plain attribute", table.notes[row])))
+    return (
+        "  " * table.depths[row] + (table.names[row] if row else table.classes[0]),
+        table.classes[row] if row else "",
+        device_list(table.devices_of(row)),
+        ", ".join(map(dtype_words, table.dtypes_of(row))),
+        format_count(table.parameters[row]) if tensor is None and table.parameters[row] else "",
+        format_bytes(table.bytes[row]) if table.bytes[row] else "",
+        note,
+    )

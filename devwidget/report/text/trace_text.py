@@ -1,0 +1,127 @@
+"""A trace as text: findings first, then the moves grouped by line, then what was checked and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records._record import presents
+from devwidget.records.trace import Trace
+from devwidget.report.style.columns import columns
+from devwidget.report.style.safe_text import text_of
+from devwidget.report.style.units import counted, format_bytes, format_seconds
+from devwidget.report.style.words import first_line, module_words, site_words, tensor_words
+from devwidget.report.text.failure_card import failure_lines
+from devwidget.report.text.finding_text import finding_lines
+from devwidget.report.text.memory_words import memory_lines
+from devwidget.report.text.parallel_advice import advice
+from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words
+from devwidget.views.hops import Hop, group_hops
+from devwidget.views.parallel import ParallelCall, parallel_calls
+
+_MOST_HOPS = 20
+
+
+@presents("text", Trace)
+def trace_text(trace: Trace) -> str:
+    """The report of one recording."""
+    return text_of(_lines(trace)).rstrip()
+
+
+def summary_words(trace: Trace) -> str:
+    """One line: findings by severity, moves, time."""
+    crossings = sum(move.count for move in trace.moves)
+    total = sum(move.bytes * move.count for move in trace.moves)
+    ended = ["ended by an exception"] if trace.error else []
+    found = [findings_words(trace)] if trace.findings or not trace.error else []
+    parts = [*ended, *found, f"{counted(crossings, 'hop')}, {format_bytes(total)}" if crossings else "no hops"]
+    if trace.seconds:
+        parts.append(format_seconds(trace.seconds))
+    if trace.virtual_gpus:
+        parts.append(f"{counted(trace.virtual_gpus, 'virtual GPU')}")
+    return " · ".join(parts)
+
+
+def findings_words(trace: Trace) -> str:
+    """`2 errors, 1 warning`, or `no findings`."""
+    severities = [finding.severity for finding in trace.findings]
+    words = {"error": "error", "warning": "warning", "info": "hint"}
+    return ", ".join(counted(severities.count(each), words[each]) for each in words if each in severities) or "no findings"
+
+
+def _lines(trace: Trace) -> Iterator[str]:
+    yield f"Trace: {summary_words(trace)}"
+    yield from failure_lines(trace)
+    classes = {event.path: event.class_name for event in trace.modules}
+    for finding in trace.findings:
+        yield ""
+        yield from finding_lines(finding, classes.get(finding.module or "", ""))
+    if trace.moves:
+        yield ""
+        yield from _hop_lines(group_hops(trace.moves))
+    for call in parallel_calls(trace):
+        yield ""
+        yield from _parallel_lines(call)
+    if lines := list(memory_lines(trace)):
+        yield ""
+        yield from lines
+    yield ""
+    yield from check_lines(trace)
+
+
+def check_lines(trace: Trace) -> Iterator[str]:
+    """What was checked, and what was not and why."""
+    if trace.checked:
+        yield f"checked: {', '.join(trace.checked)}"
+    yield from (f"not checked: {words}" for words in not_checked_words(trace))
+    for lost in trace.not_restored:
+        yield f"could not put back: {lost}"
+
+
+def not_checked_words(trace: Trace) -> list[str]:
+    """`non-leaf-grad, optimizer-misplaced: no backward pass in this trace`: the rules that lack the same thing, together."""
+    groups: dict[str, list[str]] = {}
+    for name, _, reason in (each.partition(": ") for each in trace.not_checked):
+        groups.setdefault(reason, []).append(name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
+
+
+def _hop_lines(hops: tuple[Hop, ...]) -> Iterator[str]:
+    yield "moves, by line"
+    yield from columns([_hop_cells(hop) for hop in hops[:_MOST_HOPS]], right=(1, 2), indent="  ")
+    if len(hops) > _MOST_HOPS:
+        yield f"  ... and {len(hops) - _MOST_HOPS} more lines"
+
+
+def _hop_cells(hop: Hop) -> tuple[str, ...]:
+    what = ", ".join(tensor_words(*example) for example in hop.examples[:2]) + (", ..." if len(hop.examples) > 2 else "")
+    modules = module_words(hop.modules[0]) + (f" and {len(hop.modules) - 1} more" if len(hop.modules) > 1 else "")
+    direction = f"{hop.source} -> {hop.target}"
+    return (
+        direction,
+        f"{hop.count}x",
+        format_bytes(hop.bytes),
+        hop.cause,
+        what,
+        modules,
+        site_words(hop.site),
+        first_line(hop.site),
+    )
+
+
+def _parallel_lines(call: ParallelCall) -> Iterator[str]:
+    yield f"{parallel_title(call)}: {parallel_summary(call)}"
+    header = ("device", "samples", "batch in", "parameters in", "out", "gradients", "peak", "time")
+    rows = [
+        (
+            str(replica.device), str(replica.samples), format_bytes(replica.input_bytes), format_bytes(replica.parameter_bytes),
+            format_bytes(replica.output_bytes), format_bytes(replica.gradient_bytes),
+            format_bytes(call.peak(replica.device)) if call.peak(replica.device) else "", format_seconds(replica.seconds),
+        )
+        for replica in call.replicas
+    ]  # fmt: skip
+    if rows:
+        yield from columns([header, *rows], right=range(1, 8), indent="  ")
+    yield from (f"  {words}" for words in parallel_words(call))
+    for each in advice(call):
+        yield f"  help: {each.text}"
+        yield from (f"        {line}" for line in each.code.splitlines())

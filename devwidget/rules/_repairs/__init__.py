@@ -1,0 +1,1 @@
+"""Repairs: edits of the lines of the user, written by their syntax trees."""

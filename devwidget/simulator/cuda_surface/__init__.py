@@ -1,0 +1,1 @@
+"""`torch.cuda` and `torch.accelerator` on virtual GPUs."""

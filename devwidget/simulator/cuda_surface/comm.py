@@ -1,0 +1,97 @@
+"""Copies between GPUs that `nn.DataParallel` asks of C++ and that a CPU build of torch lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn.parallel import _functions
+
+from devwidget.simulator.devices import labels, machine, moves
+from devwidget.simulator.patching import Patches
+
+Tensors = Sequence[torch.Tensor]
+
+
+def install(patches: Patches) -> None:
+    """Add what `torch.nn.parallel.comm` calls."""
+    for name, function in FUNCTIONS.items():
+        patches.set(torch._C, name, function)
+    # Without NCCL, comm adds gradients with plain operators; asking would warn that torch was built without it.
+    patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
+    patches.hold(_functions, "_streams", None)  # one for each GPU, kept from the first CPU batch on: of another simulation
+
+
+def _there(tensor: torch.Tensor, index: int) -> torch.Tensor:
+    """The tensor on a GPU; itself if it is there."""
+    label = -1 if index == -1 else machine.checked(index)
+    return tensor if labels.label_of(tensor) == label else moves.move(tensor, labels.CPU if index == -1 else label)
+
+
+def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int = 0) -> list[list[torch.Tensor]]:
+    """Copies of all tensors on each device; the first device keeps the tensors themselves."""
+    for tensor in tensors:
+        if labels.label_of(tensor) != devices[0]:
+            raise RuntimeError(
+                f"all tensors must be on devices[0]: {devices[0]}" if len(devices) else "broadcast needs at least one device"
+            )
+    return [[tensor.view_as(tensor) if i == 0 else _there(tensor, d) for tensor in tensors] for i, d in enumerate(devices)]
+
+
+def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
+    """A copy on each device."""
+    return [_there(tensor, index) for index in devices]
+
+
+def broadcast_out(tensor: torch.Tensor, outs: Tensors) -> list[torch.Tensor]:
+    """Copy into given tensors."""
+    return [out.copy_(tensor) for out in outs]
+
+
+def scatter(
+    tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any = None
+) -> list[torch.Tensor]:
+    """Consecutive parts along `dim`, one on each device. Source: `scatter` in `comm.cpp`."""
+    chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
+    return [_there(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
+
+
+def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = None) -> list[torch.Tensor]:
+    """Consecutive parts into given tensors."""
+    parts = torch.split(tensor, [out.size(dim) for out in outs], dim)
+    return [out.copy_(part) for out, part in zip(outs, parts, strict=True)]
+
+
+def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
+    """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
+    index = machine.current_index() if destination is None else destination
+    for place, tensor in enumerate(tensors):
+        if labels.label_of(tensor) < 0:
+            raise RuntimeError(
+                f"Expected all input tensors to be CUDA tensors, but tensor at index {place} has device "
+                f"'{labels.device_of(tensor)}'"
+            )
+    shape = list(tensors[0].shape)
+    shape[dim] = sum(tensor.size(dim) for tensor in tensors)
+    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.checked(index)]
+    return gather_out(tensors, torch.empty(shape, dtype=tensors[0].dtype, device=device), dim)
+
+
+def gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:
+    """All tensors joined along `dim` into a given one."""
+    sizes = [tensor.size(dim) for tensor in tensors]
+    for part, tensor in zip(torch.split(out, sizes, dim), tensors, strict=True):
+        part.copy_(tensor)
+    return out
+
+
+FUNCTIONS: dict[str, Any] = {
+    "_broadcast_coalesced": broadcast_coalesced,
+    "_broadcast": broadcast,
+    "_broadcast_out": broadcast_out,
+    "_scatter": scatter,
+    "_scatter_out": scatter_out,
+    "_gather": gather,
+    "_gather_out": gather_out,
+}

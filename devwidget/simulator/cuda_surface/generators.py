@@ -1,0 +1,99 @@
+"""Random generators of virtual GPUs.
+
+All devices draw from the CPU's default stream, so that a program gives the same numbers on virtual GPUs as on the CPU.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from devwidget.simulator.devices.labels import DEVICES
+from devwidget.simulator.patching import Patches
+from devwidget.simulator.tensor_surface import conversions
+
+VIRTUAL: weakref.WeakValueDictionary[int, VirtualGenerator] = weakref.WeakValueDictionary()
+"""By the address of the C++ object: on its way to a mode, torch wraps a generator in a new Python object."""
+
+
+class VirtualGenerator(torch._C.Generator):
+    """A generator that says it belongs to a GPU."""
+
+    def __new__(cls, device: Any = None) -> VirtualGenerator:
+        """A generator of its own."""
+        return super().__new__(cls)
+
+    def __init__(self, device: Any = None) -> None:
+        self._device = DEVICES[conversions.label_of_device(device)]
+        VIRTUAL[_address(self)] = self
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The virtual GPU."""
+        return self._device
+
+
+class DefaultGenerator(VirtualGenerator):
+    """The default generator of a GPU: another name for the CPU's."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device  # not looked up: that would count as the first use of a GPU
+        VIRTUAL[_address(self)] = self
+
+    def manual_seed(self, seed: int) -> DefaultGenerator:
+        """Seed the common stream."""
+        torch.default_generator.manual_seed(seed)
+        return self
+
+    def seed(self) -> int:
+        """Seed the common stream at random."""
+        return torch.default_generator.seed()
+
+    def initial_seed(self) -> int:
+        """The seed of the common stream."""
+        return torch.default_generator.initial_seed()
+
+    def get_state(self) -> torch.Tensor:
+        """The state of the common stream."""
+        return torch.default_generator.get_state()
+
+    def set_state(self, state: torch.Tensor) -> DefaultGenerator:
+        """Set the state of the common stream."""
+        torch.default_generator.set_state(state)
+        return self
+
+
+def _address(generator: Any) -> int:
+    return int(generator._cdata)
+
+
+def kind_of(generator: torch.Generator) -> str:
+    """The device type of a generator as the user knows it."""
+    return "cuda" if _address(generator) in VIRTUAL else generator.device.type
+
+
+class _GeneratorType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class Generator(metaclass=_GeneratorType):
+    """Stands for `torch.Generator`: a real one for the CPU, a virtual one for a GPU."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        """A generator for a device."""
+        if conversions.label_of_device(device) >= 0:
+            return VirtualGenerator(device)
+        return torch._C.Generator(device)
+
+
+def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
+    """One for each GPU."""
+    return tuple(DefaultGenerator(DEVICES[index]) for index in range(count))
+
+
+def install(patches: Patches) -> None:
+    """Replace `torch.Generator`."""
+    patches.set(torch, "Generator", Generator)

@@ -1,0 +1,223 @@
+"""Which virtual device a storage is on: labels keyed by the storage, so that views, `.data` and autograd follow by themselves.
+
+A label is a small number: an ordinal of a GPU, CPU, or TEMPORARY. Storages without an entry are on the CPU.
+TEMPORARY is for tensors that torch's own C++ code creates from the options of another tensor: all it could read there
+was the real device, so the label adopts that of its first partner.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from devwidget.capture.memory.block import Block
+from devwidget.simulator import torch_internals
+from devwidget.simulator.devices import cuda_errors
+from devwidget.simulator.devices.ledger import Ledger, block_bytes
+
+TEMPORARY = -1
+CPU = -2
+META = -3
+
+LABELS: dict[int, int] = {}
+"""Address of a storage -> label. Entries go when their storage dies, so an address that is used again is new."""
+DEVICES: list[torch.device] = [torch.device("cuda", index) for index in range(128)]
+CPU_DEVICE = torch.device("cpu")
+META_DEVICE = torch.device("meta")
+real_device: Callable[[torch.Tensor], torch.device] = torch_internals.base.device.__get__
+storage_id: Callable[[torch.Tensor], int] = torch_internals.C._storage_id
+"""Read without `__torch_function__`, unlike every method of a tensor."""
+
+
+class _Inside(threading.local):
+    """How deep this thread is in operators that are written in Python: they must see the real device."""
+
+    depth = 0
+
+
+inside = _Inside()
+
+
+class Books:
+    """What is kept of the running simulation.
+
+    Attributes:
+        ledger: of bytes.
+        compute: False if tensors have no values.
+        on_guess: called when a program reads what was guessed; None where nothing is.
+    """
+
+    ledger = Ledger(())
+    compute = True
+    on_guess: Callable[[], None] | None = None
+
+
+class Allocation:
+    """Lives on a storage object and ends its label when the storage dies."""
+
+    __slots__ = ("address", "block", "ledger")
+
+    def __init__(self, address: int, block: Block | None) -> None:
+        self.address, self.block, self.ledger = address, block, Books.ledger
+
+    def __del__(self) -> None:
+        # Module globals may be gone while the interpreter shuts down, so only what the object holds is used.
+        if self.ledger is Books.ledger:
+            LABELS.pop(self.address, None)
+        if self.block is not None:
+            self.ledger.freed.append(self.block)
+
+
+def label_of(tensor: torch.Tensor) -> int:
+    """The label of any tensor, sparse ones included."""
+    try:
+        label = LABELS.get(storage_id(tensor), CPU)
+        return label if label != CPU or type(tensor) in _PLAIN else _label_of_wrapper(tensor)
+    except NotImplementedError:
+        part = _part_with_storage(tensor)
+        return label_of(part) if part is not None else CPU if tensor.is_mkldnn else TEMPORARY
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _label_of_wrapper(tensor: torch.Tensor) -> int:
+    """Fake tensors say themselves where they would be."""
+    device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
+    return device.index if device.type == "cuda" else CPU
+
+
+def name_wrapper(tensor: torch.Tensor, label: int) -> None:
+    """Say where a tensor is that has no memory, being made of others."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        storage = tensor.untyped_storage()
+    storage._devwidget = Allocation(storage._cdata, None)  # type: ignore[attr-defined]
+    LABELS[storage._cdata] = label
+
+
+def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Sparse tensors have no storage of their own: their values say where they are; functorch wraps tensors.
+
+    What is left are the tensors of `vectorize=True`, whose parts nobody can ask for: they go wherever their partners are.
+    """
+    functorch = torch_internals.C._functorch
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        if functorch.is_functorch_wrapped_tensor(tensor):
+            return functorch.get_unwrapped(tensor)  # type: ignore[no-any-return]
+        if tensor.layout == torch.strided or tensor.is_mkldnn:
+            return None
+        if tensor.layout == torch.sparse_coo:
+            return tensor._values()
+        return tensor.values()
+
+
+def put_label(tensor: torch.Tensor, label: int) -> None:
+    """Say that the storage of a tensor is on a GPU, or is a temporary.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit on that GPU; nothing is labelled then.
+    """
+    try:
+        address = storage_id(tensor)
+    except NotImplementedError:
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            for part in _parts(tensor):
+                put_label(part, label)
+        return
+    if LABELS.get(address, CPU) == label:
+        return
+    with torch._C.DisableTorchFunction():
+        label_storage(tensor.untyped_storage(), label)
+
+
+def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return ()
+
+
+def blocks_of(tensor: torch.Tensor) -> tuple[Block, ...]:
+    """The allocations that a tensor lives in; none if it is on no GPU."""
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        if tensor.layout != torch.strided:
+            return tuple(block for part in _parts(tensor) for block in blocks_of(part))
+        try:
+            allocation = getattr(tensor.untyped_storage(), "_devwidget", None)
+        except NotImplementedError:  # functorch's wrappers, and others without storage
+            return ()
+    block = allocation.block if allocation is not None else None
+    return () if block is None else (block,)
+
+
+def label_storage(storage: torch.UntypedStorage, label: int) -> None:
+    """Put a label on a storage object, in place of any other.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit on that GPU.
+    """
+    address = storage._cdata
+    if label == CPU:
+        storage._devwidget = None  # type: ignore[attr-defined]
+        LABELS.pop(address, None)  # already gone with the allocation, unless that is held elsewhere
+        return
+    block = None
+    if label >= 0:
+        ledger = Books.ledger
+        size = block_bytes(storage.nbytes())
+        if not ledger.fits(label, size):
+            raise cuda_errors.out_of_memory(label, storage.nbytes(), ledger)
+        block = ledger.take(label, size)
+    old = getattr(storage, "_devwidget", None)
+    if old is not None:
+        old.address = 0  # whenever it dies, the entry is no longer its own
+    storage._devwidget = Allocation(address, block)  # type: ignore[attr-defined]
+    LABELS[address] = label
+
+
+def measure_again(tensor: torch.Tensor) -> None:
+    """Count the storage of a tensor anew, after its size may have changed."""
+    with torch._C.DisableTorchFunction():
+        remeasure(tensor.untyped_storage())
+
+
+def remeasure(storage: torch.UntypedStorage) -> None:
+    """Count a storage anew."""
+    label = LABELS.get(storage._cdata, CPU)
+    held = getattr(storage, "_devwidget", None)
+    if label >= 0 and held is not None and held.block.size != block_bytes(storage.nbytes()):
+        label_storage(storage, label)
+
+
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """The device that the user sees."""
+    label = label_of(tensor)
+    if label >= 0:
+        return DEVICES[label]
+    return real_device(tensor) if Books.compute else META_DEVICE if label == META else CPU_DEVICE
+
+
+def name_of(label: int) -> str:
+    """`cuda:1`, as it is written in messages."""
+    return f"cuda:{label}" if label >= 0 else "meta" if label == META else "cpu"
+
+
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Remember that the memory of a CPU tensor is page-locked; returns the tensor."""
+    with torch._C.DisableTorchFunction():
+        tensor.untyped_storage()._devwidget_pinned = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    """Whether the memory of a tensor is page-locked."""
+    if tensor.layout != torch.strided:
+        return False
+    with torch._C.DisableTorchFunction():
+        return getattr(tensor.untyped_storage(), "_devwidget_pinned", False)

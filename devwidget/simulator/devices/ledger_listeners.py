@@ -1,0 +1,86 @@
+"""Listening to the running simulation: for a plan to every allocation, for a recording as its source of memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+import torch
+
+from devwidget.capture.devices.memory import compose, read_memory
+from devwidget.capture.memory.block import Block
+from devwidget.records.memory import DeviceMemory
+from devwidget.simulator.devices import labels
+from devwidget.simulator.devices.labels import Books
+from devwidget.simulator.devices.ledger import Ledger, Listener
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Tells of allocations only."""
+
+    tell: Callable[[int, int], None]
+
+    def taken(self, block: Block, held: int) -> None:
+        self.tell(block.index, held)
+
+    def freed(self, block: Block) -> None: ...
+
+    def refused(self, index: int, size: int, held: int) -> None: ...
+
+
+def watch(watcher: Callable[[int, int], None], on_guess: Callable[[], None]) -> None:
+    """Watch the running simulation, as long as it runs.
+
+    Args:
+        watcher: called after each allocation with the ordinal of a GPU and the bytes that it holds.
+        on_guess: called when the program reads a choice that was guessed; without it nothing is guessed.
+    """
+    Books.ledger.listeners += (_Watcher(watcher),)
+    Books.on_guess = on_guess
+
+
+class VirtualMemory:
+    """The memory of the running simulation, as a recording watches it."""
+
+    exact = True
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self.count = ledger, len(ledger.accounts)
+        self._gpus = read_memory(self.count)[: self.count]
+
+    def devices(self) -> tuple[DeviceMemory, ...]:
+        """The GPUs as they are now; of a simulation that is over, as it left them."""
+        return tuple(map(self._device, range(self.count)))
+
+    def _device(self, index: int) -> DeviceMemory:
+        gpu, account = self._gpus[index], self._ledger.account(index)
+        sizes = {"allocated": account.held, "reserved": account.reserved, "used": account.reserved, "peak": account.peak}
+        now = compose(gpu.device, gpu.name, gpu.total, virtual=True, **sizes)
+        return replace(now, card=gpu.card, uuid=gpu.uuid)
+
+    def allocated(self, index: int) -> int:
+        """Bytes in use on a GPU, up to date."""
+        return self._ledger.account(index).held
+
+    def listen(self, listener: Listener) -> Collection[Block]:
+        """Tell `listener` from now on; returns the blocks that are in use already."""
+        with self._ledger.lock:
+            self._ledger.settle()
+            self._ledger.listeners += (listener,)
+            return tuple(self._ledger.blocks)
+
+    def leave(self, listener: Listener) -> None:
+        """Tell `listener` no more."""
+        with self._ledger.lock:
+            self._ledger.settle()
+            self._ledger.listeners = tuple(each for each in self._ledger.listeners if each is not listener)
+
+    def mode(self) -> contextlib.AbstractContextManager[object]:
+        """Nothing: the ledger tells of every thread."""
+        return contextlib.nullcontext()
+
+    def blocks_of(self, tensor: torch.Tensor) -> tuple[Block, ...]:
+        """The blocks that a tensor lives in; none if it is on no GPU."""
+        return labels.blocks_of(tensor)

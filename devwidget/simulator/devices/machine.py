@@ -1,0 +1,117 @@
+"""The virtual machine that is running: its GPUs, which are visible, and which is current in each thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import torch
+
+from devwidget.simulator.devices import cuda_errors
+from devwidget.simulator.devices.labels import Books
+from devwidget.simulator.devices.ledger import Account
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+class _Current(threading.local):
+    index = 0
+
+
+class Machine:
+    """What the running simulation pretends to have.
+
+    Attributes:
+        capacities: bytes of each GPU that is built in.
+        visible: the GPUs that the program sees, in its order.
+        is_in_use: whether the program has used a GPU; from then on, as with CUDA, what is visible stays.
+    """
+
+    capacities: tuple[int, ...] = ()
+    visible: tuple[int, ...] = ()
+    is_in_use = False
+    _read: str | None = None
+    _ignored: str | None = None
+
+
+_current = _Current()
+
+
+def build(capacities: tuple[int, ...]) -> None:
+    """Set up the GPUs of a simulation; none to take them away."""
+    Machine.capacities, Machine.is_in_use = capacities, False
+    given = os.environ.get(VARIABLE)
+    # Set before the simulation, an empty list hid the real GPUs; nobody asks for virtual ones to see none of them.
+    Machine._ignored = given if given is not None and not _parse(given, len(capacities)) else None
+    _look(given)
+    _current.index = 0
+
+
+def gpus() -> int:
+    """How many GPUs the program sees."""
+    if not Machine.is_in_use and os.environ.get(VARIABLE) != Machine._read:
+        _look(os.environ.get(VARIABLE))
+    return len(Machine.visible)
+
+
+def _look(variable: str | None) -> None:
+    Machine._read = variable
+    count = len(Machine.capacities)
+    every = variable is None or variable == Machine._ignored
+    Machine.visible = tuple(range(count)) if every or variable is None else _parse(variable, count)
+    Books.ledger.accounts = tuple(Account(Machine.capacities[number]) for number in Machine.visible)
+
+
+def _parse(variable: str, count: int) -> tuple[int, ...]:
+    """The GPUs named before the first one that does not exist; none if one is named twice. Source: CUDA's manual."""
+    found: list[int] = []
+    for word in variable.split(","):
+        if not word.strip().isdigit() or int(word) >= count:
+            break
+        if int(word) in found:
+            return ()
+        found.append(int(word))
+    return tuple(found)
+
+
+def current_index() -> int:
+    """The current GPU of this thread."""
+    return _current.index
+
+
+def checked(index: int) -> int:
+    """The same index, if there is such a GPU.
+
+    Raises:
+        torch.AcceleratorError: as CUDA does for an invalid ordinal.
+    """
+    if not 0 <= index < gpus():
+        raise cuda_errors.invalid_ordinal()
+    Machine.is_in_use = True
+    return index
+
+
+def set_current(index: int) -> None:
+    """Make a GPU the current one of this thread."""
+    _current.index = checked(index)
+
+
+def exchange(index: int) -> int:
+    """Make a GPU the current one and return the one before; a negative index changes nothing."""
+    before = _current.index
+    if index < 0:
+        return -1
+    set_current(index)
+    return before
+
+
+def maybe_exchange(index: int) -> int:
+    """As `exchange`; dynamo wants two functions."""
+    return exchange(index)
+
+
+def ordinal(device: torch.device) -> int:
+    """The index of a cuda device, the current one where it names none."""
+    index: Any = device.index  # None for plain `cuda`; the stub denies it
+    return checked(_current.index if index is None else index)

@@ -1,0 +1,69 @@
+"""Moves between virtual devices, visible to every mode as `aten._to_copy` and differentiable both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devwidget.simulator.devices import labels
+from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, DEVICES, META, META_DEVICE
+
+to_copy: Any = torch.ops.aten._to_copy.default
+
+
+def device_named(label: int) -> torch.device:
+    """The device to write into a call for a label."""
+    return DEVICES[label] if label >= 0 else META_DEVICE if label == META else CPU_DEVICE
+
+
+class Move(torch.autograd.Function):
+    """A copy to another device whose gradient is copied back.
+
+    autograd's own node would not do: it compares the real devices, which are equal.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
+        """Copy, and remember where from."""
+        ctx.source, ctx.dtype = labels.label_of(tensor), tensor.dtype
+        result: torch.Tensor = to_copy(tensor, device=device_named(label), pin_memory=False, **options)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        """Copy the gradient back."""
+        return move(gradients[0], ctx.source, {"dtype": ctx.dtype}), None, None
+
+
+def move(tensor: torch.Tensor, label: int, options: dict[str, Any] | None = None) -> torch.Tensor:
+    """A copy of a tensor on another device.
+
+    Args:
+        tensor: what to copy.
+        label: where to.
+        options: dtype, non_blocking and memory_format, as `_to_copy` takes them.
+    """
+    # `pin_memory` marks the call as meant by the user, see creation.py.
+    options = options or {}
+    if tensor.requires_grad and torch.is_grad_enabled() and _keeps_gradient(options.get("dtype") or tensor.dtype):
+        result: torch.Tensor = Move.apply(tensor, label, options)  # type: ignore[no-untyped-call]
+        return result
+    return to_copy(tensor, device=device_named(label), pin_memory=False, **options)  # type: ignore[no-any-return]
+
+
+def _keeps_gradient(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def own_label(tensor: torch.Tensor) -> int:
+    """The label of a tensor, in the words of a user: temporaries are on the CPU, and meta is a device."""
+    label = labels.label_of(tensor)
+    if label < 0 and labels.Books.compute and tensor.is_meta:
+        return META
+    return CPU if label == labels.TEMPORARY else label
+
+
+def shown(real: torch.device, label: int) -> torch.device:
+    """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
+    return real if labels.Books.compute or label == META else CPU_DEVICE

@@ -1,0 +1,1 @@
+"""What happens to each operator: the rule it follows on CUDA, and the labels of its results."""

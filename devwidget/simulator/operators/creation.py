@@ -1,0 +1,107 @@
+"""Operators that are told a device: factories, their `_like` forms, and moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY, Books
+from devwidget.simulator.operators import guards, propagate
+from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.without_values import call, known_factories, known_values
+
+
+def run_factory(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor from nothing, on the device that is named."""
+    label = _asked_for(kwargs)
+    # `at::tensor` in C++ writes numbers behind the modes' back into what it made on the CPU.
+    is_real = label is None and kwargs.get("device") == CPU_DEVICE
+    if label is None:
+        label = _from_composite(kwargs)
+    if kwargs.get("generator") is not None:
+        guards.check_generator(kwargs["generator"], label)
+    result = func(*args, **kwargs) if is_real else known_factories.create(func, args, _real(kwargs), label == META)
+    return _mark(result, label, kwargs)
+
+
+def run_like(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor in the image of another: on that one's device, unless told otherwise."""
+    label = _asked_for(kwargs)
+    if label is None:
+        label, _ = propagate.where(plan, args, kwargs)
+    if kwargs.get("generator") is not None:
+        guards.check_generator(kwargs["generator"], label)
+    result = known_factories.create(func, args, _real(kwargs), label == META)
+    return _mark(result, label, kwargs)
+
+
+def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_to_copy`: a copy on the device that is named, or only a change of dtype where it is."""
+    label = _asked_for(kwargs)
+    if label is None:  # a number that C++ wraps in a tensor comes down as a number, and goes where its partner is
+        label = labels.label_of(args[0]) if isinstance(args[0], torch.Tensor) else TEMPORARY
+    if label != META and not Books.compute and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) == META:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    kwargs = _real(kwargs)
+    kwargs.pop("non_blocking", None)
+    if Books.compute:
+        result = func(*args, **kwargs)
+    elif label == META:
+        result = func(known_values.bare(args[0]), *args[1:], **kwargs, device=META_DEVICE)
+    else:
+        result = call.call(func, args, kwargs)
+    return _mark(result, label, {})
+
+
+def run_resize(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator that may change the size of a storage."""
+    if not Books.compute:
+        known_values.forget(args[0])
+    result = func(*args, **kwargs) if Books.compute else call.call(func, args, kwargs)
+    labels.measure_again(result)
+    return result
+
+
+def _asked_for(kwargs: dict[str, Any]) -> int | None:
+    """The label of the device that the *user* named; None if it was filled in by torch's own C++ code.
+
+    Python's bindings always pass `pin_memory`, and so do the moves in this package; C++ code that creates a tensor
+    like another one does not, and what it read from that one is the real device.
+    """
+    device = kwargs.get("device")
+    if device is None:
+        return None
+    if device.type == "cuda":
+        return machine.ordinal(device)
+    if device.type == "cpu":
+        return CPU if "pin_memory" in kwargs else None
+    # Without values the real device is meta, and C++ copies that.
+    return META if Books.compute or "pin_memory" in kwargs else None
+
+
+def _from_composite(kwargs: dict[str, Any]) -> int:
+    """C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU."""
+    return CPU if kwargs.get("device") is None else TEMPORARY
+
+
+def _real(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments for the CPU."""
+    kwargs = dict(kwargs)
+    device = kwargs.get("device")
+    if not Books.compute:
+        kwargs.pop("device", None)
+    elif device is not None and device.type == "cuda":
+        kwargs["device"] = CPU_DEVICE
+    kwargs.pop("pin_memory", None)
+    return kwargs
+
+
+def _mark(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
+    if label >= 0 or label == TEMPORARY or (label == META and not Books.compute):
+        propagate.label_results(result, label)
+    elif kwargs.get("pin_memory") and isinstance(result, torch.Tensor):
+        labels.pin(result)
+    return result

@@ -1,0 +1,125 @@
+"""Checks that some operators make on CUDA beyond that of equal devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from devwidget.simulator.cuda_surface import generators
+from devwidget.simulator.devices import cuda_errors, labels
+from devwidget.simulator.operators.op_schema import Plan
+
+
+def no_kernel(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Operators that only the CPU has.
+
+    Raises:
+        NotImplementedError: for a tensor on a GPU.
+    """
+    if target >= 0:
+        raise cuda_errors.no_cuda_kernel("aten::" + plan.name)
+
+
+def lengths_on_cpu(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Packing reads the lengths on the host. Source: `PackedSequence.cpp`.
+
+    Raises:
+        RuntimeError: if they are on a GPU.
+    """
+    lengths = args[1]
+    label = labels.label_of(lengths)
+    if label >= 0:
+        kind = cuda_errors.type_text(lengths.dtype, False).removeprefix("torch.").removesuffix("Tensor")
+        raise RuntimeError(
+            "'lengths' argument should be a 1D CPU int64 tensor, but got "
+            f"{lengths.dim()}D {labels.name_of(label)} {kind} tensor"
+        )
+
+
+def same_convolution_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Convolutions compare types, of which the device is a part. Source: `Convolution.cpp`.
+
+    Raises:
+        RuntimeError: if input, weight and bias differ.
+    """
+    if target < 0:
+        return
+    for place, name in ((1, "weight"), (2, "bias")):
+        other = args[place]
+        if other is not None and other.dtype != args[0].dtype:
+            raise convolution_types(args[0], other, name)
+
+
+INTEGER_KERNELS = {
+    "mm": "addmm_cuda",
+    "addmm": "addmm_cuda",
+    "bmm": "baddbmm_cuda",
+    "baddbmm": "baddbmm_cuda",
+    "mv": "addmv_impl_cuda",
+    "addmv": "addmv_impl_cuda",
+    "dot": "dot",
+    "vdot": "vdot",
+}
+"""Products that CUDA has for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
+
+
+def no_integers(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Products of whole numbers.
+
+    Raises:
+        RuntimeError: for tensors on a GPU.
+    """
+    dtype = args[0].dtype
+    if target >= 0 and not (dtype.is_floating_point or dtype.is_complex):
+        kind = cuda_errors.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
+        raise NotImplementedError(f"\"{INTEGER_KERNELS[plan.name]}\" not implemented for '{kind}'")
+
+
+def same_norm_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Layer and group norm read weight and bias in the dtype of the input. Source: `layer_norm_kernel.cu`.
+
+    Raises:
+        RuntimeError: if they differ, on a GPU.
+    """
+    for other in args[1:]:
+        if target >= 0 and isinstance(other, torch.Tensor) and other.dtype != args[0].dtype:
+            wanted, found = (
+                cuda_errors.type_text(tensor.dtype, False).removeprefix("torch.").removesuffix("Tensor")
+                for tensor in (args[0], other)
+            )
+            raise RuntimeError(f"expected scalar type {wanted} but found {found}")
+
+
+def class_indices(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Targets are 64-bit indices. Source: `NLLLoss.cu`.
+
+    Raises:
+        NotImplementedError: for others, on a GPU.
+    """
+    given, indices = args[0], args[1]
+    if target >= 0 and indices.dtype not in (torch.int64, torch.uint8):
+        kernel = "nll_loss_forward_no_reduce_cuda_kernel_index"
+        if args[3] != 0 or given.dim() == 1:
+            kernel = f"nll_loss_forward_reduce_cuda_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
+        kind = cuda_errors.type_text(indices.dtype, False).removeprefix("torch.").removesuffix("Tensor")
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
+
+
+def convolution_types(given: Any, other: Any, name: str) -> RuntimeError:
+    """The message of a convolution whose tensors differ in type."""
+    left = cuda_errors.type_text(given.dtype, labels.label_of(given) >= 0)
+    right = cuda_errors.type_text(other.dtype, labels.label_of(other) >= 0)
+    return RuntimeError(f"Input type ({left}) and {name} type ({right}) should be the same")
+
+
+def check_generator(generator: torch.Generator, target: int) -> None:
+    """A generator draws on its own device alone.
+
+    Raises:
+        RuntimeError: as CUDA does.
+    """
+    expected = "cuda" if target >= 0 else "cpu"
+    found = generators.kind_of(generator)
+    if found != expected and target != labels.META:
+        raise cuda_errors.wrong_generator(expected, found)

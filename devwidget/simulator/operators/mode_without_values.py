@@ -1,0 +1,101 @@
+"""`compute=False`: the same labels on meta tensors, for models of any size, without values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._ops import OpOverload
+
+from devwidget.capture.patches.higher_order import take_apart
+from devwidget.capture.patching.mode_stack import EndedDispatchMode, EndedFunctionMode
+from devwidget.records.errors import message
+from devwidget.simulator.devices import cuda_errors
+from devwidget.simulator.devices.labels import Books, inside
+from devwidget.simulator.operators import rule_table, tracing
+from devwidget.simulator.operators.dispatch_mode import PLANS, VirtualMode
+from devwidget.simulator.without_values import call
+from devwidget.simulator.without_values.written_indices import WrittenIndices
+
+
+class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
+    """Runs every operator on meta."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._indices: list[WrittenIndices] = []
+
+    def __enter__(self) -> Any:
+        self._indices.append(WrittenIndices())
+        self._indices[-1].__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *exc_info: Any) -> None:
+        if self._indices:
+            self._indices.pop().leave()
+        VirtualMode.__exit__(self, *exc_info)  # `super` asks for the class, which may have ended
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one operator without values.
+
+        Raises:
+            SimulationError: if it needs them.
+        """
+        if types or tracing.modes_beneath():
+            answer = tracing.run(self, func, types, args, kwargs)
+            if answer is not tracing.NOT_THEIRS:
+                return answer
+        if not isinstance(func, OpOverload):
+            return take_apart(self, func, args, kwargs)
+        # Many meta kernels are Python that asks tensors for their device: they must see the real one.
+        inside.depth += 1
+        try:
+            plan = PLANS.get(func) or PLANS.setdefault(func, rule_table.plan_for(func))
+            if plan.passive:
+                return call.call(func, args, kwargs or {})
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        except (RuntimeError, NotImplementedError) as error:
+            if _is_about_values(error):
+                raise cuda_errors.needs_values(f"`{func}`") from error
+            raise
+        finally:
+            inside.depth -= 1
+
+
+class _AtRest(EndedDispatchMode):  # type: ignore[no-untyped-call]
+    """The mode of a thread that has outlived its simulation."""
+
+
+class _IndicesAtRest(EndedFunctionMode):
+    """Its other one."""
+
+
+def rest(mode: VirtualMode) -> None:
+    """The simulation is over: the mode of a thread that goes on does nothing."""
+    if isinstance(mode, ValuelessMode):
+        for each in mode._indices:
+            each.__class__ = _IndicesAtRest  # type: ignore[assignment]
+    mode.__class__ = _AtRest  # type: ignore[assignment]
+
+
+def resume(mode: VirtualMode) -> None:
+    """A simulation has begun: threads of an earlier one belong to it, unless only one of both has values."""
+    indices: list[WrittenIndices] | None = vars(mode).get("_indices")
+    if Books.compute and indices is None:
+        mode.__class__ = VirtualMode
+    elif not Books.compute and indices is not None:
+        mode.__class__ = ValuelessMode
+        for each in indices:
+            each.__class__ = WrittenIndices
+
+
+def new_mode() -> Any:
+    """The mode of the running simulation, for one thread."""
+    return VirtualMode() if Books.compute else ValuelessMode()  # type: ignore[no-untyped-call]
+
+
+def _is_about_values(error: Exception) -> bool:
+    text = message(error).lower()
+    rightful = ("expected device meta", "cannot copy out of meta")  # what CUDA says too, of tensors that the user put on meta
+    return "meta" in text and not any(words in text for words in rightful)

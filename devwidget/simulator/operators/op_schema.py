@@ -1,0 +1,78 @@
+"""What has to be known about an operator to run it on virtual GPUs, read once from its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from devwidget.simulator.operators import native_rules
+
+NOTHING, ONE, SEVERAL = 0, 1, 2
+Resolve = Callable[["Plan", tuple[Any, ...], dict[str, Any]], Any]
+Guard = Callable[["Plan", tuple[Any, ...], dict[str, Any], int], None]
+Special = Callable[["Plan", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Plan:
+    """One operator.
+
+    Attributes:
+        name: "add.Tensor", without the overload if that is the default.
+        flags: for each positional argument NOTHING, ONE (a tensor) or SEVERAL (a list of tensors).
+        names: the names of all arguments, `written` the places whose tensor is changed.
+        fresh: whether the operator returns NOTHING new, ONE new tensor or SEVERAL.
+        passive: labels need no care: a view, or an in-place operation on one tensor.
+        special: runs the operator instead of the common path.
+        resolve: decides where an operator with tensors on several devices runs, or raises.
+        guard: a further check for tensors on a GPU.
+    """
+
+    __slots__ = ("flags", "fresh", "guard", "has_device", "has_generator", "keyword_tensors", "name", "names", "passive",
+                 "resolve", "special", "written")  # fmt: skip
+
+    def __init__(self, func: OpOverload) -> None:
+        schema = func._schema
+        self.name = schema.name.removeprefix("aten::") + (f".{schema.overload_name}" if schema.overload_name else "")
+        positional = [argument for argument in schema.arguments if not argument.kwarg_only]
+        self.flags = tuple(_flag(argument) for argument in positional)
+        self.names = tuple(argument.name for argument in schema.arguments)
+        self.written = tuple(argument.name for argument in schema.arguments if _is_written(argument))
+        # Any argument may come by keyword if something between the user and the mode passed it so.
+        self.keyword_tensors = frozenset(argument.name for argument in schema.arguments if _flag(argument))
+        self.has_generator = "generator" in self.names
+        self.has_device = "device" in self.names
+        self.fresh = _fresh(schema.returns)
+        tensors = sum(map(bool, map(_flag, schema.arguments)))
+        self.passive = tensors <= 1 and not self.fresh and SEVERAL not in self.flags and not self.has_generator
+        self.special: Special | None = None
+        self.resolve: Resolve | None = None
+        self.guard: Guard | None = None
+
+    @property
+    def method(self) -> str:
+        """The C++ function that CUDA names in its messages. Source: torchgen's register_dispatch_key.py."""
+        base, _, overload = self.name.partition(".")
+        if self.name in native_rules.STRUCTURED:
+            return f"wrapper_CUDA_{base}" + (f"_{overload}" if overload else "")
+        return f"wrapper_CUDA_{overload}_{base}"
+
+
+def _flag(argument: torch.Argument) -> int:
+    text = str(argument.type)
+    if "Tensor" not in text:
+        return NOTHING
+    return SEVERAL if text.startswith("List") or "[]" in text or "List[" in text else ONE
+
+
+def _is_written(argument: torch.Argument) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _fresh(returns: list[torch.Argument]) -> int:
+    new = [returned for returned in returns if returned.alias_info is None and _flag(returned)]
+    if not new:
+        return NOTHING
+    return ONE if len(returns) == 1 and _flag(new[0]) == ONE else SEVERAL

@@ -1,0 +1,114 @@
+"""Follows labels through one operator: from its arguments to the place where it runs, and on to its results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from devwidget.simulator.devices import cuda_errors, labels
+from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, Books, storage_id
+from devwidget.simulator.operators import guards, placement_rules, substitutes
+from devwidget.simulator.operators.op_schema import NOTHING, ONE, Plan
+from devwidget.simulator.without_values import call
+
+UNSEEN = -9
+
+
+def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The common path: all tensors on one device, or a rule that says where a mixture runs."""
+    target, has_temporary = where(plan, args, kwargs)
+    if target == META and Books.compute:
+        return placement_rules.beside_meta(plan, func, args, kwargs)
+    if kwargs and plan.has_generator and kwargs.get("generator") is not None:
+        guards.check_generator(kwargs["generator"], target)
+    if plan.guard is not None:
+        plan.guard(plan, args, kwargs, target)
+    try:
+        result = func(*args, **kwargs) if Books.compute else call.call(func, args, kwargs)
+    except NotImplementedError as error:
+        if target == CPU or plan.written:
+            raise
+        result = substitutes.run(func, args, kwargs, error)
+    except RuntimeError as error:
+        told = cuda_errors.in_cuda_words(error) if target != CPU else error
+        if told is error:
+            raise
+        raise told from None
+    if has_temporary and plan.written:
+        adopt(plan, args, kwargs, target)
+    if target == CPU or plan.fresh == NOTHING:
+        return result
+    if plan.fresh == ONE:
+        if storage_address(result) not in LABELS:
+            labels.put_label(result, target)
+    else:
+        label_results(result, target)
+    return result
+
+
+def where(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+    """The label under which an operator runs, and whether a temporary takes part.
+
+    This is the hot path of the whole simulation: it stays one flat loop.
+    """
+    target, has_temporary, get = UNSEEN, False, LABELS.get
+    try:
+        for flag, value in zip(plan.flags, args, strict=False):
+            if flag == NOTHING:
+                continue
+            for tensor in (value,) if flag == ONE else value or ():
+                if not isinstance(tensor, torch.Tensor):
+                    continue  # None, or a Python number in the place of a tensor
+                label = get(storage_id(tensor), CPU)
+                if label == target:
+                    continue
+                if label == TEMPORARY:
+                    has_temporary = True
+                if target == UNSEEN or target == TEMPORARY:  # noqa: SIM109  # a tuple costs more on this path
+                    target = label
+                elif label != TEMPORARY:
+                    return placement_rules.resolve(plan, args, kwargs), True
+        if kwargs:
+            for name in plan.keyword_tensors.intersection(kwargs):
+                values = kwargs[name]
+                for tensor in values if isinstance(values, (list, tuple)) else (values,):
+                    label = labels.label_of(tensor) if isinstance(tensor, torch.Tensor) else target
+                    has_temporary = has_temporary or label == TEMPORARY
+                    if label == target or label == TEMPORARY != target:
+                        continue
+                    if target != UNSEEN and target != TEMPORARY:
+                        return placement_rules.resolve(plan, args, kwargs), True
+                    target = label
+    except NotImplementedError:  # a tensor without storage, such as a sparse one
+        return placement_rules.resolve(plan, args, kwargs), True
+    return (CPU if target == UNSEEN else target), has_temporary
+
+
+def storage_address(tensor: torch.Tensor) -> int:
+    """Address of the storage; 0, which no storage has, for a tensor without one."""
+    try:
+        return storage_id(tensor)
+    except NotImplementedError:
+        return 0
+
+
+def adopt(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
+    """Temporaries that were written to are from now on where their partners are."""
+    for name in plan.written:
+        place = plan.names.index(name)
+        value = kwargs.get(name) if place >= len(args) else args[place]
+        for at, tensor in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
+            if isinstance(tensor, torch.Tensor) and labels.label_of(tensor) == TEMPORARY:
+                labels.put_label(tensor, target[at] if isinstance(target, tuple) else target)
+
+
+def label_results(result: Any, target: Any) -> None:
+    """Label every tensor of a nested result; `target` is one label or one for each."""
+    if isinstance(result, torch.Tensor):
+        if target != CPU and storage_address(result) not in LABELS:
+            labels.put_label(result, target)
+    elif isinstance(result, (list, tuple)):
+        for at, part in enumerate(result):
+            label_results(part, target[at] if isinstance(target, tuple) else target)

@@ -1,0 +1,132 @@
+"""Which rule each operator follows on CUDA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from devwidget.simulator.devices import labels
+from devwidget.simulator.operators import creation, guards, native_rules, placement_rules, propagate, special_rules
+from devwidget.simulator.operators.op_schema import Plan
+
+BY_NAME: dict[str, Any] = {
+    "copy_": placement_rules.by_destination,
+    "_copy_from": placement_rules.by_destination,
+    "_copy_from_and_resize": placement_rules.by_destination,
+    "copy": placement_rules.by_destination,
+    "set_.source_Tensor": placement_rules.by_destination,
+    "resize_as_": placement_rules.by_destination,
+    "expand_as": placement_rules.by_destination,
+    "is_same_size": placement_rules.by_destination,
+    "slice_scatter": placement_rules.by_destination,
+    "select_scatter": placement_rules.by_destination,
+    "diagonal_scatter": placement_rules.by_destination,
+    "as_strided_scatter": placement_rules.by_destination,
+    "_has_same_storage_numel": placement_rules.by_destination,
+    "_has_compatible_shallow_copy_type": placement_rules.by_destination,
+    "_pack_padded_sequence": special_rules.by_packing,
+    "index.Tensor": special_rules.by_index,
+    "_unsafe_index.Tensor": special_rules.by_index,
+    "index_put": special_rules.by_index,
+    "index_put_": special_rules.by_index,
+    "_index_put_impl_": special_rules.by_index,
+    "_unsafe_index_put": special_rules.by_index,
+    "masked_fill.Scalar": special_rules.by_mask,
+    "masked_fill_.Scalar": special_rules.by_mask,
+    "masked_fill.Tensor": special_rules.by_mask,
+    "masked_fill_.Tensor": special_rules.by_mask,
+    "where.self": special_rules.by_where,
+    "where.self_out": special_rules.by_where,
+    "fill_.Tensor": special_rules.by_filling,
+    "fill.Tensor": special_rules.by_filling,
+    "embedding": special_rules.by_embedding,
+    "convolution": special_rules.by_convolution,
+    "convolution_overrideable": special_rules.by_convolution,
+    "bucketize.Tensor": special_rules.by_search,
+    "searchsorted.Tensor": special_rules.by_search,
+    "grid_sampler_2d": special_rules.by_grid,
+    "grid_sampler_3d": special_rules.by_grid,
+    "index_fill.int_Tensor": placement_rules.by_iterator,
+    "index_fill_.int_Tensor": placement_rules.by_iterator,
+    "native_batch_norm": placement_rules.under_name("wrapper_CUDA__cudnn_batch_norm"),
+    "_native_batch_norm_legit": placement_rules.under_name("wrapper_CUDA__cudnn_batch_norm"),
+    "_batch_norm_with_update": placement_rules.under_name("wrapper_CUDA__cudnn_batch_norm"),
+    "mv": placement_rules.under_name("wrapper_CUDA_addmv_"),
+    "stack": placement_rules.under_name("wrapper_CUDA_cat"),
+    "block_diag": placement_rules.by_equality("torch.block_diag: input tensors must all be on the same device."),
+    "_ctc_loss": placement_rules.by_destination,
+    "_ctc_loss.Tensor": placement_rules.by_destination,
+    "_use_cudnn_ctc_loss": placement_rules.by_destination,
+    "_use_cudnn_ctc_loss.Tensor": placement_rules.by_destination,
+    "_ctc_loss_backward": placement_rules.by_destination,
+    "_ctc_loss_backward.Tensor": placement_rules.by_destination,
+    "addr_": placement_rules.by_iterator,
+}
+GUARDS: dict[str, Any] = {
+    "_pack_padded_sequence": guards.lengths_on_cpu,
+    "convolution": guards.same_convolution_types,
+    "native_layer_norm": guards.same_norm_types,
+    "native_group_norm": guards.same_norm_types,
+    "nll_loss_forward": guards.class_indices,
+    **dict.fromkeys(guards.INTEGER_KERNELS, guards.no_integers),
+}
+
+
+def plan_for(func: OpOverload) -> Plan:
+    """Read the schema of an operator and choose its rule."""
+    plan = Plan(func)
+    if func.namespace == "aten" and _is_composite(func):
+        plan.special, plan.passive, plan.resolve = decompose, False, _by_table(plan)
+        return plan
+    plan.special = _special(plan) if func.namespace == "aten" else run_foreign
+    plan.resolve = BY_NAME.get(plan.name) or _by_table(plan)
+    plan.guard = GUARDS.get(plan.name)
+    if plan.name in native_rules.CPU_ONLY:
+        plan.guard = guards.no_kernel
+    if plan.special is not None or plan.guard is not None:
+        plan.passive = False
+    return plan
+
+
+def _special(plan: Plan) -> Any:
+    if plan.name in ("_to_copy", "to.device"):
+        return creation.run_move
+    if plan.name in ("resize_", "set_.source_Storage_storage_offset"):
+        return creation.run_resize
+    if plan.has_device:
+        return creation.run_like if any(plan.flags) else creation.run_factory
+    return None
+
+
+def run_foreign(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator of another library: if it is written in Python, its factories reach no mode, so it must see the CPU."""
+    labels.inside.depth += 1
+    try:
+        return propagate.run(plan, func, args, kwargs)
+    finally:
+        labels.inside.depth -= 1
+
+
+def _by_table(plan: Plan) -> Any:
+    if plan.name.startswith("_nested_"):  # the parts of a nested tensor: sizes may be elsewhere
+        return placement_rules.by_destination
+    if plan.name.startswith("_foreach_") or plan.name.startswith(("_fused_", "_amp_foreach")):
+        return placement_rules.by_position
+    if plan.name in native_rules.UNCHECKED or plan.name in native_rules.COMPOSITE:
+        return placement_rules.by_iterator
+    return placement_rules.by_wrapper
+
+
+def _is_composite(func: OpOverload) -> bool:
+    """Composites only arrive here in inference mode, where nothing above has taken them apart."""
+    name = func._schema.name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    # Some operators have a composite form and a kernel of their own, which rounds differently (silu_backward).
+    return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
+
+
+def decompose(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Marks composites; the mode takes them apart with itself active."""
+    raise AssertionError("the mode handles composites itself")

@@ -1,0 +1,140 @@
+"""`Tensor.to`, `.cuda`, `.cpu` and their kin, for virtual devices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
+
+from devwidget.simulator.devices import labels, machine, moves
+from devwidget.simulator.devices.labels import CPU, DEVICES, META
+
+parse_to: Any = torch._C._nn._parse_to
+
+
+def label_of_device(device: Any) -> int:
+    """The label of anything that names a device; an integer is a GPU.
+
+    Raises:
+        torch.AcceleratorError: if there is no such GPU.
+    """
+    if isinstance(device, int):
+        return machine.checked(device)
+    if isinstance(device, str):
+        device = torch.device(device)
+    if device.type == "cuda":
+        return machine.ordinal(device)
+    return META if device.type == "meta" else CPU
+
+
+def as_device(device: Any) -> Any:
+    """The same device, an integer being a GPU."""
+    return DEVICES[device] if isinstance(device, int) and not isinstance(device, bool) else device
+
+
+def numbers_too(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A parser of the arguments of `.to` for which a number is a GPU; `Module.to` asks it."""
+
+    @functools.wraps(original)
+    def _parse_to(*args: Any, **kwargs: Any) -> Any:
+        args = (as_device(args[0]), *args[1:]) if args else ()
+        return original(*args, **{name: as_device(value) if name == "device" else value for name, value in kwargs.items()})
+
+    return _parse_to
+
+
+original_to: Any = torch._C.TensorBase.to
+
+
+def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A `Tensor.to` that knows virtual devices."""
+
+    @functools.wraps(original)
+    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if has_torch_function((self, *args)):
+            return handle_torch_function(torch.Tensor.to, (self, *args), self, *args, **kwargs)
+        if labels.inside.depth:
+            return original(self, *args, **kwargs)
+        other: Any = args[0] if args else kwargs.get("other")
+        if isinstance(other, torch.Tensor):
+            return to_like(original, self, other, args, kwargs)
+        if args and isinstance(args[0], int):
+            args = (as_device(args[0]), *args[1:])
+        elif isinstance(kwargs.get("device"), int):
+            kwargs["device"] = as_device(kwargs["device"])
+        copy = kwargs.pop("copy", False)
+        most = 2 if args and isinstance(args[0], torch.dtype) else 3
+        if len(args) > most:  # copy came by position
+            args, copy = args[:most], args[most]
+        device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
+        if device is None:
+            kwargs = {} if memory_format is None else {"memory_format": memory_format}
+            return original(self, dtype or self.dtype, non_blocking, copy, **kwargs)
+        return to_device(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
+
+    return to
+
+
+def to_like(original: Any, self: torch.Tensor, other: torch.Tensor, args: Any, kwargs: Any) -> torch.Tensor:
+    """The tensor where another one is, and in its dtype."""
+    rest = (*args[1:], *(kwargs[name] for name in ("non_blocking", "copy") if name in kwargs))
+    non_blocking, copy = (*rest, False, False)[:2]
+    return to_device(original, self, moves.own_label(other), other.dtype, non_blocking, copy, kwargs.get("memory_format"))
+
+
+def to_device(
+    original: Any,
+    self: torch.Tensor,
+    label: int,
+    dtype: torch.dtype | None,
+    non_blocking: bool,
+    copy: bool,
+    memory_format: torch.memory_format | None,
+) -> torch.Tensor:
+    """The tensor under a label: itself if nothing changes, else a copy."""
+    options: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
+    if moves.own_label(self) == label:
+        same: torch.Tensor = original(self, dtype or self.dtype, non_blocking, copy, **options)
+        return same
+    options["dtype"] = dtype
+    if non_blocking:
+        options["non_blocking"] = True
+    return moves.move(self, label, options)
+
+
+def cuda(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A `Tensor.cuda` that moves to a virtual GPU."""
+
+    @functools.wraps(original)
+    def cuda(
+        self: torch.Tensor,
+        device: Any = None,
+        non_blocking: bool = False,
+        memory_format: torch.memory_format = torch.preserve_format,
+    ) -> torch.Tensor:
+        if has_torch_function_unary(self):
+            given = {"non_blocking": non_blocking} if non_blocking else {}
+            return handle_torch_function(torch.Tensor.cuda, (self,), self, device, memory_format=memory_format, **given)
+        label = machine.current_index() if device is None else label_of_device(device)
+        if label < 0:
+            raise RuntimeError(f"Invalid device, must be cuda device, but got {device}")
+        return to_device(original_to, self, label, None, non_blocking, False, memory_format)
+
+    return cuda
+
+
+def cpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A `Tensor.cpu` that moves off a virtual GPU."""
+
+    @functools.wraps(original)
+    def cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
+        if has_torch_function_unary(self):
+            return handle_torch_function(torch.Tensor.cpu, (self,), self, memory_format=memory_format)
+        if labels.inside.depth:
+            return original(self, memory_format=memory_format)
+        return to_device(original_to, self, CPU, None, False, False, memory_format)
+
+    return cpu

@@ -1,0 +1,147 @@
+"""Functions that make tensors: integer devices for all, and those that never reach a mode with their device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._device
+import torch.utils.dlpack
+from torch.overrides import handle_torch_function, has_torch_function
+
+from devwidget.simulator.devices import labels
+from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META
+from devwidget.simulator.patching import Patches
+from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.without_values import known_values
+from devwidget.simulator.words import words
+
+TAKE_DEVICE = words("""arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
+ones_like rand rand_like randint randint_like randn randn_like randperm range scalar_tensor zeros zeros_like tril_indices
+triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window """)
+SPARSE = words("""sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor
+sparse_compressed_tensor""")
+TENSOR_METHODS = words("new_empty new_empty_strided new_full new_ones new_zeros")
+
+
+def install(patches: Patches) -> None:
+    """Replace the factories of torch."""
+    torch.utils._device._device_constructors()  # cached by torch: asked before anything is replaced
+    for name in TAKE_DEVICE:
+        patches.wrap(torch, name, integer_device)
+    for name in SPARSE:
+        patches.wrap(torch, name, sparse)
+    for name in TENSOR_METHODS:
+        patches.wrap(torch.Tensor, name, integer_device)
+    for name in ("tensor", "as_tensor", "asarray"):
+        patches.wrap(torch, name, from_data)
+    patches.wrap(torch.Tensor, "new_tensor", new_tensor)
+    patches.wrap(torch, "from_dlpack", from_dlpack)
+    patches.wrap(torch.utils.dlpack, "from_dlpack", from_dlpack)
+
+
+def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The same factory, for which `device=1` is a GPU: C++ would ask for an accelerator."""
+
+    @functools.wraps(original)
+    def factory(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(kwargs.get("device"), int):
+            kwargs["device"] = conversions.as_device(kwargs["device"])
+        return original(*args, **kwargs)
+
+    return factory
+
+
+def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.tensor` and its kin: they fill a CPU tensor behind the modes' back and move it there."""
+
+    @functools.wraps(original)
+    def factory(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        public = getattr(torch, original.__name__)
+        if has_torch_function((data,)):
+            return handle_torch_function(public, (data,), data, *args, **kwargs)  # type: ignore[no-any-return]
+        device = kwargs.pop("device", None)
+        if isinstance(data, torch.Tensor) and original.__name__ != "tensor":
+            return _as_tensor(original, data, device, args, kwargs)
+        label = _label_for(data, device)
+        pinned = kwargs.pop("pin_memory", False)
+        kwargs["device"] = labels.META_DEVICE if label == META and labels.Books.compute else CPU_DEVICE
+        if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
+            data = data.cpu()
+        result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)
+        return labels.pin(result) if pinned else _labelled(result, label)
+
+    return factory
+
+
+def sparse(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Sparse factories: they convert lists behind the modes' back, so the tensor is moved when it is complete."""
+
+    @functools.wraps(original)
+    def factory(*args: Any, **kwargs: Any) -> torch.Tensor:
+        device = kwargs.pop("device", None)
+        result = original(*args, **kwargs)
+        return result if device is None else result.to(conversions.as_device(device))
+
+    return factory
+
+
+def _label_for(data: Any, device: Any) -> int:
+    """Where the result goes: where it is told to, else where the data are."""
+    if device is not None:
+        return conversions.label_of_device(device)
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    if isinstance(data, torch.Tensor) and data.dim() > 0:
+        return max(labels.label_of(data), CPU)
+    return CPU
+
+
+def _as_tensor(original: Any, data: torch.Tensor, device: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    dtype = kwargs.get("dtype") or (args[0] if args else None) or data.dtype
+    if device is not None:
+        result = data.to(conversions.as_device(device), dtype, copy=bool(kwargs.get("copy")))
+    else:
+        result = data.to(dtype, copy=bool(kwargs.get("copy")))
+    requires_grad = kwargs.get("requires_grad")
+    return result if requires_grad is None else result.detach().requires_grad_(requires_grad)
+
+
+def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
+    """A GPU never shares memory with numpy: where the factory would, copy."""
+    return tensor.clone() if label >= 0 and not tensor.untyped_storage().resizable() else tensor
+
+
+def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
+    tensor = tensor if labels.Books.compute else known_values.bare(tensor)
+    if label >= 0 or (label == META and not labels.Books.compute):
+        labels.put_label(tensor, label)
+    return tensor
+
+
+def from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.from_dlpack`, which would take a tensor of torch's own by its real device."""
+
+    @functools.wraps(original)
+    def from_dlpack(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
+        return ext_tensor.detach() if isinstance(ext_tensor, torch.Tensor) else original(ext_tensor, **kwargs)
+
+    return from_dlpack
+
+
+def new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`Tensor.new_tensor`: on the device of the tensor, unless told otherwise."""
+
+    @functools.wraps(original)
+    def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
+        if has_torch_function((self,)):
+            return handle_torch_function(torch.Tensor.new_tensor, (self,), self, data, **kwargs)
+        device = kwargs.pop("device", None)
+        label = max(labels.label_of(self), CPU) if device is None else conversions.label_of_device(device)
+        if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
+            data = data.cpu()
+        return _labelled(original(known_values.read(self), known_values.read_numbers(data), **kwargs), label)
+
+    return new_tensor

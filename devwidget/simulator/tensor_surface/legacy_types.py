@@ -1,0 +1,106 @@
+"""Constructors of old: `torch.cuda.FloatTensor(2, 3)`, `torch.FloatTensor(2, 3)`, `torch.Tensor(2, 3)`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices.labels import CPU, TEMPORARY
+from devwidget.simulator.patching import Patches
+from devwidget.simulator.words import words
+
+NAMES = words("Float Double Half BFloat16 Byte Char Short Int Long Bool")
+
+
+class _LegacyType(type):
+    """Makes tensors when called, and answers `isinstance`, as torch's own tensor types do."""
+
+    real: Any
+    on_gpu: bool
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if args and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) >= 0:
+            args = (args[0].cpu(), *args[1:])
+        tensor: torch.Tensor = cls.real(*args, **kwargs)
+        return meant(tensor, machine.current_index() if cls.on_gpu else CPU)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        if not isinstance(instance, torch.Tensor) or instance.dtype != cls.real.dtype:
+            return False
+        return (labels.label_of(instance) >= 0) == cls.on_gpu
+
+    @property
+    def dtype(cls) -> torch.dtype:
+        """The dtype of its tensors."""
+        return cls.real.dtype  # type: ignore[no-any-return]
+
+    @property
+    def is_cuda(cls) -> bool:
+        """Whether its tensors are on a GPU."""
+        return cls.on_gpu
+
+
+def meant(tensor: torch.Tensor, label: int) -> torch.Tensor:
+    """The tensor under the label that the user meant: a constructor looks like torch's own C++ code to the mode."""
+    if label >= 0 or labels.label_of(tensor) == TEMPORARY:
+        labels.put_label(tensor, label)
+    return tensor
+
+
+def install(patches: Patches) -> None:
+    """Replace the constructors."""
+    for name in NAMES:
+        full = name + "Tensor"
+        real = getattr(torch, full)
+        for owner, module, on_gpu in ((torch, "torch", False), (torch.cuda, "torch.cuda", True)):
+            if hasattr(owner, full):
+                names = {"real": real, "on_gpu": on_gpu, "__module__": module, "__doc__": real.__doc__}
+                patches.set(owner, full, _LegacyType(full, (), names))
+    patches.set(torch.Tensor, "__new__", staticmethod(_new))
+    patches.wrap(torch.Tensor, "new", beside)
+    patches.wrap(torch, "set_default_tensor_type", on_gpus_too)
+    before, dtype = torch.get_default_device(), torch.get_default_dtype()
+    patches.on_undo(lambda: _put_defaults_back(before, dtype))
+
+
+def _new(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    tensor: torch.Tensor = torch._C.TensorBase.__new__(cls, *args, **kwargs)
+    # Without arguments, or for a subclass, nothing is allocated that could be mistaken for a temporary.
+    return meant(tensor, CPU) if cls is torch.Tensor and args else tensor
+
+
+def beside(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`Tensor.new`: a tensor on the same device."""
+
+    @functools.wraps(original)
+    def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if has_torch_function_unary(self):
+            return handle_torch_function(torch.Tensor.new, (self,), self, *args, **kwargs)  # type: ignore[no-any-return]
+        return meant(original(self, *args, **kwargs), max(labels.label_of(self), CPU))
+
+    return new
+
+
+def on_gpus_too(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """`torch.set_default_tensor_type`, for the types of `torch.cuda` too."""
+
+    @functools.wraps(original)
+    def set_default_tensor_type(t: Any) -> None:
+        name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
+        owner, _, kind = name.rpartition(".")
+        torch.set_default_dtype(getattr(torch, kind).dtype)
+        torch.set_default_device("cuda" if owner == "torch.cuda" else None)
+
+    return set_default_tensor_type
+
+
+def _put_defaults_back(device: torch.device, dtype: torch.dtype) -> None:
+    """A default GPU would outlive the simulation."""
+    if torch.get_default_device().type == "cuda":
+        torch.set_default_device(None if device.type == "cpu" else device)
+        torch.set_default_dtype(dtype)

@@ -1,0 +1,146 @@
+"""Storages that know their virtual device: what deepcopy, pickle, `torch.save` and `torch.load` work with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from devwidget.simulator.devices import labels, moves
+from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META, Books
+from devwidget.simulator.patching import Patches
+from devwidget.simulator.tensor_surface import conversions
+
+_real_device = torch._C.StorageBase.device.__get__  # type: ignore[attr-defined]
+Storage = torch.UntypedStorage
+
+
+def install(patches: Patches) -> None:
+    """Replace what has to know virtual devices on `torch.UntypedStorage`."""
+    patches.set(Storage, "device", property(device))
+    for name, wrapper in METHODS.items():
+        patches.wrap(Storage, name, wrapper)
+
+
+def device(self: Storage) -> torch.device:
+    """The virtual device."""
+    label = LABELS.get(self._cdata, CPU)
+    return DEVICES[label] if label >= 0 else moves.shown(_real_device(self), label)
+
+
+def clone(original: Callable[[Storage], Storage]) -> Callable[[Storage], Storage]:
+    """A copy on the same device."""
+
+    @functools.wraps(original)
+    def clone(self: Storage) -> Storage:
+        return copied(self, LABELS.get(self._cdata, CPU))
+
+    return clone
+
+
+def copied(storage: Storage, label: int) -> Storage:
+    """A copy of a storage under a label."""
+    with torch._C._DisableTorchDispatch():  # copying a storage makes tensors on the way
+        values = not (label == META or _real_device(storage).type == "meta")
+        copy: Storage = Storage(storage.nbytes(), device="cpu" if values else "meta")  # type: ignore[no-untyped-call]
+        if values:
+            copy.copy_(storage)
+        kept = getattr(storage, "_devwidget_values", None)
+        if kept is not None and label != META:
+            copy._devwidget_values = kept.clone()  # type: ignore[attr-defined]
+    if label >= 0 or (label == META and not Books.compute):
+        labels.label_storage(copy, label)
+    return copy
+
+
+def to(original: Callable[..., Storage]) -> Callable[..., Storage]:
+    """A copy on another device, or the storage itself."""
+
+    @functools.wraps(original)
+    def to(self: Storage, *, device: Any, non_blocking: bool = False) -> Storage:
+        label = conversions.label_of_device(device)
+        return self if LABELS.get(self._cdata, CPU) == label else copied(self, label)
+
+    return to
+
+
+def cpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
+    """A copy on the CPU, or the storage itself."""
+
+    @functools.wraps(original)
+    def cpu(self: Storage) -> Storage:
+        host: Storage = self.to(device="cpu")
+        return host
+
+    return cpu
+
+
+def cuda(original: Callable[..., Storage]) -> Callable[..., Storage]:
+    """A copy on a GPU, or the storage itself."""
+
+    @functools.wraps(original)
+    def cuda(self: Storage, device: Any = None, non_blocking: bool = False) -> Storage:
+        there: Storage = self.to(device="cuda" if device is None else DEVICES[conversions.label_of_device(device)])
+        return there
+
+    return cuda
+
+
+def is_pinned(original: Callable[..., bool]) -> Callable[..., bool]:
+    """Whether it is page-locked."""
+
+    @functools.wraps(original)
+    def is_pinned(self: Storage, device: Any = None) -> bool:
+        return getattr(self, "_devwidget_pinned", False)
+
+    return is_pinned
+
+
+def pin_memory(original: Callable[..., Storage]) -> Callable[..., Storage]:
+    """A page-locked copy."""
+
+    @functools.wraps(original)
+    def pin_memory(self: Storage, device: Any = None) -> Storage:
+        if LABELS.get(self._cdata, CPU) >= 0:
+            raise TypeError(f"cannot pin '{self.type()}' only CPU memory can be pinned")
+        pinned = copied(self, CPU)
+        pinned._devwidget_pinned = True  # type: ignore[attr-defined]
+        return pinned
+
+    return pin_memory
+
+
+def resize_(original: Callable[[Storage, int], Any]) -> Callable[[Storage, int], Any]:
+    """A change of size that is counted."""
+
+    @functools.wraps(original)
+    def resize_(self: Storage, size: int) -> Any:
+        result = original(self, size)
+        labels.remeasure(self)
+        return result
+
+    return resize_
+
+
+def data_ptr(original: Callable[[Storage], int]) -> Callable[[Storage], int]:
+    """As that of a tensor."""
+
+    @functools.wraps(original)
+    def data_ptr(self: Storage) -> int:
+        return original(self) if Books.compute or _real_device(self).type != "meta" else int(self._cdata)
+
+    return data_ptr
+
+
+METHODS: dict[str, Callable[[Any], Any]] = {
+    "clone": clone,
+    "data_ptr": data_ptr,
+    "resize_": resize_,
+    "to": to,
+    "cpu": cpu,
+    "cuda": cuda,
+    "is_pinned": is_pinned,
+    "pin_memory": pin_memory,
+}

@@ -1,0 +1,42 @@
+"""Fake tensors, with which `torch.export` and `make_fx` trace: Python sees their virtual device, C++ the CPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses import fake_tensor
+
+from devwidget.simulator.devices.labels import CPU_DEVICE
+from devwidget.simulator.patching import Patches
+
+_DEVICE = torch.ops.prim.device.default
+
+
+def install(patches: Patches) -> None:
+    """Answer what C++ asks of fake tensors."""
+    fake: Any = fake_tensor.FakeTensor
+    patches.set(fake, "__torch_dispatch__", classmethod(for_class(vars(fake)["__torch_dispatch__"].__func__)))
+    handlers: Any = fake_tensor._DISPATCH_META_HANDLERS
+    original = handlers[_DEVICE]
+    handlers[_DEVICE] = lambda args: below_python(original(args))
+    patches.on_undo(lambda: handlers.__setitem__(_DEVICE, original))
+    patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # it would make a tensor on a GPU, which takes memory
+
+
+def for_class(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`FakeTensor.__torch_dispatch__`."""
+
+    @functools.wraps(original)
+    def __torch_dispatch__(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = original(cls, func, types, args, kwargs or {})
+        return below_python(result) if func is _DEVICE else result
+
+    return __torch_dispatch__
+
+
+def below_python(device: torch.device) -> torch.device:
+    """The device that C++ may know of."""
+    return CPU_DEVICE if device.type == "cuda" else device

@@ -1,0 +1,97 @@
+"""Gradients that hooks return and that users start from: they must be where the engine expects them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from devwidget.capture.patches.custom_gradients import OVER
+from devwidget.simulator.devices import labels
+from devwidget.simulator.devices.cuda_errors import type_text
+from devwidget.simulator.operators.backward import made_by, validated
+
+_outliving: list[tuple[Any, Any, Any]] = []
+"""Handle, hook as it was put on a leaf, and hook of the user."""
+
+
+def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`Tensor.register_hook` whose hooks may not put a gradient on another device.
+
+    Source: `check_variable_result` in `variable.cpp`.
+    """
+
+    @functools.wraps(original)
+    def register_hook(self: torch.Tensor, hook: Callable[..., Any]) -> Any:
+        @functools.wraps(hook)
+        def checked(gradient: torch.Tensor) -> Any:
+            result = hook(gradient)
+            if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
+                raise _changed_type(gradient, result, hook)
+            return result
+
+        handle = original(self, checked)
+        if self.is_leaf:
+            _outliving.append((handle, checked, hook))
+        return handle
+
+    return register_hook
+
+
+def release_hooks() -> None:
+    """The simulation is over: hooks of parameters, which outlive it, are the user's own again."""
+    for handle, checked, hook in _outliving:
+        hooks = handle.hooks_dict_ref()
+        if hooks is not None and hooks.get(handle.id) is checked:
+            hooks[handle.id] = hook.__wrapped__ if getattr(hook, OVER, False) else hook
+    _outliving.clear()
+
+
+def _changed_type(gradient: torch.Tensor, result: torch.Tensor, hook: Callable[..., Any]) -> RuntimeError:
+    was = type_text(gradient.dtype, labels.label_of(gradient) >= 0)
+    got = type_text(result.dtype, labels.label_of(result) >= 0)
+    name = getattr(hook, "__name__", type(hook).__name__)
+    if was == got:  # two GPUs: the type is the same, the engine finds the device later
+        return RuntimeError(
+            f"Function TensorHook returned an invalid gradient at index 0 - expected device "
+            f"{labels.device_of(gradient)} but got {labels.device_of(result)}"
+        )
+    return RuntimeError(f"hook '{name}' has changed the type of value (was {was} got {got})")
+
+
+def check_module_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`BackwardHook._apply_on_tensors` that looks at what the full backward hooks of a module made of the gradients."""
+
+    @functools.wraps(original)
+    def _apply_on_tensors(self: Any, fn: Callable[[Any], None], args: Any) -> Any:
+        def hooked_and_checked(node: Any) -> None:
+            fn(node)
+            expected = getattr(node, "_devwidget_inputs", [])
+            name = made_by(type(node).__name__)
+
+            def check(gradients: Sequence[Any], outputs: Any) -> Any:
+                places = enumerate(zip(gradients, expected, strict=False))
+                checked = tuple(validated(gradient, label, place, name) for place, (gradient, label) in places)
+                return checked + tuple(gradients[len(checked) :])
+
+            node.register_hook(check)
+
+        return original(self, hooked_and_checked, args)
+
+    return _apply_on_tensors
+
+
+def check_roots(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`_engine_run_backward` that looks at the gradients to start from."""
+
+    @functools.wraps(original)
+    def _engine_run_backward(t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        if args and all(isinstance(output, torch.Tensor) for output in t_outputs):
+            pairs = enumerate(zip(t_outputs, args[0], strict=False))
+            checked = tuple(validated(gradient, labels.label_of(output), place, "") for place, (output, gradient) in pairs)
+            args = (checked, *args[1:])
+        return original(t_outputs, *args, **kwargs)
+
+    return _engine_run_backward

@@ -1,0 +1,168 @@
+"""Values that are known although tensors have none: of small tensors, given or written down, kept beside their storage.
+
+Programs decide by them where to go next: by lengths, masks, positions, steps. What a model makes of its weights is unknown.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from devwidget.simulator import torch_internals
+from devwidget.simulator.devices import cuda_errors
+from devwidget.simulator.devices.labels import META_DEVICE, Books
+
+MOST_BYTES = 2 << 20
+"""A batch of whole numbers or a mask takes less, and this much is computed in no time."""
+_is_meta: Callable[[torch.Tensor], bool] = torch_internals.base.is_meta.__get__
+
+
+class Unknown(Exception):
+    """A tensor whose values are not known."""
+
+
+class _Asked(threading.local):
+    """Whether anything of what was last asked for in this thread is a guess, or follows from one."""
+
+    has_guess = False
+
+
+_asked = _Asked()
+
+
+def is_small(tensor: torch.Tensor) -> bool:
+    """Whether it is worth knowing."""
+    return tensor.numel() * tensor.element_size() <= MOST_BYTES
+
+
+def known(tensor: torch.Tensor) -> torch.Tensor:
+    """A real tensor with the values of one that has none, sharing memory with what is kept; a real tensor is its own.
+
+    Raises:
+        Unknown: if its values are not known.
+    """
+    if tensor.layout != torch.strided or not is_small(tensor) or tensor.is_conj() or tensor.is_neg():
+        raise Unknown
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+        kept: Any = getattr(tensor.untyped_storage(), "_devwidget_values", None if _is_meta(tensor) else tensor)
+        if kept is None:
+            raise Unknown
+        _asked.has_guess |= hasattr(kept, "_devwidget_guess")
+        return tensor.detach() if isinstance(kept, torch.Tensor) else _view(kept, tensor)
+
+
+def _view(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a storage that a tensor has of its own."""
+    view: torch.Tensor = torch.empty(0, dtype=tensor.dtype)
+    return view.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+def all_known(tree: Any) -> Any:
+    """The same with real tensors, or None if the values of one are not known."""
+    _asked.has_guess = False
+    try:
+        return tree_map_only(torch.Tensor, known, tree)
+    except Unknown:
+        return None
+
+
+def are_guessed() -> bool:
+    """Whether the values that were last asked for follow from a guess."""
+    return _asked.has_guess
+
+
+def all_read(tree: Any) -> Any:
+    """As `all_known`, for a program that goes on by these values: it is told of if they are guessed."""
+    real = all_known(tree)
+    if real is not None and _asked.has_guess and Books.on_guess is not None:
+        Books.on_guess()
+    return real
+
+
+def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False) -> None:
+    """Remember what a new tensor holds."""
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+        storage = tensor.untyped_storage()
+        kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
+        view = _view(kept, tensor)
+        for dim, (size, stride) in enumerate(zip(tensor.size(), tensor.stride(), strict=True)):
+            if stride == 0 and size > 1:  # expanded: all of these are one number
+                view, real = view.narrow(dim, 0, 1), real.narrow(dim, 0, 1) if isinstance(real, torch.Tensor) else real
+        view.copy_(real) if isinstance(real, torch.Tensor) else view.fill_(real)
+        storage._devwidget_values = kept  # type: ignore[attr-defined]
+        if guessed:
+            kept._devwidget_guess = True  # type: ignore[attr-defined]
+
+
+def keep_all(tensor: torch.Tensor, storage: torch.UntypedStorage) -> None:
+    """Remember all of a real storage, for a new tensor that is as large, and all its views."""
+    if storage.nbytes() <= MOST_BYTES:
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
+            kept.copy_(storage)
+            tensor.untyped_storage()._devwidget_values = kept  # type: ignore[attr-defined]
+
+
+def guess(tree: Any) -> None:
+    """Something guessed was written to these tensors."""
+    for tensor in tree_leaves(tree):
+        if isinstance(tensor, torch.Tensor) and _is_meta(tensor):
+            with torch._C.DisableTorchFunction():
+                tensor.untyped_storage()._devwidget_values._devwidget_guess = True  # type: ignore[attr-defined]
+
+
+def forget(tree: Any) -> None:
+    """Something unknown was written to these tensors."""
+    for tensor in tree_leaves(tree):
+        if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
+            with torch._C.DisableTorchFunction():
+                tensor.untyped_storage()._devwidget_values = None  # type: ignore[attr-defined]
+
+
+def bare(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor in place of a real one; what is known stays known."""
+    if _is_meta(tensor) or tensor.layout != torch.strided:
+        return tensor
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+        twin = torch.empty_strided(
+            tensor.size(), tensor.stride(), dtype=tensor.dtype, device=META_DEVICE, requires_grad=tensor.requires_grad
+        )
+    real = all_known(tensor)
+    if real is not None:
+        keep(twin, real, are_guessed())
+    return twin
+
+
+def read(tensor: torch.Tensor) -> torch.Tensor:
+    """The real tensor wherever values are known, for what reads memory behind the modes' back; else the same."""
+    real = None if Books.compute or not _is_meta(tensor) else all_read(tensor)
+    return tensor if real is None else real
+
+
+def read_numbers(data: Any) -> Any:
+    """The same nested lists with Python numbers in place of tensors that are one number."""
+    if Books.compute or isinstance(data, torch.Tensor):
+        return data
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.item() if tensor.dim() == 0 else read(tensor), data)
+
+
+def listed(given: Any, what: str) -> Any:
+    """The numbers of a tensor as a list; anything else is itself.
+
+    Raises:
+        SimulationError: if they are not known.
+    """
+    if not isinstance(given, torch.Tensor):
+        return given
+    if is_unknown(given):
+        raise cuda_errors.needs_values(what)
+    return read(given).tolist()
+
+
+def is_unknown(tensor: torch.Tensor) -> bool:
+    """Whether there is nothing to read."""
+    return not Books.compute and _is_meta(read(tensor))

@@ -1,0 +1,102 @@
+"""Twins: a model or a batch again, on virtual GPUs and without values; the original is only read."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.errors import DevwidgetError, message
+from devwidget.simulator.without_values.known_values import is_small, keep, keep_all
+
+Where = Callable[[torch.Tensor], torch.device]
+
+
+class Twins:
+    """Makes tensors without values; what shares a storage shares it again, unless it has to be moved, as `.to` does.
+
+    Args:
+        where: the device on which the twin of a tensor is to be.
+    """
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The twin of one tensor; if it is small and no parameter, its values are known."""
+        device = self._where(tensor)
+        if tensor.layout != torch.strided:
+            return tensor.detach().to(device, copy=True)
+        if tensor.device == device:
+            return self._in_place(tensor)
+        twin = torch.empty_like(tensor, device=device)
+        if _is_knowable(tensor) and is_small(tensor):
+            keep(twin, tensor)
+        return twin
+
+    def _in_place(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        key = storage._cdata, tensor.dtype  # an address would be 0 for all that is on meta
+        if key not in self._bases:
+            base = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
+            if _is_knowable(tensor):
+                keep_all(base, storage)
+            self._bases[key] = base
+        return self._bases[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def _is_knowable(tensor: torch.Tensor) -> bool:
+    return not (tensor.requires_grad or isinstance(tensor, nn.Parameter) or tensor.is_meta)
+
+
+def twin_of_model(model: nn.Module, where_registered: Where, where_plain: Where) -> nn.Module:
+    """A copy of a model whose tensors have no values and no gradients.
+
+    Args:
+        model: is only read.
+        where_registered: device for the twin of a parameter or buffer.
+        where_plain: device for the twin of a tensor in a plain attribute.
+
+    Raises:
+        DevwidgetError: for a model with lazy parameters, or one that cannot be copied.
+    """
+    memo: dict[int, Any] = {}
+    registered = Twins(where_registered)
+    for tensor in (*model.parameters(), *model.buffers()):
+        _refuse_lazy(tensor)
+        memo[id(tensor)] = _like(tensor, registered.of(tensor))
+    plain = Twins(where_plain)
+    for tensor in _plain_tensors(model):
+        if id(tensor) not in memo:
+            memo[id(tensor)] = _like(tensor, plain.of(tensor))
+    try:
+        return copy.deepcopy(model, memo)
+    except (TypeError, RuntimeError) as error:
+        fails = f"{type(model).__name__} cannot be copied: {message(error)}"
+        raise DevwidgetError(fails, why="the plan runs on a copy") from error
+
+
+def _plain_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
+    for module in model.modules():
+        yield from tensors_in([value for key, value in module.__dict__.items() if key not in ("_parameters", "_buffers")])
+
+
+def _refuse_lazy(tensor: torch.Tensor) -> None:
+    if is_lazy(tensor):
+        raise DevwidgetError("a lazy parameter has no shape yet", instead="run the model once, then plan")
+
+
+def _like(tensor: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
+    """A parameter for a parameter, with the attributes that programs hang on it."""
+    if isinstance(tensor, nn.Parameter):
+        twin = nn.Parameter(twin, requires_grad=tensor.requires_grad)
+    elif tensor.requires_grad:
+        twin = twin.requires_grad_()
+    twin.__dict__.update(tensor.__dict__)
+    return twin
