@@ -117,12 +117,12 @@ def test_a_panel_that_is_shown_no_more_lets_go_of_its_batch_after_a_cell():
     gone = weakref.ref(batch)
     panel = shown(model, batch)
     del batch
-    panel.refresh_after_cell()  # the cell that shows it: the page has not drawn it yet
+    panel.after_cell()  # the cell that shows it: the page has not drawn it yet
     panel.view._view_count = 1
-    panel.refresh_after_cell()
+    panel.after_cell()
     assert gone() is not None
     panel.view._view_count = 0  # its cell ran again, and shows another panel
-    panel.refresh_after_cell()
+    panel.after_cell()
     gc.collect()
     assert gone() is None
     with pytest.raises(devwidget.api.DevwidgetError, match="is gone"):

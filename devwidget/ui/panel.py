@@ -108,16 +108,16 @@ class DeviceWidget:
             counts = self.view.traced["summary"]
             self._say("error" if trace.error else "done", counts)
 
-    def refresh_after_cell(self) -> None:
-        """`refresh` that shows what goes wrong in the panel: a failing panel must not spoil the user's next cell.
+    def after_cell(self) -> None:
+        """A cell has ended. A panel that is shown no more, as its own cell ran again, lets go of the batch that only it holds."""
+        if self.is_shown:
+            self._was_shown = True
+            self.refresh_after_cell()
+        elif self._was_shown:
+            self._actions.forget()
 
-        A panel that was shown and is not any more, because its cell ran again, lets go of the batch that only it holds.
-        """
-        if not self.is_shown:
-            if self._was_shown:
-                self._actions.forget()
-            return
-        self._was_shown = True
+    def refresh_after_cell(self) -> None:
+        """`refresh` that shows what goes wrong in the panel: a failing panel must not spoil the user's next cell."""
         try:
             self.refresh()
         except Exception as error:

@@ -56,7 +56,7 @@ def _after_cell(result: Any = None) -> None:
     while _cell_ended:
         _cell_ended.pop().set()
     for panel in list(_panels):
-        panel.refresh_after_cell()
+        panel.after_cell()
 
 
 def _shown() -> list[DeviceWidget]:
