@@ -109,7 +109,7 @@ class DeviceWidget:
             self._say("error" if trace.error else "done", counts)
 
     def after_cell(self) -> None:
-        """A cell has ended. A panel that is shown no more, as its own cell ran again, lets go of the batch that only it holds."""
+        """A cell has ended: a panel that is shown no more lets go of the batch that only it holds."""
         if self.is_shown:
             self._was_shown = True
             self.refresh_after_cell()
