@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import nn
 
 from devwidget.capture.object_fields import is_a, module_name, stored
+from devwidget.capture.tensors import is_parameter, is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -47,3 +49,16 @@ def walk(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield path, module
             children = [(name, child) for name, child in registered(module, "_modules") if is_module(child)]
             waiting += [(f"{path}.{name}" if path else name, child) for name, child in reversed(children)]
+
+
+def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers that a module itself holds; a DataParallel replica keeps them as plain attributes."""
+    values: dict[str, Any] = {**own_parameters(module), **dict(registered(module, "_buffers"))}
+    if own(module).get("_is_replica") is True:
+        values |= own(module)
+    return {name: value for name, value in values.items() if is_tensor(value)}
+
+
+def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Registered parameters, without the tensors that `torch.func.functional_call` puts in their place for one call."""
+    return {name: value for name, value in registered(module, "_parameters") if is_parameter(value)}

@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from devwidget.records.writing import dumps
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -58,10 +60,8 @@ class Record:
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write the record as JSON; `devwidget.load` reads it back, on any machine."""
-        from devwidget.records import json_io
-
         target = pathlib.Path(path)
-        target.write_text(json_io.dumps(self), encoding="utf-8")
+        target.write_text(dumps(self), encoding="utf-8")
         return target
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import json
 from typing import Any, NoReturn
 
@@ -15,31 +13,13 @@ from devwidget.records.plan import Plan
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.records.typed_reader import Unexpected, reader
+from devwidget.records.writing import SCHEMA_VERSION
+from devwidget.records.writing import dumps as dumps
 
-SCHEMA_VERSION = 1
-"""Counts changes that older versions cannot read. A new field with a default is none: they ignore it."""
 LARGEST_TEXT = 2**30
 """Characters; a snapshot of 100,000 modules takes 2**26."""
 
 _ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation, Plan)}
-
-
-def dumps(record: Any) -> str:
-    """JSON text of a Snapshot, a Trace, a Finding, an Explanation or a Plan.
-
-    It is ASCII: a name may hold what UTF-8 cannot, such as half of a surrogate pair.
-    """
-    envelope = {"devwidget": SCHEMA_VERSION, "written_by": __version__, "record": type(record).__name__, "data": record}
-    return json.dumps(envelope, default=_fields)
-
-
-def _fields(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _names(record.__class__)}
-
-
-@functools.cache
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def loads(text: str) -> Any:

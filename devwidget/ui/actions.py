@@ -1,13 +1,16 @@
-"""What a panel may ask for: functions handed in by the layer that knows torch."""
+"""What a panel may ask for, functions handed in by the layer that knows torch; and what others may ask of a panel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.ui.jobs import MainThreadJobs
+from devwidget.views.placement import Placement
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,25 @@ class PanelActions:
     memory: Callable[[], tuple[DeviceMemory, ...]]
     request: TraceRequest = TraceRequest()
     forget: Callable[[], None] = lambda: None
+
+
+class Panel(Protocol):
+    """A panel as its page's questions and the notebook's cells see it."""
+
+    snapshot: Snapshot | None
+    trace: Trace | None
+    table: Placement
+    jobs: MainThreadJobs
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a page displays it now."""
+
+    def run_trace(self, request: TraceRequest | None = None) -> Trace:
+        """Trace one step."""
+
+    def after_cell(self) -> None:
+        """A cell has ended."""
+
+    def sample_memory(self) -> bool:
+        """Redraw the memory bars; False to stop watching."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.report.exports import export
 from devwidget.report.page.content import detail_content
 from devwidget.report.style.safe_text import safe_block
-from devwidget.ui.actions import TraceRequest
-
-if TYPE_CHECKING:
-    from devwidget.ui.panel import DeviceWidget
+from devwidget.ui.actions import Panel, TraceRequest
 
 Message = dict[str, Any]
 T = TypeVar("T")
@@ -21,7 +18,7 @@ _LONGEST_ID = 100
 class Questions:
     """Answers one panel's questions. What goes wrong here is sent to the page, never lost."""
 
-    def __init__(self, panel: DeviceWidget) -> None:
+    def __init__(self, panel: Panel) -> None:
         self._panel = panel
 
     def on_message(self, control: Any, message: Any, buffers: Any) -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from devwidget.ui.panel import DeviceWidget
+from devwidget.ui.actions import Panel
 
 SAMPLE_SECONDS = 1.0
 """Time between two looks at memory, and how long a cell must run before the first."""
 
-_panels: weakref.WeakSet[DeviceWidget] = weakref.WeakSet()
+_panels: weakref.WeakSet[Panel] = weakref.WeakSet()
 _shells: weakref.WeakSet[Any] = weakref.WeakSet()
 _cell_ended: list[threading.Event] = []
 
 
-def watch(panel: DeviceWidget) -> None:
+def watch(panel: Panel) -> None:
     """Keep a panel up to date from now on, if this Python runs cells."""
     _panels.add(panel)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -29,7 +28,7 @@ def watch(panel: DeviceWidget) -> None:
         _shells.add(shell)
 
 
-def forget(panel: DeviceWidget) -> None:
+def forget(panel: Panel) -> None:
     """Leave a panel alone."""
     _panels.discard(panel)
 
@@ -59,7 +58,7 @@ def _after_cell(result: Any = None) -> None:
         panel.after_cell()
 
 
-def _shown() -> list[DeviceWidget]:
+def _shown() -> list[Panel]:
     return [panel for panel in _panels if panel.is_shown]
 
 

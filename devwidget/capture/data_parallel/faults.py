@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.owners import in_class
-from devwidget.capture.modules import own, registered, walk
+from devwidget.capture.modules import own, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name, stored
-from devwidget.capture.recording.call_stack import own_tensors
 from devwidget.capture.recording.event_log import bytes_of, device_id, short
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import statements

@@ -17,10 +17,9 @@ from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.misplaced import first_misplaced, report_misplaced
 from devwidget.capture.data_parallel.pieces import Cut, Named, arguments_by_name, by_name
 from devwidget.capture.data_parallel.worker import Worker
-from devwidget.capture.modules import Group, registered, walk
+from devwidget.capture.modules import Group, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching import registry
-from devwidget.capture.recording.call_stack import own_tensors
 from devwidget.capture.recording.event_log import bytes_of
 from devwidget.capture.recording.parallel_calls import CALL, Call
 from devwidget.capture.recording.state import State

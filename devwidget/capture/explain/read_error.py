@@ -21,9 +21,8 @@ from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.modes.function_mode import FAMILIES
-from devwidget.capture.modules import is_module
+from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a
-from devwidget.capture.recording.call_stack import own_tensors
 from devwidget.capture.recording.event_log import device_id, short
 from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site
 from devwidget.capture.source_code.expressions import UNKNOWN, Call, Scope, failing_call

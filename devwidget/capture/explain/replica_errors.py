@@ -16,9 +16,8 @@ from devwidget.capture.data_parallel import faults
 from devwidget.capture.explain.error_context import Scene
 from devwidget.capture.explain.library_frames import described
 from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.modules import own, walk
+from devwidget.capture.modules import own, own_tensors, walk
 from devwidget.capture.object_fields import defined, is_a
-from devwidget.capture.recording.call_stack import own_tensors
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site

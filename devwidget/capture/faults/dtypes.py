@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.modules import own_tensors
 from devwidget.capture.recording.event_log import short
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.errors import message

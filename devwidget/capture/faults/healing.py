@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from devwidget.capture.modules import walk
-from devwidget.capture.recording.call_stack import own_tensors
+from devwidget.capture.modules import own_tensors, walk
 from devwidget.capture.recording.state import State
 
 

@@ -12,10 +12,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.owners import holder, registered_at
-from devwidget.capture.modules import is_module
+from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import mro_of, names_of, word
 from devwidget.capture.recording.births import Birth
-from devwidget.capture.recording.call_stack import own_tensors
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import provenance, statements
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, raw_site, to_site, user_frame

@@ -9,10 +9,10 @@ from types import FrameType, FunctionType
 import torch
 from torch import nn
 
-from devwidget.capture.modules import own, registered
+from devwidget.capture.modules import own, own_parameters, own_tensors, registered
 from devwidget.capture.object_fields import class_name, class_values, is_a, items_of, mro_of, names_of
 from devwidget.capture.recording.births import Birth
-from devwidget.capture.recording.call_stack import Places, own_parameters, own_tensors
+from devwidget.capture.recording.call_stack import Places
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import globals_used, is_library, user_frame

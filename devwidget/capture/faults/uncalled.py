@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.modules import own_tensors
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.recording.call_stack import Running, own_tensors
+from devwidget.capture.recording.call_stack import Running
 from devwidget.capture.recording.event_log import bytes_of, device_id, short
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import statements

@@ -13,9 +13,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture.faults.owners import plain_tensors
 from devwidget.capture.memory.block import Block
 from devwidget.capture.memory.saved_tensors import kept_for_backward, tensors_of_frames
-from devwidget.capture.modules import registered
+from devwidget.capture.modules import own_tensors, registered
 from devwidget.capture.object_fields import dict_of
-from devwidget.capture.recording.call_stack import own_tensors
 from devwidget.capture.recording.state import State
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.tensors import tensors_in

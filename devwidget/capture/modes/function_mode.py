@@ -31,7 +31,7 @@ class Calls(BirthWatch):
             out = func(*args, **kwargs)
         if func.__name__ == "backward":
             places.end_step()
-            self._state.ties.trained(self._state)
+            self._state.ties.trained()
         return out
 
     def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:

@@ -35,7 +35,7 @@ def module_hooks(state: State) -> Iterator[None]:
         if state.is_elsewhere():
             return
         if not here.stack and here.replica < 0:
-            state.ties.look(state, module)
+            state.ties.look(module)
         places.enter(module, sys._getframe(3), _now(), log.number())
         if is_a(module, nn.DataParallel) and id(module) not in watched:
             with uninterrupted():

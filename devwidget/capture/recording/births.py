@@ -1,22 +1,44 @@
-"""Births: which line decided where a tensor lives, held weakly and followed through operations on one device."""
+"""Births: which line decided where a tensor lives, and the hops that brought it there; held weakly."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from devwidget.capture.source_code.call_sites import RawSite
-
-if TYPE_CHECKING:
-    from devwidget.capture.recording.transfers import Hop
+from devwidget.records.trace import Held, Phase
 
 LONGEST_CHAIN, MOST_MOVES = 48, 16
 """Ancestors on one device, and moves between devices, kept of one tensor. A hidden state that is updated or moved ten
 thousand times would otherwise keep them all."""
+
+
+@dataclass(slots=True, eq=False)
+class Hop:
+    """A crossing while its data is still on the way."""
+
+    number: int
+    source: torch.device
+    target: torch.device
+    bytes: int
+    shape: tuple[int, ...]
+    module: str | None
+    phase: Phase
+    site: RawSite | None
+    step: int
+    chain: tuple[int, ...]
+    direct_from: Hop | None
+    held: Held | None
+    unsafe: bool
+    meant: str
+    computed: bool = False
+    moved: weakref.ref[torch.Tensor] | None = None
+    read: tuple[RawSite | None, str | None] | None = None
 
 
 class Birth:

@@ -8,16 +8,15 @@ import weakref
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from devwidget.capture.modules import own, registered, walk
+from devwidget.capture.modules import own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code.call_sites import RawSite, is_library, known_library, site_of, user_frame
-from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.capture.tensors import is_parameter
 from devwidget.records.trace import Cause, Phase
 
 _MODULE_CALL = next(c for c in nn.Module._call_impl.__code__.co_consts if isinstance(c, CodeType) and c.co_name == "inner")
@@ -242,16 +241,3 @@ class Places:
             yield
         finally:
             self.here.cause = before
-
-
-def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers that a module itself holds; a DataParallel replica keeps them as plain attributes."""
-    values: dict[str, Any] = {**own_parameters(module), **dict(registered(module, "_buffers"))}
-    if own(module).get("_is_replica") is True:
-        values |= own(module)
-    return {name: value for name, value in values.items() if is_tensor(value)}
-
-
-def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Registered parameters, without the tensors that `torch.func.functional_call` puts in their place for one call."""
-    return {name: value for name, value in registered(module, "_parameters") if is_parameter(value)}

@@ -72,6 +72,6 @@ class State:
         self.frozen: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.places = Places()
-        self.ties = Ties()
+        self.ties = Ties(self.log, self.births, self.places)
         self.traffic = Traffic(self.places)
         self.parallel = ParallelCalls()

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,12 +15,11 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.modules import registered, walk
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.births import Births
+from devwidget.capture.recording.call_stack import Places
+from devwidget.capture.recording.event_log import Log, bytes_of, device_id, short
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.records.trace import Fault, Held, Operand
-
-if TYPE_CHECKING:
-    from devwidget.capture.recording.state import State
 
 SAMPLES = 32
 """Values compared of each tensor, evenly spread; a whole embedding would take too long to read from a GPU."""
@@ -29,26 +28,40 @@ SAMPLES = 32
 class Ties:
     """Pairs of parameters that look like copies of one."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Log, births: Births, places: Places) -> None:
+        self._log, self._births, self._places = log, births, places
         self._looked: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
         self._pairs: list[tuple[Fault, weakref.ref[nn.Parameter], weakref.ref[nn.Parameter]]] = []
 
-    def look(self, state: State, root: nn.Module) -> None:
+    def look(self, root: nn.Module) -> None:
         """Before a root first runs: which parameters on different devices hold the same values?"""
         if root in self._looked or torch._C._get_tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
         self._looked[root] = True
         with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
             for (_, first, _), (path, copy, owner) in _equal_pairs(root):
-                self._pairs.append((_fault(state, first, copy, path, owner), weakref.ref(first), weakref.ref(copy)))
+                self._pairs.append((self._fault(first, copy, path, owner), weakref.ref(first), weakref.ref(copy)))
 
-    def trained(self, state: State) -> None:
+    def trained(self) -> None:
         """Gradients have been computed: two parameters that both got one drift apart from now on."""
         for pair in list(self._pairs):
             fault, first, copy = pair[0], pair[1](), pair[2]()
             if first is not None and copy is not None and first.grad is not None and copy.grad is not None:
                 self._pairs.remove(pair)
-                state.log.fault(fault)
+                self._log.fault(fault)
+
+    def _fault(self, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
+        births = [(birth, tensor) for tensor in (first, copy) if (birth := self._births.get(tensor)) is not None]
+        later = max(births, key=lambda b: b[0].root().number, default=None)
+        site = to_site(later[0].root().site) if later is not None else None
+        module, _, name = path.rpartition(".")
+        other = next((f"{p}.{n}" for r in self._places.roots if (root := r()) for p, m in walk(root)
+                      for n, t in registered(m, "_parameters") if t is first), "")  # fmt: skip
+        held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
+        shape, dtype, device = tuple(copy.shape), short(copy.dtype), device_id(copy.device)
+        stray = Operand(path, path, shape, dtype, device, bytes_of(copy), stray=True, birth=site, held=held)
+        return Fault(0, "tie", "Parameter", module, "build", site, "", (stray,), device_id(first.device),
+                     model_name=self._places.model_name)  # fmt: skip
 
 
 _Named = tuple[str, nn.Parameter, nn.Module]
@@ -85,17 +98,3 @@ def _equal_in(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
 def _sample(tensor: torch.Tensor) -> tuple[float, ...]:
     flat = tensor.detach().flatten()
     return tuple(flat[:: max(1, flat.numel() // SAMPLES)].tolist())
-
-
-def _fault(state: State, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
-    births = [(birth, tensor) for tensor in (first, copy) if (birth := state.births.get(tensor)) is not None]
-    later = max(births, key=lambda b: b[0].root().number, default=None)
-    site = to_site(later[0].root().site) if later is not None else None
-    module, _, name = path.rpartition(".")
-    other = next((f"{p}.{n}" for r in state.places.roots if (root := r()) for p, m in walk(root)
-                  for n, t in registered(m, "_parameters") if t is first), "")  # fmt: skip
-    held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
-    shape, dtype, device = tuple(copy.shape), short(copy.dtype), device_id(copy.device)
-    stray = Operand(path, path, shape, dtype, device, bytes_of(copy), stray=True, birth=site, held=held)
-    return Fault(0, "tie", "Parameter", module, "build", site, "", (stray,), device_id(first.device),
-                 model_name=state.places.model_name)  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,11 +12,11 @@ import torch
 
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.allowed_transfers import Meant, why_meant
-from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.births import Birth, Hop
 from devwidget.capture.recording.call_stack import Places
 from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
-from devwidget.records.trace import Crossing, Held, Phase, Wait
+from devwidget.records.trace import Crossing, Held, Wait
 
 WAITS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
 """Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
@@ -35,29 +34,6 @@ def _synchronizers() -> Iterator[tuple[Any, str]]:
     for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
         if hasattr(owner, "synchronize"):
             yield owner, "synchronize"
-
-
-@dataclass(slots=True, eq=False)
-class Hop:
-    """A crossing while its data is still on the way."""
-
-    number: int
-    source: torch.device
-    target: torch.device
-    bytes: int
-    shape: tuple[int, ...]
-    module: str | None
-    phase: Phase
-    site: RawSite | None
-    step: int
-    chain: tuple[int, ...]
-    direct_from: Hop | None
-    held: Held | None
-    unsafe: bool
-    meant: str
-    computed: bool = False
-    moved: weakref.ref[torch.Tensor] | None = None
-    read: tuple[RawSite | None, str | None] | None = None
 
 
 @dataclass(slots=True)

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.modules import is_module
+from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import class_name, dict_of, is_a, is_scalar, items_of, module_name, parts_of
-from devwidget.capture.recording.call_stack import own_tensors
 from devwidget.capture.source_code.call_sites import call_text, locals_of, site_of
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_tensor, seen

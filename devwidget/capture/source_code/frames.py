@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module, own, registered
+from devwidget.capture.modules import is_module, own, own_tensors, registered
 from devwidget.capture.object_fields import is_a, is_scalar
-from devwidget.capture.recording.call_stack import own_tensors
 from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
 from devwidget.capture.tensors import is_tensor
 

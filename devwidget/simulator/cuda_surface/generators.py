@@ -5,17 +5,14 @@ All devices draw from the CPU's default stream, so that a program gives the same
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
 
+from devwidget.simulator.devices import generators
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
-
-VIRTUAL: weakref.WeakValueDictionary[int, VirtualGenerator] = weakref.WeakValueDictionary()
-"""By the address of the C++ object: on its way to a mode, torch wraps a generator in a new Python object."""
 
 
 class VirtualGenerator(torch._C.Generator):
@@ -27,7 +24,7 @@ class VirtualGenerator(torch._C.Generator):
 
     def __init__(self, device: Any = None) -> None:
         self._device = DEVICES[conversions.label_of_device(device)]
-        VIRTUAL[_address(self)] = self
+        generators.remember(self)
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -40,7 +37,7 @@ class DefaultGenerator(VirtualGenerator):
 
     def __init__(self, device: torch.device) -> None:
         self._device = device  # not looked up: that would count as the first use of a GPU
-        VIRTUAL[_address(self)] = self
+        generators.remember(self)
 
     def manual_seed(self, seed: int) -> DefaultGenerator:
         """Seed the common stream."""
@@ -63,15 +60,6 @@ class DefaultGenerator(VirtualGenerator):
         """Set the state of the common stream."""
         torch.default_generator.set_state(state)
         return self
-
-
-def _address(generator: Any) -> int:
-    return int(generator._cdata)
-
-
-def kind_of(generator: torch.Generator) -> str:
-    """The device type of a generator as the user knows it."""
-    return "cuda" if _address(generator) in VIRTUAL else generator.device.type
 
 
 class _GeneratorType(type):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import TEMPORARY, name_of
-
-if TYPE_CHECKING:
-    from devwidget.simulator.operators.placement_rules import Operand
+from devwidget.simulator.operators.operand import Operand
 
 MARK = "devwidget: gradient stays on"
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.cuda_surface import generators
-from devwidget.simulator.devices import cuda_errors, labels
+from devwidget.simulator.devices import cuda_errors, generators, labels
 from devwidget.simulator.operators.op_schema import Plan
 
 

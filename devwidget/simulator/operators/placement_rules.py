@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -13,20 +13,7 @@ from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import CPU, META, TEMPORARY, name_of
 from devwidget.simulator.operators import backward
 from devwidget.simulator.operators.op_schema import Plan
-
-
-class Operand(NamedTuple):
-    """One tensor of a call; `is_output` if the operator writes to it."""
-
-    name: str
-    tensor: torch.Tensor
-    label: int
-    is_output: bool
-
-    @property
-    def is_cpu_scalar(self) -> bool:
-        """Zero-dimensional and on the CPU: what many kernels read on the host."""
-        return self.label == CPU and self.tensor.dim() == 0
+from devwidget.simulator.operators.operand import Operand
 
 
 def resolve(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

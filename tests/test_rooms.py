@@ -1,0 +1,129 @@
+"""Inside `capture` and `simulator`: folders stand in floors, arrows run down, and no files import each other in a circle."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.test_imports import PACKAGE
+
+FLOORS = {
+    "capture": (
+        "object_fields",
+        "interrupts",
+        "paused_gc",
+        "recursion",
+        "devices",
+        "patching",
+        "tensors",
+        "modules",
+        "restore",
+        "validation",
+        "source_code",
+        "step",
+        "snapshot",
+        "recording",
+        "changes",
+        "faults",
+        "data_parallel",
+        "patches",
+        "modes",
+        "memory",
+        "background_births",
+        "explain",
+        "recorder",
+    ),
+    "simulator": (
+        "cluster",
+        "patching",
+        "words",
+        "torch_internals",
+        "devices",
+        "without_values",
+        "operators",
+        "torch_surface",
+        "tensor_surface",
+        "cuda_surface",
+        "session",
+        "simulation",
+    ),
+}
+"""Rooms from the ground up: a folder or a file of its own imports only rooms that stand before it."""
+
+MOST_FILES = 15
+"""In one folder: more are not taken in at a glance."""
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name -> file."""
+    return {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
+            for file in PACKAGE.rglob("*.py")}  # fmt: skip
+
+
+def arrows() -> dict[str, set[str]]:
+    """Module -> modules that it imports anywhere, for types alone too."""
+    known = modules()
+    found: dict[str, set[str]] = {name: set() for name in known}
+    for name, file in known.items():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                targets = {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+                inner = {target for target in targets if target in known and target != node.module}
+                found[name] |= inner or (targets & known.keys())
+            elif isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names if alias.name in known}
+        found[name].discard(name)
+    return found
+
+
+def room_of(module: str) -> str:
+    """`modes` for `devwidget.capture.modes.dispatch_mode`, `recorder` for `devwidget.capture.recorder`."""
+    return module.split(".")[2]
+
+
+def test_no_files_import_each_other_in_a_circle():
+    try:
+        tuple(TopologicalSorter(arrows()).static_order())
+    except CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("layer", FLOORS)
+def test_every_room_stands_on_a_floor(layer):
+    rooms = {room_of(name) for name in modules() if name.startswith(f"devwidget.{layer}.")}
+    assert rooms == set(FLOORS[layer])
+
+
+@pytest.mark.parametrize("layer", FLOORS)
+def test_arrows_between_rooms_run_down(layer):
+    floors, inside = FLOORS[layer], f"devwidget.{layer}."
+    wrong = [
+        f"{source} imports {target}"
+        for source, targets in arrows().items()
+        for target in targets
+        if source.startswith(inside) and target.startswith(inside)
+        and floors.index(room_of(target)) > floors.index(room_of(source))
+    ]  # fmt: skip
+    assert wrong == []
+
+
+def test_an_arrow_up_would_be_seen():
+    assert any(targets for targets in arrows().values())
+    with pytest.raises(CycleError):
+        tuple(TopologicalSorter({"a": {"b"}, "b": {"a"}}).static_order())
+
+
+def test_no_folder_is_crowded():
+    counts = Counter(
+        file.parent.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.py") if file.name != "__init__.py"
+    )
+    crowded = {folder: count for folder, count in counts.items() if count > MOST_FILES and folder not in CROWDED}
+    assert crowded == {}
+
+
+CROWDED = {"report", "rules", "records"}
+"""Lists of equals, one kind of thing for each file: longer than a room, and no harder to read."""
