@@ -69,6 +69,11 @@ def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None
     Raises:
         DevwidgetError: if `model` is no module or `optimizer` no optimizer.
     """
+    return _placed(model, optimizer)
+
+
+def _placed(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
+    """Also what a step holds at the end of each phase, where there is no allocator to ask."""
     return account(take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus()))
 
 
@@ -221,7 +226,7 @@ def trace(
                         if progress is not None:
                             progress(phase)
                         run()
-                    recording._recorder.mark(phase, lambda: snapshot(model, optimizer=optimizer).memory)
+                    recording._recorder.mark(phase, lambda: _placed(model, optimizer).memory)
     return recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
 
 

@@ -28,13 +28,13 @@ LOSSES = (7, "mse", [], {}, object(), nn.MSELoss)
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("value", NO_TEXTS, ids=repr)
+@pytest.mark.parametrize("value", NO_TEXTS, ids=lambda value: type(value).__name__)
 def test_what_is_no_text_is_refused(call: str, value: Any) -> None:
     with pytest.raises(DevwidgetError):
         CALLS[call](value)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda value: type(value).__name__)
 def test_what_is_no_loss_is_refused_before_anything_runs(loss: Any) -> None:
     for call in (devwidget.trace, devwidget.check, devwidget.show):
         with pytest.raises(DevwidgetError, match="the loss is"):
