@@ -21,7 +21,7 @@ from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.recording.allowed_transfers import allow
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.capture.step.batch import arguments
+from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.memory.accounting import account
@@ -181,6 +181,7 @@ def trace(
     allow: str | Iterable[str] = (),
     name: str = "",
     progress: Callable[[str], None] | None = None,
+    verify: bool = True,
 ) -> Trace:
     """Run one training step on a batch and report every tensor in the wrong place.
 
@@ -198,6 +199,7 @@ def trace(
         allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
+        verify: try the fixes: run the step again with the edited code, without healing. Needs `heal` and `restore`.
 
     Returns:
         The trace. A step that failed for good is in it, with `error`, and does not raise.
@@ -205,29 +207,61 @@ def trace(
     Raises:
         DevwidgetError: if the model is no module, the batch does not fit (`BatchError`), or one of `allow` is no hop.
     """
-    from devwidget.capture.restore import keeping
-
     refuse_model(model)
     refuse_optimizer(optimizer)
     refuse_loss(loss_fn)
-    recording = _Step(heal=heal, allow=allow)
+    given: list[Arguments] = []
+
+    def inputs() -> Arguments:
+        """The same ones for every run: a loader would give others the next time."""
+        if not given:
+            given.append(arguments(model, batch, target=target, has_loss=loss_fn is not None))
+        return given[0]
+
+    def run(heal: bool, progress: Callable[[str], None] | None) -> tuple[Trace, Any]:
+        step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
+        return _stepped(step, inputs, _Step(heal=heal, allow=allow), name, progress, restore=restore)
+
+    found, output = run(heal, progress)
+    if not (verify and heal and restore and found.findings):
+        return found
+    from devwidget.trials import tried
+
+    return tried(found, output, lambda: run(False, None))
+
+
+def _stepped(
+    step: Step,
+    inputs_of: Callable[[], Arguments],
+    recording: _Step,
+    name: str,
+    progress: Callable[[str], None] | None,
+    *,
+    restore: bool,
+) -> tuple[Trace, Any]:
+    """One recorded step, and the output of the model."""
+    from devwidget.capture.restore import keeping
+
+    model, optimizer, loss_fn = step.model, step.optimizer, step.loss_fn
+    seen: dict[str, Any] = {}
     with uninterrupted(), keeping(model, optimizer, loss_fn) if restore else contextlib.nullcontext() as kept:
         with interruptible():
-            inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+            inputs = inputs_of()
         if kept is not None:
             kept.add(batch=(inputs.args, inputs.kwargs), target=inputs.target)
             recording._recorder.beside(kept.watching)
         with recording:
             recording.attach(model, optimizer, name=name)
             recording._recorder.given((inputs.args, inputs.kwargs, inputs.target))
-            for phase, run in Step(model, inputs, loss_fn, optimizer, backward).phases():
+            for phase, run in dataclasses.replace(step, inputs=inputs).phases(seen):
                 with recording._recorder.during(phase):
                     with interruptible():
                         if progress is not None:
                             progress(phase)
                         run()
                     recording._recorder.mark(phase, lambda: _placed(model, optimizer).memory)
-    return recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
+    trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
+    return trace, seen.get("out")
 
 
 def check(

@@ -13,7 +13,6 @@ from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.rules._needs import Need, missing
-from devwidget.rules._repairs.edits import code_of_edits, merged, with_others
 
 Check = Callable[[Trace], Iterator[Finding]]
 
@@ -122,6 +121,8 @@ def _cause(finding: Finding) -> object:
 
 def _together(group: list[Finding]) -> tuple[Fix, ...]:
     """The fixes of the first, its edits with those that the same cause needs at other lines."""
+    from devwidget.rules._repairs.edits import code_of_edits, merged  # with the rules, not with `import devwidget`
+
     fixes = group[0].fixes
     if not fixes or not fixes[0].edits or len(group) == 1:
         return fixes
@@ -134,6 +135,8 @@ def _together(group: list[Finding]) -> tuple[Fix, ...]:
 
 def _in_harmony(found: list[Finding]) -> list[Finding]:
     """First fixes that change the same line in different places become edits that do both."""
+    from devwidget.rules._repairs.edits import code_of_edits, with_others
+
     firsts = [f.fixes[0].edits if f.fixes else () for f in found]
     result = []
     for finding, mine in zip(found, firsts, strict=True):

@@ -56,6 +56,8 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
 def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     model = fault.model_name or "model"
     if facts["problem"] == "state":
+        if facts["optimizer"] not in _EAGER:
+            yield mended(fault.birth, "put the state where its parameters are", _restored_there)
         words = "build the optimizer after the model has moved"
         yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
         yield mended(fault.birth, "put the state where its parameters are",
@@ -103,6 +105,20 @@ def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
 def _is_optimizers(statement: ast.stmt) -> bool:
     value = getattr(statement, "value", None)
     return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2][:1].isupper()
+
+
+_EAGER = frozenset({"Adagrad", "ASGD"})
+"""Optimizers that allocate their state when they are built; that of others was put there by the program."""
+
+
+def _restored_there(draft: Draft, statement: ast.stmt) -> None:
+    """`opt.state[p] = state` takes the tensors of a restored state to their parameter."""
+    for node in ast.walk(draft.code.tree):
+        place = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(node, ast.Assign) and isinstance(place, ast.Subscript) and ast.unparse(place.value).endswith(".state"):
+            device, given = f"{draft.code.text(place.slice)}.device", draft.code.text(node.value)
+            moved = f"value.to({device}) if torch.is_tensor(value) and key != 'step' else value"
+            draft.replace(node.value, f"{{key: {moved} for key, value in {given}.items()}}")
 
 
 def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:

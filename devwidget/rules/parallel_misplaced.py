@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules._registry import rule
+from devwidget.rules._repairs.calls import FACTORIES
 from devwidget.rules._repairs.edits import Draft, chosen, mended
 
 
@@ -45,12 +46,14 @@ def _finding(fault: Fault) -> Finding:
 def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     model, target = fault.model_name or "model", str(fault.target)
     first = facts["found"].partition(":")[2]
+    if "," in facts["found"]:
+        yield mended(fault.birth, "make it where the rest of the model is", lambda d, s: _made(d, s, target))
     if facts["found"] == "cpu":
         yield mended(fault.birth, "for a model meant for the CPU, remove the wrapper", _unwrapped, "choice")
         yield mended(fault.birth, "for GPUs, move the model before it is wrapped", lambda d, s: _moved(d, s, target), "choice")
         yield Fix("for GPUs, move the model before it is wrapped", f"{model}.to({target!r})", "choice")
         return
-    if first.isdigit():
+    if first.isdigit() and "," not in facts["found"]:
         words = "begin the list with the model's GPU"
         yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, int(first)), "likely")
     yield mended(fault.birth, "move the model to `device_ids[0]`", lambda d, s: _moved(d, s, target), "likely")
@@ -58,6 +61,13 @@ def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     if first.isdigit():
         ids = facts["device_ids"].replace(" ", "")
         yield Fix(f"or hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", "", "choice")
+
+
+def _made(draft: Draft, statement: ast.stmt, target: str) -> None:
+    """The line that made the one tensor that came later."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES:
+            draft.keyword(node, "device", repr(target))
 
 
 def _wrappers(draft: Draft, statement: ast.stmt) -> Iterator[ast.Call]:

@@ -71,7 +71,9 @@ def _around(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, move:
             if ast.unparse(argument) == subject and isinstance(getattr(argument, "ctx", ast.Load()), ast.Load):
                 draft.append(argument, move)
         whole = draft.code.parents.get(call)
-        result = whole if isinstance(whole, ast.Attribute) and not isinstance(draft.code.parents.get(whole), ast.Call) else call
+        outer = draft.code.parents.get(whole) if whole is not None else None
+        is_method = isinstance(outer, ast.Call) and outer.func is whole
+        result = whole if isinstance(whole, ast.Attribute) and not is_method else call
         if not isinstance(draft.code.parents.get(result), ast.Attribute | ast.Assign) or _one_result(statement, result):
             home = subject if not isinstance(parsed_expression(subject), ast.BinOp | ast.UnaryOp) else f"({subject})"
             draft.append(result, f".to({home}.{back})")

@@ -17,7 +17,7 @@ from devwidget.rules._registry import rule
 from devwidget.rules._repairs.code import code_at
 from devwidget.rules._repairs.edits import Draft, chosen, fix
 from devwidget.rules._repairs.modules import where_built
-from devwidget.rules._repairs.moves import value_moved, where_made, where_used
+from devwidget.rules._repairs.moves import from_helper, value_moved, where_made, where_used
 from devwidget.rules._wording import described, devices_of, one_target, right_device, strays_in
 
 
@@ -81,6 +81,7 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     yield made if str(fault.target) != "cpu" else None
     yield use
+    yield from_helper(fault, stray) if stray.birth is None else None
     if literal:
         yield value_moved(stray, repr(str(fault.target)))
     device = right_device(fault)

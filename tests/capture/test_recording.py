@@ -53,7 +53,7 @@ def test_a_hidden_state_made_in_forward_is_found_with_its_birth_and_fix():
     assert found.birth.line == line_of(Reader.forward, "torch.zeros")
     assert found.fault.line == line_of(Reader.forward, "self.read(x, hidden)")
     assert found.fixes[0].code == "hidden = torch.zeros(1, len(x), 6, device=x.device)"
-    assert not found.fixes[0].verified  # nobody has run it
+    assert found.fixes[0].verified
     assert trace.error == ""
 
 

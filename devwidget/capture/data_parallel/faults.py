@@ -12,11 +12,12 @@ from torch import nn
 
 from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import own, own_tensors, registered, walk
-from devwidget.capture.object_fields import class_name, stored
+from devwidget.capture.object_fields import class_name, defined, module_name, stored
 from devwidget.capture.recording.event_log import bytes_of, device_id, short
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, to_site
+from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.records.errors import error_text
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
@@ -64,11 +65,24 @@ def without_parameters(state: State, replica: nn.Module, error: StopIteration) -
     owners = [part for part in parts if own_tensors(part) and not registered(part, "_parameters")]
     if not owners:
         return False
-    example = next((name for part in owners for name in own(part).get("_former_parameters", {})), "weight")
+    example = tensor_in(replica, site)
     write(state, "replica", state.places.failed, site, "StopIteration", problem="parameters", attribute=example)
     for part in parts if state.heal else ():
         own(part)["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
+
+
+def tensor_in(model: nn.Module, site: Site | None) -> str:
+    """How the method at a line can write a parameter of its module: `embed.weight`."""
+    method = site.function if site is not None else "forward"
+    users = [part for _, part in walk(model) if not module_name(type(part)).startswith("torch.")]
+    owners = [part for part in users if defined(type(part), method)]
+    for part in (*owners, model):
+        code = getattr(defined(type(part), method), "__code__", None)
+        if code is None or site is None or code.co_filename == site.file:
+            for path, _ in deep_tensors(part):
+                return path.removeprefix(".")
+    return "weight"
 
 
 def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torch.Tensor]:
@@ -99,12 +113,18 @@ def cut(state: State, tensor: torch.Tensor) -> Operand:
 
 
 def too_few_samples(
-    state: State, wrapper: nn.Module, error: Exception, inputs: list[torch.Tensor], samples: int, count: int
+    state: State,
+    wrapper: nn.Module,
+    error: Exception,
+    inputs: list[torch.Tensor],
+    samples: int,
+    count: int,
+    built: Site | None = None,
 ) -> None:
     """A replica got the values that are not tensors and none of the tensors."""
     path, text = state.places.path_of(wrapper), error_text(error)
     operands, numbers = (cut(state, inputs[0]),), {"samples": str(samples), "replicas": str(count)}
-    built = to_site(state.places.made.get(wrapper))
+    built = built or to_site(state.places.made.get(wrapper))
     write(state, "io", path, None, text, operands, birth=built, problem="samples", **numbers)
 
 

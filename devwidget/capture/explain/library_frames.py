@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import re
 from typing import Any
 
@@ -12,16 +14,19 @@ from torch import nn
 from devwidget.capture import data_parallel
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.explain.error_context import Scene
-from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import is_module
+from devwidget.capture.faults import leaves, operand_names, uncalled
+from devwidget.capture.faults.owners import in_class
+from devwidget.capture.modules import is_module, own
 from devwidget.capture.object_fields import class_name, is_a
 from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.recording.event_log import bytes_of, device_id, short
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
+from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import message
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_statement
 from devwidget.records.trace import Fault, Operand
 
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
@@ -35,7 +40,54 @@ def optimizer_state(scene: Scene) -> None:
     optimizer, caller = _self(frame), scene.caller_of(frame)
     _, assigned = operand_names.Names(scene.state, caller).argument_of(optimizer)
     optimizers.check_state(scene.state, optimizer, {}, caller)
-    _born(scene, assigned)
+    _born(scene, assigned, optimizer)
+
+
+def uncalled_move(scene: Scene) -> None:
+    """A module was given `clip = waveform.cuda`, the method and not what it returns."""
+    if isinstance(scene.error, TypeError):
+        for running in scene.state.places.here.stack[::-1]:
+            frames = [f for f in scene.frames if locals_of(f).get("self") is running.module]
+            given = [value for frame in frames for value in locals_of(frame).values()]
+            user = scene.caller_of(frames[0]) if frames else None
+            if user is not None:
+                uncalled.look(scene.state, dataclasses.replace(running, site=site_of(user)), tuple(given), scene.error)
+
+
+def missing_gradient(scene: Scene) -> None:
+    """The line reads `.grad` of a tensor that a move made: the gradient is with the leaf behind it."""
+    frame = scene.user
+    node = parsed_statement(here_text(scene)) if isinstance(scene.error, AttributeError) else None
+    if frame is None or node is None:
+        return
+    for part in ast.walk(node):
+        owner = Scope(frame).value(part.value) if isinstance(part, ast.Attribute) and part.attr == "grad" else None
+        if is_tensor(owner):
+            leaves.look_for_gradient(scene.state, owner, frame)
+
+
+def lost_state(scene: Scene) -> None:
+    """The line reads an attribute that the replicas of a DataParallel model have written, and lost."""
+    frame = scene.user
+    node = parsed_statement(here_text(scene)) if "'NoneType'" in message(scene.error) else None
+    if frame is None or node is None:
+        return
+    scope = Scope(frame)
+    for part in ast.walk(node):
+        owner = scope.value(part.value) if isinstance(part, ast.Attribute) else None
+        if isinstance(part, ast.Attribute) and is_module(owner) and own(owner).get(part.attr, owner) is None:
+            look = functools.partial(statements.first_write, attribute=part.attr)
+            written = in_class(type(owner), look)
+            path = scene.state.places.path_of(owner)
+            if written is not None and any(is_a(m, nn.DataParallel) for _, m in scene.state.places.modules()):
+                facts = {"problem": "write", "attribute": part.attr, "owner": type(owner).__name__}
+                faults.write(scene.state, "replica", path, written, scene.error_text, **facts)  # type: ignore[arg-type]
+
+
+def here_text(scene: Scene) -> str:
+    """The statement that failed."""
+    site = to_site(site_of(scene.user)) if scene.user is not None else None
+    return site.text if site is not None else ""
 
 
 def lost_leaf(scene: Scene) -> None:
@@ -75,7 +127,7 @@ def misplaced_wrapper(scene: Scene) -> None:
         caller = scene.caller_of(frame)
         data_parallel.report_misplaced(wrapper, misplaced, scene.state, site_of(caller))
         _, assigned = operand_names.Names(scene.state, caller).argument_of(wrapper)
-        _born(scene, assigned)
+        _born(scene, assigned, wrapper)
 
 
 def vector_of_losses(scene: Scene) -> None:
@@ -143,12 +195,35 @@ def _self(frame: Any) -> Any:
     return locals_of(frame).get("self")
 
 
-def _born(scene: Scene, birth: Site | None) -> None:
+def built_at(scene: Scene, owner: object) -> Site | None:
+    """Where the files of the model's classes build a wrapper or an optimizer of this class."""
+    files = [f.f_code.co_filename for f in scene.frames if not is_library(f.f_code.co_filename)]
+    for _, module in scene.state.places.modules():
+        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        if code is not None and not is_library(code.co_filename) and code.co_filename not in files:
+            files.append(code.co_filename)
+    found = (statements.made_by(file, type(owner).__name__) for file in files)
+    return next((site for site in found if site is not None), None)
+
+
+def _born(scene: Scene, birth: Site | None, made: object) -> None:
     """Faults without a birth get the line that made the object behind them; `model = parts["model"]` only hands it on."""
     if birth is None or not statements.assigned_call(birth.text)[0]:
+        birth = built_at(scene, made)
+    if birth is None:
         return
     faults = scene.state.log.faults
     faults[:] = [fault if fault.birth else dataclasses.replace(fault, birth=birth) for fault in faults]
 
 
-ALL = (optimizer_state, lost_leaf, checkpoint_prefix, misplaced_wrapper, vector_of_losses, wrong_gradient)
+ALL = (
+    optimizer_state,
+    lost_leaf,
+    uncalled_move,
+    missing_gradient,
+    lost_state,
+    checkpoint_prefix,
+    misplaced_wrapper,
+    vector_of_losses,
+    wrong_gradient,
+)

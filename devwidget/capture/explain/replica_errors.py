@@ -14,9 +14,9 @@ from torch import nn
 
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.explain.error_context import Scene
-from devwidget.capture.explain.library_frames import described
+from devwidget.capture.explain.library_frames import built_at, described
 from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.modules import own, own_tensors, walk
+from devwidget.capture.modules import own, walk
 from devwidget.capture.object_fields import defined, is_a
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
@@ -44,10 +44,25 @@ def from_replica(scene: Scene) -> None:
     owners = _owners(wrapper, site)
     module = scene.state.places.path_of(owners[0] if len(owners) == 1 else wrapper.module)
     if caught[1] == "StopIteration":
-        first = next((n for _, m in walk(wrapper.module) for n in own_tensors(m)), "weight")
+        first = faults.tensor_in(owners[0] if owners else wrapper.module, site)
         faults.write(scene.state, "replica", module, site, caught[1], problem="parameters", attribute=first)
+    elif _too_few(scene, wrapper, int(caught[2])):
+        return
     elif not _wrong_cut(scene, wrapper, module, site) and not _left_behind(scene, int(caught[3]), owners, site):
         _wrong_device(scene, int(caught[3]), module, site)
+
+
+def _too_few(scene: Scene, wrapper: Any, replica: int) -> bool:
+    """A replica that got no tensor, because there are fewer samples than GPUs."""
+    given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is nn.Module._call_impl.__code__), {})
+    whole = list(tensors_in((given.get("args"), given.get("kwargs"))))
+    samples = max((tensor.shape[wrapper.dim] for tensor in whole if tensor.dim() > wrapper.dim), default=0)
+    if "missing" not in message(scene.error) or not 0 < samples <= replica:
+        return False
+    built = built_at(scene, wrapper)
+    error = RuntimeError(message(scene.error).strip().splitlines()[-1])
+    faults.too_few_samples(scene.state, wrapper, error, whole, samples, len(wrapper.device_ids), built)
+    return True
 
 
 def worker_site(scene: Scene) -> Site | None:

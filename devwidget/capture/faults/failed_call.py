@@ -125,7 +125,9 @@ class FailedCall:
         for argument, tensor in arguments(self.func, self.args, self.kwargs):
             stray = any(tensor is other for other in strays)
             name = names.expression(tensor)
-            source = written.get(id(tensor), "") or ("" if name else computed)
+            source = written.get(id(tensor), "") or (
+                "" if name or argument.endswith("]") else computed
+            )
             operand = _operand(name or (source if _is_a_place(source) else ""), argument, tensor, source, stray=stray)
             operands.append(names.with_birth(operand, tensor, target, of_dtype=of_dtype) if stray else operand)
         return Fault(
@@ -160,10 +162,14 @@ def _written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
         called = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
         if not called or not name.startswith(called):
             return {}
-    parts = _parts(node, len(args)) if node is not None else []
+    parts = _parts(node, len(args) if direct else len(node.args)) if isinstance(node, ast.Call) else (
+        _parts(node, len(args)) if node is not None else [])  # fmt: skip
     pairs = list(zip(parts, args, strict=False)) if len(parts) == len(args) or not direct else []
     if isinstance(node, ast.Call):
         pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
+    for part, arg in list(pairs):
+        if isinstance(part, ast.List | ast.Tuple) and type(arg) in (list, tuple) and len(part.elts) == len(arg):
+            pairs += zip(part.elts, arg, strict=True)
     return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
 
 
@@ -171,8 +177,13 @@ def _computed(text: str) -> str:
     """The one argument of a call of a module, or of a library, that is computed on the line, so that it has no name."""
     node = _parsed(text)
     given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
-    found = [ast.unparse(part) for part in given if isinstance(part, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript)]
+    found = [ast.unparse(part) for part in given if _is_computed(part)]
     return found[0] if len(found) == 1 else ""
+
+
+def _is_computed(part: ast.expr) -> bool:
+    named = any(isinstance(node, ast.Name) for node in ast.walk(part))
+    return named and isinstance(part, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript)
 
 
 def _parsed(text: str) -> ast.AST | None:

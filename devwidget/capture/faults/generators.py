@@ -16,7 +16,8 @@ from devwidget.records.trace import Operand
 
 def meet(call: FailedCall) -> Any:
     """Heal with a new generator of the right type, seeded alike."""
-    generator = next((g for g in (call.kwargs.get("generator"), *call.args) if is_a(g, torch.Generator)), None)
+    # Virtual GPUs put a class of their own in the place of torch.Generator.
+    generator = next((g for g in (call.kwargs.get("generator"), *call.args) if is_a(g, torch._C.Generator)), None)
     if generator is None or "generator" not in message(call.error).lower():
         return NOT_OURS
     target = _target(call, generator)

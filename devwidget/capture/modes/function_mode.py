@@ -21,6 +21,13 @@ FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
 _GRAD = vars(torch._C.TensorBase)["grad"]
 
 
+def _is_tried(func: Any, frame: FrameType | None) -> bool:
+    """True for an operator that virtual GPUs call themselves: they know what to do if it fails."""
+    while frame is not None and frame.f_code.co_filename == torch._ops.__file__:
+        frame = frame.f_back
+    return isinstance(func, torch._ops.OpOverload) and frame is not None and is_own(frame.f_code.co_filename)
+
+
 class Calls(BirthWatch):
     """Follows data across devices, and makes a call with a device fault again with the strays moved."""
 
@@ -36,8 +43,7 @@ class Calls(BirthWatch):
 
     def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
-        ours = isinstance(func, torch._ops.OpOverload) and is_own(frame.f_code.co_filename)  # virtual GPUs try an operator
-        if isinstance(error, ENOUGH) or ours:
+        if isinstance(error, ENOUGH) or _is_tried(func, frame):
             return NOT_OURS
         call = FailedCall(self._state, func, args, kwargs, error, frame)
         for family in FAMILIES:

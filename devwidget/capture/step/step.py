@@ -24,9 +24,9 @@ class Step:
     optimizer: torch.optim.Optimizer | None = None
     backward: bool | None = None
 
-    def phases(self) -> Iterator[tuple[Phase, Callable[[], None]]]:
-        """The parts of the step in order; each sees what the ones before it left."""
-        seen: dict[str, Any] = {}
+    def phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
+        """The parts of the step in order; each sees what the ones before it left in `seen`: `out`, `loss`."""
+        seen = {} if seen is None else seen
 
         def forward() -> None:
             if self.optimizer is not None:

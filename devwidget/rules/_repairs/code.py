@@ -71,7 +71,7 @@ class Code:
         wanted = parsed_expression(text)
         if wanted is None:
             return []
-        dump = ast.dump(wanted)
+        dump = _loaded(wanted)
         return [node for node in self.parts(statement) if isinstance(node, ast.expr) and _loaded(node) == dump]
 
     def local_names(self, node: ast.AST) -> set[str]:

@@ -34,13 +34,17 @@ def where_made(fault: Fault, stray: Operand, *, literal: bool) -> Fix | None:
 
 def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> bool:
     calls = [node for node in draft.code.alike(statement, stray.birth_call) if isinstance(node, ast.Call)]
-    if not calls or (not stray.birth_direct and stray.birth_op not in _ARRIVALS):
-        return False
     device = device_there(draft.code, statement, stray, fault, literal=literal)
-    if not device:
+    if device and (module := _module_made(statement, stray)) is not None:
+        draft.append(module, f".to({device})")
+        return True
+    if not device or not calls or (not stray.birth_direct and stray.birth_op not in _ARRIVALS):
         return False
     takes_device = stray.birth_op in FACTORIES | LIKENESSES
-    for call in calls:
+    told = any(keyword.arg == "device" for call in calls for keyword in call.keywords)
+    if told and any(draft.code.local_names(call) for call in calls):
+        return False  # one line makes many, and somebody said where: the others may be right there
+    for call in [*calls, *([] if told else _siblings(draft.code, statement, stray, calls))]:
         if takes_device and not any(k.arg == "generator" for k in call.keywords):
             draft.keyword(call, "device", device)
         elif takes_device or stray.birth_op in _ARRIVALS:
@@ -48,6 +52,26 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
         else:
             return False
     return True
+
+
+def _siblings(code: Code, statement: ast.stmt, stray: Operand, calls: list[ast.Call]) -> list[ast.Call]:
+    """Calls of the same function on the same line, which were not told a device either: `meshgrid(arange(h), arange(w))`."""
+    return [
+        node
+        for node in code.parts(statement)
+        if isinstance(node, ast.Call)
+        and node not in calls
+        and ast.unparse(node.func) == ast.unparse(calls[0].func)
+        and stray.birth_op in FACTORIES
+        and not any(keyword.arg in ("device", None) for keyword in node.keywords)
+    ]
+
+
+def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
+    """`nn.BatchNorm2d(8)` of `norm = nn.BatchNorm2d(8)`, where the stray is `norm.weight`."""
+    value = getattr(statement, "value", None)
+    name = ast.unparse(targets(statement)[0]) if len(targets(statement)) == 1 else ""
+    return value if isinstance(value, ast.Call) and name and stray.expression.startswith(f"{name}.") else None
 
 
 def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> str:
@@ -115,7 +139,10 @@ def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | N
     if not device:
         return None
     move = ".cpu()" if device == "'cpu'" else f".to({device})"
-    done = [_moved(draft, statement, fault, stray, move) for stray in strays]
+    done = [
+        _moved(draft, statement, fault, stray, move) or _moved_in_place(draft, statement, fault, stray, move)
+        for stray in strays
+    ]
     summary = "move it before it is used" if draft.inserted else "move it where it is used"
     return fix(summary, draft) if all(done) else None
 
@@ -179,6 +206,22 @@ def _moved(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move
     return _inline(draft, statement, stray, move)
 
 
+def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
+    """What the line does not name: an item gets the moved tensor, and a module that the line calls is moved itself."""
+    if _is_compound(statement):
+        return False
+    place, call = parsed_expression(stray.expression), parsed_expression(fault.expression)
+    if isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant):
+        draft.before(statement, f"{stray.expression} = {stray.expression}{move}")
+        return True
+    owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+    is_module = stray.held is not None and stray.held.how in ("parameter", "buffer")
+    if owner and (stray.expression.startswith(f"{owner}.") or (is_module and owner.startswith("self."))):
+        draft.before(statement, f"{owner}{move}")
+        return True
+    return False
+
+
 def _inline(draft: Draft, statement: ast.stmt, operand: Operand, move: str) -> bool:
     for text in (operand.source, operand.expression):
         nodes = [n for n in draft.code.alike(statement, text) if _is_read(n)] if text else []
@@ -209,6 +252,23 @@ def _is_local(code: Code, statement: ast.stmt, name: str) -> bool:
         return True
     return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) and code.scope(n) is scope
                for n in ast.walk(scope))  # fmt: skip
+
+
+def from_helper(fault: Fault, stray: Operand) -> Fix | None:
+    """`self.lstm(x, self.blank(n))`: what the helper returns is made without a device."""
+    at, call = code_at(fault.site), parsed_expression(fault.expression)
+    partners = [o.expression for o in fault.operands if not o.stray and o.device == fault.target]
+    device = next((f"{name}.device" for name in partners if name.startswith("self.")), "")
+    if at is None or not isinstance(call, ast.Call) or not device or stray.expression:
+        return None
+    draft = Draft(at[0])
+    helpers = {ast.unparse(n.func).removeprefix("self.") for a in call.args for n in ast.walk(a) if isinstance(n, ast.Call)}
+    for function in ast.walk(draft.code.tree):
+        returns = ast.walk(function) if isinstance(function, ast.FunctionDef) and function.name in helpers else ()
+        for node in (n for r in returns if isinstance(r, ast.Return) for n in ast.walk(r)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES:
+                draft.keyword(node, "device", device)
+    return fix("make it on the right device", draft)
 
 
 def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") -> Fix | None:

@@ -1,0 +1,89 @@
+"""A fix is called verified only if its own text was run."""
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+
+
+@pytest.fixture(autouse=True)
+def _gpus():
+    with devwidget.simulate(gpus=2):
+        yield
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.GRU(6, 4, batch_first=True)
+
+    def forward(self, x):
+        hidden = torch.zeros(1, len(x), 4)
+        return self.rows(x, hidden)[0]
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.full((3,), 2.0)
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def test_an_edit_of_forward_is_run_and_leaves_the_code_as_it_was():
+    model, before = Reader().to("cuda:0"), Reader.forward.__code__
+    (found,) = devwidget.trace(model, torch.ones(2, 3, 6, device="cuda:0")).findings
+    assert found.fixes[0].verified
+    assert found.fixes[0].edits[0].text.endswith("torch.zeros(1, len(x), 4, device=x.device)")
+    assert Reader.forward.__code__ is before
+
+
+def test_it_can_be_switched_off():
+    model = Reader().to("cuda:0")
+    (found,) = devwidget.trace(model, torch.ones(2, 3, 6, device="cuda:0"), verify=False).findings
+    assert not any(fix.verified for fix in found.fixes)
+
+
+def test_an_edit_of_a_constructor_was_not_tried():
+    (found,) = devwidget.trace(Scaled().to("cuda:0"), torch.ones(2, 3, device="cuda:0")).findings
+    assert "register_buffer" in found.fixes[0].code
+    assert not found.fixes[0].verified
+
+
+def test_a_wrong_candidate_falls_behind_one_that_works(monkeypatch):
+    from devwidget.records.finding import Edit
+    from devwidget.rules import wrong_device
+
+    real = wrong_device.where_made
+
+    def wrong(fault, stray, *, literal):
+        from dataclasses import replace
+
+        fix = real(fault, stray, literal=literal)
+        (edit,) = fix.edits
+        return replace(
+            fix, edits=(Edit(edit.file, edit.first, edit.last, edit.text.replace("x.device", "'cuda:1'"), edit.was),)
+        )
+
+    monkeypatch.setattr(wrong_device, "where_made", wrong)
+    (found,) = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
+    assert found.fixes[0].verified
+    assert "cuda:1" not in found.fixes[0].code
+
+
+def test_an_edit_that_changes_the_result_is_not_verified(monkeypatch):
+    from dataclasses import replace
+
+    from devwidget.rules import wrong_device
+
+    real = wrong_device.where_made
+
+    def wrong(fault, stray, *, literal):
+        fix = real(fault, stray, literal=literal)
+        return replace(fix, edits=tuple(replace(e, text=e.text.replace("zeros", "ones")) for e in fix.edits))
+
+    monkeypatch.setattr(wrong_device, "where_made", wrong)
+    (found,) = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
+    assert "ones" not in found.fixes[0].edits[0].text
