@@ -29,7 +29,7 @@ from devwidget.records import json_io
 from devwidget.records._record import presented_by
 from devwidget.records.errors import DevwidgetError, PlacementError, nearest
 from devwidget.records.explanation import Explanation
-from devwidget.records.finding import Finding, Severity
+from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.plan import Plan
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -140,6 +140,7 @@ class Recording:
             self._recorder.__exit__(kind, error, trace)
             self._gpus = max(self._gpus, virtual_gpus())  # started inside
             self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
+            _remember(self._trace.findings)
         swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
         return True if swallowed else None
 
@@ -223,11 +224,26 @@ def trace(
         return _stepped(step, inputs, _Step(heal=heal, allow=allow), name, progress, restore=restore)
 
     found, output = run(heal, progress)
-    if not (verify and heal and restore and found.findings):
-        return found
-    from devwidget.trials import tried
+    if verify and heal and restore and found.findings:
+        from devwidget.trials import tried
 
-    return tried(found, output, lambda: run(False, None))
+        found = tried(found, output, lambda: run(False, None))
+    _remember(found.findings)
+    return found
+
+
+_last: tuple[Finding, ...] = ()
+"""Of the last trace or explanation, for `%devwidget fix`; records hold nothing alive."""
+
+
+def _remember(findings: tuple[Finding, ...]) -> None:
+    global _last
+    _last = findings
+
+
+def last_findings() -> tuple[Finding, ...]:
+    """What the last trace, recording or explanation found."""
+    return _last
 
 
 def _stepped(
@@ -341,7 +357,30 @@ def explain(error: BaseException | None = None) -> Explanation:
     """
     from devwidget import post_mortem
 
-    return post_mortem.explain(error)
+    told = post_mortem.explain(error)
+    _remember(told.findings)
+    return told
+
+
+def edits_to_apply() -> dict[str, list[Edit]]:
+    """The first fix of every finding of the last trace or explanation, by file."""
+    from devwidget import applying
+
+    return applying.edits_of(_last)
+
+
+def edited_text(file: str, edits: Iterable[Edit]) -> str:
+    """The text of a file or cell after its edits."""
+    from devwidget import applying
+
+    return applying.after(file, edits)
+
+
+def write_edits(file: str, edits: Iterable[Edit]) -> pathlib.Path:
+    """Write edits into a file of the user; the backup."""
+    from devwidget import applying
+
+    return applying.write(file, edits)
 
 
 def is_about_placement(error: BaseException) -> bool:

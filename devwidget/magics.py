@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os.path
 import shlex
 import sys
 from collections.abc import Callable
@@ -15,6 +16,8 @@ USAGE = """\
 %devwidget simulate status             how many there are
 %devwidget births on | off             remember where tensors are made, in every cell
 %devwidget why                         why the last device or dtype exception was raised
+%devwidget fix                         the fixes of the last trace or explanation, as a diff
+%devwidget fix apply                   write them: into your files, with a backup, or as the text of the next cell
 %%devtrace [model]                     run a cell, then say what moved and what went wrong"""
 
 OFFER = "devwidget: `%devwidget why` names the tensor and the line"
@@ -63,6 +66,8 @@ class LineMagic:
             return print(USAGE)
         if word == "why" and not rest.strip():
             return _short_errors(self._why)
+        if word == "fix" and rest.strip() in ("", "apply"):
+            return _short_errors(lambda: self._fix(apply=bool(rest.strip())))
         if word == "simulate":
             return _short_errors(lambda: self._simulate(rest))
         if word == "births" and rest.strip() in ("on", "off", "status", ""):
@@ -79,6 +84,19 @@ class LineMagic:
         from devwidget import api
 
         print(api.explain())
+
+    def _fix(self, *, apply: bool) -> None:
+        from devwidget import api
+
+        edits = api.edits_to_apply()
+        if not edits:
+            print("nothing was found that an edit can mend")
+        for file, changes in edits.items():
+            print("\n".join(edit.diff() for edit in changes))
+            if apply and not os.path.exists(file):  # a cell
+                self.shell.set_next_input(api.edited_text(file, changes), replace=False)
+            elif apply:
+                print(f"written; {api.write_edits(file, changes)} is as it was")
 
     def _births(self, word: str) -> None:
         from devwidget.api import background_births
