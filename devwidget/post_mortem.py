@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ def explain(error: object | None) -> Explanation:
     if not is_a(found, BaseException):
         hint = "`except Exception as error: devwidget.explain(error)`"
         raise DevwidgetError(f"this is a `{type(found).__name__}`, not an exception", instead=hint)
+    linecache.checkcache()  # a file may have been edited since it was last looked at, by a fix for one
     reading = read_error(found)
     judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
     return Explanation(

@@ -25,7 +25,7 @@ MOST_TRIALS = 6
 
 
 def tried(trace: Trace, output: Any, again: Again) -> Trace:
-    """The trace with the first fixes verified by a run, where wrong ones are behind those that work.
+    """The trace with fixes verified by a run, and without those that a run has shown to be wrong.
 
     With one finding each of its edits is tried until one works. With several their first edits are tried together.
     """
@@ -45,7 +45,7 @@ def tried(trace: Trace, output: Any, again: Again) -> Trace:
 def _with_verified(trace: Trace, good: list[Fix], failed: list[Fix]) -> Trace:
     def better(finding: Finding) -> Finding:
         fixes = [dataclasses.replace(fix, verified=True) if fix in good else fix for fix in finding.fixes if fix not in failed]
-        return dataclasses.replace(finding, fixes=tuple(sorted(fixes, key=lambda fix: not fix.verified)) or finding.fixes)
+        return dataclasses.replace(finding, fixes=tuple(fixes) or finding.fixes)
 
     return dataclasses.replace(trace, findings=tuple(map(better, trace.findings)))
 

@@ -43,9 +43,9 @@ def _finding(fault: Fault, operand: Operand) -> Finding:
 
 
 def _fixes(operand: Operand) -> Iterator[Fix | None]:
-    birth = operand.birth or (operand.held.assigned if operand.held is not None else None)
-    yield mended(birth, "make it on its device, so that it is a leaf there", _made_as_leaf, "sure")
-    yield mended(birth, "cut it off from its origin, so that it is a leaf", _cut_off)
+    for birth in (operand.birth, operand.held.assigned if operand.held is not None else None):
+        yield mended(birth, "make it on its device, so that it is a leaf there", _made_as_leaf, "sure")
+        yield mended(birth, "cut it off from its origin, so that it is a leaf", _cut_off)
     name = operand.expression
     yield Fix("or cut it off from its origin after the move", f"{name} = {name}.detach().requires_grad_()")
     yield Fix("or make it an nn.Parameter of the module, which moves with it", "", "choice")

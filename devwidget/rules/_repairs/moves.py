@@ -45,13 +45,27 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
     if told and any(draft.code.local_names(call) for call in calls):
         return False  # one line makes many, and somebody said where: the others may be right there
     for call in [*calls, *([] if told else _siblings(draft.code, statement, stray, calls))]:
-        if takes_device and not any(k.arg == "generator" for k in call.keywords):
+        if alike := _likeness(call, stray, fault):
+            draft.replace(call, alike)
+        elif takes_device and not any(k.arg == "generator" for k in call.keywords):
             draft.keyword(call, "device", device)
         elif takes_device or stray.birth_op in _ARRIVALS:
             draft.append(call, f".to({device})")
         else:
             return False
     return True
+
+
+def _likeness(call: ast.Call, stray: Operand, fault: Fault) -> str:
+    """`torch.zeros(x.shape)` that meets an `x` of another dtype is to be like `x`: `torch.zeros_like(x)`; "" for others."""
+    name, shape = ast.unparse(call.func), call.args[0] if len(call.args) == 1 and not call.keywords else None
+    method = shape.func if isinstance(shape, ast.Call) and not shape.args else shape
+    known = f"{stray.birth_op}_like" in LIKENESSES
+    if not known or not isinstance(method, ast.Attribute) or method.attr not in ("shape", "size"):
+        return ""
+    model = ast.unparse(method.value)
+    others = [o for o in fault.operands if not o.stray and model in (o.expression, o.source) and o.dtype != stray.dtype]
+    return f"{name}_like({model})" if others else ""
 
 
 def _siblings(code: Code, statement: ast.stmt, stray: Operand, calls: list[ast.Call]) -> list[ast.Call]:
