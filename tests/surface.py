@@ -11,6 +11,7 @@ import threading
 import types
 import warnings
 from collections.abc import Iterator
+from concurrent.futures.thread import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ _PARTS = (
 _MODULES = (comm, data_parallel, parallel_apply, replicate, scatter_gather, _python_dispatch, warnings, linecache)
 _CLASSES = (
     _functions.Broadcast, _functions.ReduceAddCoalesced, _functions.Scatter, _functions.Gather, BackwardCFunction,
-    threading.Thread,
+    threading.Thread, ThreadPoolExecutor,
 )  # fmt: skip
 _REMEMBERED = {
     "_cached_device_count", "__abstractmethods__", "__annotations__", "__warningregistry__", "filters", "_filters_version",

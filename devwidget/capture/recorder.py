@@ -29,6 +29,7 @@ from devwidget.capture.patches.optimizers import optimizers
 from devwidget.capture.patches.state_dicts import checkpoints
 from devwidget.capture.recording.allowed_transfers import Meant
 from devwidget.capture.recording.state import State
+from devwidget.capture.recording.threads import threads
 from devwidget.capture.source_code.call_sites import forget_sites
 from devwidget.capture.validation import refuse_model
 from devwidget.records.errors import DevwidgetError, error_text, message
@@ -156,6 +157,7 @@ class Recorder:
         stack.enter_context(gradients(self._state, lambda: Calls(self._state)))
         stack.enter_context(self._state.traffic.watching())
         stack.enter_context(module_hooks(self._state))
+        stack.enter_context(threads(self._state))
         stack.enter_context(self._modes())
         return self
 

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -117,3 +118,12 @@ def test_no_thread_ever_starts_without_the_gpus(gpus):
     for thread in threads:
         thread.join()
     assert found == [torch.device("cuda:1")] * 200
+
+
+def test_tasks_of_a_pool_that_is_older_have_the_gpus_too():
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.ones, 1).result().device.type == "cpu"
+        with simulate(2):
+            device = pool.submit(lambda: (torch.ones(1, device="cuda:1") + 1).device).result()
+            assert device == torch.device("cuda:1")
+        assert pool.submit(lambda: (torch.ones(1) + 1).device).result().type == "cpu"

@@ -23,6 +23,7 @@ from devwidget.capture.patching import registry
 from devwidget.capture.recording.event_log import bytes_of
 from devwidget.capture.recording.parallel_calls import CALL, Call
 from devwidget.capture.recording.state import State
+from devwidget.capture.recording.threads import watched_by_task
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.trace import Cause
@@ -143,7 +144,7 @@ class _Watch:
         workers = [
             Worker(self._state, self._wrapper, self.call, whole, number, replica) for number, replica in enumerate(replicas)
         ]
-        with self._step("forward"):
+        with self._step("forward"), watched_by_task():
             return original(workers, inputs, kwargs)
 
     def gather(self, original: Callable[..., Any], outputs: Any, output_device: Any) -> Any:

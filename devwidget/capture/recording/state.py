@@ -59,6 +59,10 @@ class State:
         finally:
             _thread.states = tuple(each for each in _thread.states if each is not self)
 
+    def is_here(self) -> bool:
+        """Whether this thread runs the program of this recording."""
+        return self in _thread.states
+
     def is_elsewhere(self) -> bool:
         """Whether this thread runs the program of other recordings, and not of this one: hooks and patches are everybody's."""
         states = _thread.states

@@ -1,0 +1,92 @@
+"""Threads that begin and tasks that are submitted, run inside a context of whoever has begun or submitted them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures.thread import ThreadPoolExecutor
+from typing import Any
+
+from devwidget.capture.patching.registry import Wrapper, patched
+
+Inside = Callable[[], contextlib.AbstractContextManager[object]]
+"""Makes the context; called in the thread that does the work."""
+Choice = Callable[[], Inside | None]
+"""Asked in the thread that begins a thread or submits a task; None to leave it alone."""
+_absent = object()
+_POOL = "multiprocessing.pool"
+_OTHER_INTERPRETERS: Any = getattr(concurrent.futures, "InterpreterPoolExecutor", ())  # since Python 3.14; it pickles
+
+
+@contextlib.contextmanager
+def thread_starts(choice: Choice) -> Iterator[None]:
+    """Until the block ends, new threads run inside what is chosen for them."""
+    with patched(threading.Thread, "start", functools.partial(_starting, choice)):
+        yield
+
+
+@contextlib.contextmanager
+def pool_tasks(choice: Choice, around: Wrapper = lambda submit: submit) -> Iterator[None]:
+    """Until the block ends, what pools of threads are given to do runs inside what is chosen for it.
+
+    Args:
+        around: wraps the submitting itself, in which a pool may begin threads.
+    """
+    methods: list[tuple[type, str]] = [(ThreadPoolExecutor, "submit")]
+    if _POOL in sys.modules:  # a pool that is made later begins its threads later
+        methods += [(sys.modules[_POOL].ThreadPool, name) for name in ("apply_async", "_map_async", "imap", "imap_unordered")]
+    with contextlib.ExitStack() as stack:
+        for owner, name in methods:
+            stack.enter_context(patched(owner, name, lambda submit: _submitting(choice, around(submit), submit)))
+        yield
+
+
+def _submitting(choice: Choice, submit: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    def submit_inside(*args: Any, **kwargs: Any) -> Any:
+        inside = choice() if len(args) > 1 and not isinstance(args[0], _OTHER_INTERPRETERS) else None
+        return plain(*args, **kwargs) if inside is None else submit(args[0], _run_in(inside, args[1]), *args[2:], **kwargs)
+
+    return submit_inside
+
+
+def _run_in(inside: Inside, task: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with inside():
+            return task(*args, **kwargs)
+
+    return run
+
+
+def _starting(choice: Choice, original: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+    def start(self: threading.Thread) -> None:
+        inside = choice()
+        if inside is None:
+            return original(self)
+        run, own = self.run, vars(self).get("run", _absent)
+
+        def run_inside() -> None:
+            # Taken off here and not after `start`, which may return before the new thread has looked for `run`.
+            _put_back(self, own)
+            with inside():
+                run()
+
+        vars(self)["run"] = run_inside
+        try:
+            original(self)
+        except BaseException:
+            _put_back(self, own)
+            raise
+
+    return start
+
+
+def _put_back(thread: threading.Thread, own: Any) -> None:
+    """The thread's own `run`, which is that of its class unless the user has given it another."""
+    if own is _absent:
+        vars(thread).pop("run", None)
+    else:
+        vars(thread)["run"] = own

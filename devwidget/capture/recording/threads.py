@@ -1,0 +1,109 @@
+"""Further threads of the program: what it begins and submits while it is recorded is recorded too, until the recording ends."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from devwidget.capture.patching.threads import Inside, pool_tasks, thread_starts
+from devwidget.capture.recording.call_stack import Running
+from devwidget.capture.recording.state import State
+
+
+class _Here(threading.local):
+    """Whether threads that this one begins are given their work by tasks which are watched themselves."""
+
+    by_task = False
+
+
+_here = _Here()
+
+
+@contextlib.contextmanager
+def watched_by_task() -> Iterator[None]:
+    """Leave threads alone that begin in the block: they may serve other recordings too, or outlive this one."""
+    before, _here.by_task = _here.by_task, True
+    try:
+        yield
+    finally:
+        _here.by_task = before
+
+
+@contextlib.contextmanager
+def threads(state: State) -> Iterator[None]:
+    """Watch threads that the program of this recording begins, and the tasks that it gives to pools of any age."""
+    watched = _Watched(state)
+    with contextlib.ExitStack() as stack:
+        stack.callback(watched.end)
+        stack.enter_context(thread_starts(lambda: None if _here.by_task else watched.from_here()))
+        stack.enter_context(pool_tasks(watched.from_here, _by_task))
+        yield
+
+
+def _by_task(submit: Callable[..., Any]) -> Callable[..., Any]:
+    def submit_by_task(*args: Any, **kwargs: Any) -> Any:
+        with watched_by_task():
+            return submit(*args, **kwargs)
+
+    return submit_by_task
+
+
+class _Watched:
+    """The threads of one recording, and the modes that are active in them."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._lock = threading.RLock()
+        self._modes: list[Any] = []
+        self._is_over = False
+
+    def from_here(self) -> Inside | None:
+        """What the work of another thread runs inside; None if this thread does not run the program of this recording."""
+        here = self._state.places.here
+        return functools.partial(self._inside, list(here.stack), here.path, here.replica) if self._state.is_here() else None
+
+    def end(self) -> None:
+        """Have what goes on after the recording be as if nobody watched."""
+        with self._lock:
+            self._is_over = True
+            for mode in self._modes:
+                mode.leave()
+            self._modes.clear()
+
+    @contextlib.contextmanager
+    def _inside(self, running: list[Running], path: str | None, replica: int) -> Iterator[None]:
+        here = self._state.places.here
+        before = here.stack, here.path, here.replica
+        with contextlib.ExitStack() as stack:
+            if not self._state.is_here():
+                self._enter(stack)
+                here.stack, here.path, here.replica = list(running), path, replica
+            try:
+                yield
+            finally:
+                here.stack, here.path, here.replica = before
+
+    def _enter(self, stack: contextlib.ExitStack) -> None:
+        with self._lock:
+            if self._is_over:
+                return
+            before = _active_modes()
+            stack.enter_context(self._state.watching())
+            ours = [mode for mode in _active_modes() if all(mode is not each for each in before)]
+            self._modes += ours
+            stack.callback(self._forget, ours)
+
+    def _forget(self, ours: list[Any]) -> None:
+        with self._lock:
+            self._modes[:] = [mode for mode in self._modes if all(mode is not each for each in ours)]
+
+
+def _active_modes() -> list[Any]:
+    functions: list[Any] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return [*functions, *_get_current_dispatch_mode_stack()]

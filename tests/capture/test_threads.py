@@ -1,0 +1,248 @@
+"""Threads and pools of the program: their work is recorded and healed as the main thread's, and theirs alone."""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+import devwidget
+
+
+def by_new_pool(work):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def by_map(work):
+    with ThreadPoolExecutor(1) as pool:
+        return next(pool.map(lambda _: work(), [None]))
+
+
+def by_thread(work):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def by_process_like_pool(work):
+    with ThreadPool(1) as pool:
+        return pool.apply(work)
+
+
+def by_a_thread_of_a_thread(work):
+    return by_thread(lambda: by_new_pool(work))
+
+
+WAYS = [by_new_pool, by_map, by_thread, by_process_like_pool, by_a_thread_of_a_thread]
+
+
+def faulty():
+    bias = torch.ones(2)
+    return torch.ones(2, device="cuda") + bias
+
+
+def modes():
+    return [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+
+
+def counts(recording):
+    """How often each of two operators ran."""
+    found = collections.Counter()
+    for op in recording.trace.ops:
+        found[op.name] += op.count
+    return {name: found[name] for name in ("sin", "cos") if found[name]}
+
+
+@pytest.fixture
+def older_pool():
+    """A pool whose one thread runs already."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(modes).result()
+        yield pool
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fault_in_a_thread_is_found_and_healed(way):
+    with devwidget.simulate(1), devwidget.record(heal=True) as recording:
+        assert way(faulty).device.type == "cuda"
+    (finding,) = recording.trace.findings
+    assert (finding.kind, finding.birth.text) == ("wrong-device", "bias = torch.ones(2)")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_healing_the_fault_is_found_and_raised(way):
+    def caught():
+        with pytest.raises(RuntimeError, match="same device"):
+            faulty()
+
+    with devwidget.simulate(1), devwidget.record() as recording:
+        way(caught)
+    (finding,) = recording.trace.findings
+    assert finding.birth.text == "bias = torch.ones(2)"
+
+
+def test_a_pool_older_than_the_recording_is_watched_for_its_tasks_alone(older_pool):
+    with devwidget.simulate(1), devwidget.record(heal=True) as recording:
+        assert older_pool.submit(faulty).result().device.type == "cuda"
+    assert [finding.kind for finding in recording.trace.findings] == ["wrong-device"]
+    assert older_pool.submit(modes).result() == []
+
+
+def test_a_process_like_pool_older_than_the_recording_is_watched_too():
+    with ThreadPool(1) as pool:
+        pool.apply(modes)
+        with devwidget.simulate(1), devwidget.record(heal=True) as recording:
+            found = [pool.map(lambda _: faulty().device.type, [0, 1]), list(pool.imap(lambda _: faulty().device.type, [0, 1]))]
+        assert found == [["cuda", "cuda"]] * 2
+        assert pool.apply(modes) == []
+    assert [finding.kind for finding in recording.trace.findings] == ["wrong-device"]
+
+
+def test_a_step_traced_with_a_pool_in_forward_names_the_module():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branch = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return by_new_pool(lambda: self.branch(x) + torch.ones(2))
+
+    with devwidget.simulate(1):
+        trace = devwidget.trace(Branches().cuda(), torch.ones(1, 2, device="cuda"))
+    (finding,) = trace.findings
+    assert finding.kind == "wrong-device"
+    (fault,) = trace.faults
+    assert (fault.module, fault.phase) == ("", "forward")
+    assert {m.path: m.calls for m in trace.modules} == {"": 1, "branch": 1}
+
+
+def test_what_goes_on_after_the_recording_is_not_in_it():
+    begun, over, done = (threading.Event() for _ in range(3))
+    seen = []
+
+    def work():
+        torch.ones(1).sin()
+        begun.set()
+        over.wait()
+        torch.ones(1).cos()
+        seen.append([type(mode).__name__ for mode in modes()])
+        done.set()
+
+    with devwidget.record() as recording:
+        thread = threading.Thread(target=work)
+        thread.start()
+        begun.wait()
+    over.set()
+    thread.join()
+    names = {op.name for op in recording.trace.ops}
+    assert "sin" in names
+    assert "cos" not in names
+    assert all(name.startswith("Ended") for name in seen[0])
+
+
+def test_a_task_that_begins_after_the_recording_is_not_watched(older_pool):
+    go = threading.Event()
+    older_pool.submit(go.wait)
+    with devwidget.record() as recording:
+        late = older_pool.submit(lambda: (torch.ones(1).cos(), modes())[1])
+    go.set()
+    assert late.result() == []
+    assert "cos" not in {op.name for op in recording.trace.ops}
+
+
+def test_overlapping_recordings_see_their_own_tasks_in_one_pool(older_pool):
+    wrong = []
+    together = threading.Barrier(2)
+
+    def program(name):
+        with devwidget.record() as recording:
+            together.wait()
+            for _ in range(20):
+                older_pool.submit(getattr(torch.ones(3), name)).result()
+                by_thread(getattr(torch.ones(3), name))
+            together.wait()
+        if counts(recording) != {name: 40}:
+            wrong.append((name, counts(recording)))
+
+    programs = [threading.Thread(target=program, args=(name,)) for name in ("sin", "cos")]
+    for each in programs:
+        each.start()
+    for each in programs:
+        each.join()
+    assert wrong == []
+
+
+def test_a_pool_made_in_a_recording_is_not_seen_by_it_when_others_use_it():
+    pools, submitted = [], threading.Event()
+
+    def elsewhere():
+        while not submitted.wait(0.01):
+            if pools:
+                pools[0].submit(torch.ones(1).cos).result()
+                submitted.set()
+
+    other = threading.Thread(target=elsewhere)
+    other.start()
+    with devwidget.record() as recording, ThreadPoolExecutor(1) as pool:
+        pool.submit(torch.ones(1).sin).result()
+        pools.append(pool)
+        submitted.wait()
+    other.join()
+    assert counts(recording) == {"sin": 1}
+
+
+def test_nested_recordings_both_see_a_task_once(older_pool):
+    with devwidget.record() as outer, devwidget.record() as inner:
+        older_pool.submit(torch.ones(1).sin).result()
+        by_thread(torch.ones(1).sin)
+    for recording in (outer, inner):
+        assert counts(recording) == {"sin": 2}
+
+
+def test_workers_of_data_parallel_are_watched_once():
+    with devwidget.simulate(2), devwidget.record() as recording:
+        wrapper = nn.DataParallel(nn.Linear(2, 2).cuda())
+        by_new_pool(lambda: wrapper(torch.ones(4, 2).cuda()))
+    assert sum(op.count for op in recording.trace.ops if op.name == "addmm") == 2
+    assert [replica.samples for replica in recording.trace.replicas] == [2, 2]
+
+
+def test_results_exceptions_and_context_variables_are_as_plain(older_pool):
+    variable = contextvars.ContextVar("variable", default="unset")
+    error = StopIteration("the user's own")
+
+    def fails():
+        raise error
+
+    with devwidget.record():
+        assert older_pool.submit(lambda a, *, b: (a, b), 1, b=2).result() == (1, 2)
+        assert older_pool.submit(fails).exception() is error
+        variable.set("of the caller")
+        assert older_pool.submit(variable.get).result() == "unset"
+        assert older_pool.submit(contextvars.copy_context().run, variable.get).result() == "of the caller"
+        with pytest.raises(TypeError, match=r"submit\(\) missing 1 required positional argument: 'fn'"):
+            older_pool.submit()
+
+
+def test_the_run_of_a_thread_is_its_own():
+    class Own(threading.Thread):
+        def run(self):
+            self.result = torch.ones(2).sum()
+
+    with devwidget.record() as recording:
+        thread = Own()
+        thread.start()
+        thread.join()
+    assert "run" not in vars(thread)
+    assert "sum" in {op.name for op in recording.trace.ops}
