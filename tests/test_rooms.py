@@ -39,9 +39,10 @@ FLOORS = {
         "recorder",
     ),
     "simulator": (
+        "words",
+        "accelerators",
         "cluster",
         "patching",
-        "words",
         "torch_internals",
         "devices",
         "without_values",

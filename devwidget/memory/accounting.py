@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from devwidget.records.device import CPU, DeviceId
-from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory import CUDA_BLOCK_BYTES, DeviceMemory, in_blocks
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
 
@@ -19,8 +19,6 @@ _CATEGORY = {"parameter": "parameters", "buffer": "buffers", "attribute": "attri
 _MODEL_KINDS = (*_CATEGORY.values(), "gradients")
 _SOURCES = ("activations", "others", "free", "cache")
 """Where a model's bytes were counted before; only `activations`, unless they came past the allocator that was asked."""
-
-CUDA_BLOCK = 512
 
 
 def block_bytes(requested_bytes: int, device: DeviceId) -> int:
@@ -40,7 +38,7 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
     """
     if requested_bytes < 0:
         raise ValueError(f"{requested_bytes} bytes cannot be allocated")
-    return -(-requested_bytes // CUDA_BLOCK) * CUDA_BLOCK if device.kind == "cuda" else requested_bytes
+    return in_blocks(requested_bytes, CUDA_BLOCK_BYTES) if device.kind == "cuda" else requested_bytes
 
 
 def account(snapshot: Snapshot) -> Snapshot:

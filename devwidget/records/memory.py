@@ -11,6 +11,15 @@ CATEGORIES = ("parameters", "buffers", "attributes", "gradients", "optimizer", "
 """The parts of a memory bar, in drawing order; they add up to the device's total."""
 
 
+CUDA_BLOCK_BYTES = 512
+"""Every CUDA allocation is a multiple of this. Source: `kMinBlockSize` in PyTorch's caching allocator."""
+
+
+def in_blocks(requested_bytes: int, block_bytes: int) -> int:
+    """Bytes that one allocation takes where each is a multiple of `block_bytes`."""
+    return -(-requested_bytes // block_bytes) * block_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """One device's memory, in bytes.

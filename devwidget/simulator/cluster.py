@@ -6,8 +6,12 @@ import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from devwidget.records.errors import SimulationError
+
+if TYPE_CHECKING:
+    from devwidget.simulator.accelerators.accelerator import Accelerator
 
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {prefix + "b": 1000**power for power, prefix in enumerate("kmgt", 1)}
@@ -28,10 +32,12 @@ class Cluster:
     Attributes:
         memory_bytes: capacity of each GPU, in bytes.
         compute: False if tensors carry no values (they live on meta).
+        accelerator: the kind of accelerator that the GPUs are.
     """
 
     memory_bytes: tuple[int, ...]
     compute: bool
+    accelerator: Accelerator
 
     @property
     def gpus(self) -> int:
@@ -39,8 +45,8 @@ class Cluster:
         return len(self.memory_bytes)
 
 
-def parse_cluster(gpus: object, memory: object, compute: object) -> Cluster:
-    """Check what the user asked for.
+def parse_cluster(gpus: object, memory: object, compute: object, accelerator: Accelerator | None = None) -> Cluster:
+    """Check what the user asked for; GPUs are CUDA's unless another accelerator is given.
 
     Raises:
         SimulationError: if a number or a size makes no sense.
@@ -53,7 +59,9 @@ def parse_cluster(gpus: object, memory: object, compute: object) -> Cluster:
         )
     if not isinstance(compute, bool):
         raise SimulationError(f"`compute` is True or False, not {compute!r}", instead="devwidget.simulate(compute=False)")
-    return Cluster(_memory_of_each(memory, gpus), compute)
+    from devwidget.simulator.accelerators.cuda import CUDA  # late: `import devwidget` stays light
+
+    return Cluster(_memory_of_each(memory, gpus), compute, accelerator or CUDA)
 
 
 def _shown(given: object) -> str:

@@ -6,10 +6,13 @@ from typing import Any
 
 import torch._dynamo  # noqa: F401 - torch would import it in mid-operator, with the patches put aside for all threads
 
+from devwidget.simulator.accelerators.accelerator import Accelerator
+from devwidget.simulator.accelerators.cuda import CUDA
 from devwidget.simulator.cluster import Cluster
 from devwidget.simulator.cuda_surface import comm, functions, generators
-from devwidget.simulator.devices import machine
-from devwidget.simulator.devices.labels import LABELS, Books
+from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.operators import mode_without_values
 from devwidget.simulator.patching import Patches
@@ -40,8 +43,7 @@ class Session:
     """One running simulation: what it replaced, and the mode of the thread that started it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        Books.ledger, Books.compute, Books.on_guess = Ledger(()), cluster.compute, None
-        LABELS.clear()
+        _open(cluster.accelerator, cluster.compute)
         machine.build(cluster.memory_bytes)
         self._patches = Patches()
         self._mode: Any = mode_without_values.new_mode()
@@ -62,6 +64,13 @@ class Session:
 
     def _put_back(self) -> None:
         self._patches.undo()
-        LABELS.clear()
-        Books.ledger, Books.compute, Books.on_guess = Ledger(()), True, None
+        _open(CUDA, compute=True)
         machine.build(())
+
+
+def _open(accelerator: Accelerator, compute: bool) -> None:
+    """New books, in which nothing is written yet."""
+    Books.accelerator, Books.compute, Books.on_guess = accelerator, compute, None
+    Books.ledger = Ledger((), accelerator.block_bytes)
+    LABELS.clear()
+    labels.name_devices()

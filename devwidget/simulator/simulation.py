@@ -67,7 +67,7 @@ class Simulation:
         global _active
         from devwidget.simulator import torch_internals  # imports torch: `import devwidget` stays light
 
-        torch_internals.check()
+        torch_internals.check(self._cluster.accelerator)
         from devwidget.simulator import session  # needs what was just checked
 
         self._session = session.Session(self._cluster)
@@ -119,7 +119,7 @@ def active() -> Simulation | None:
 
 def memory() -> VirtualMemory:
     """The memory of the simulation that is running, for a recording to watch."""
-    from devwidget.simulator.devices.labels import Books
+    from devwidget.simulator.devices.books import Books
     from devwidget.simulator.devices.ledger_listeners import VirtualMemory
 
     return VirtualMemory(Books.ledger)

@@ -10,6 +10,7 @@ import torch.utils._device
 import torch.utils._python_dispatch
 
 from devwidget.records.errors import SimulationError
+from devwidget.simulator.accelerators.accelerator import Accelerator
 from devwidget.simulator.words import words
 
 C: Any = torch._C
@@ -30,7 +31,7 @@ torch._tensor_str._tensor_str torch.backends.cudnn.is_acceptable torch.accelerat
 """)
 
 
-def check() -> None:
+def check(accelerator: Accelerator) -> None:
     """Refuse a torch that is not as expected, before anything is replaced.
 
     Raises:
@@ -49,10 +50,10 @@ def check() -> None:
             why="they replace parts of torch that differ from version to version",
             instead=f"torch {'.'.join(map(str, TESTED))}",
         )
-    if hasattr(torch._C, "_cuda_getDeviceCount") and torch.cuda.is_available():
+    if hasattr(torch._C, accelerator.c_prefix + "getDeviceCount") and torch.get_device_module(accelerator.type).is_available():
         raise SimulationError(
-            "this machine has real GPUs", why="virtual GPUs stand in for CUDA where there is none",
-            instead='hide them: os.environ["CUDA_VISIBLE_DEVICES"] = "" before torch is imported, in a new kernel',
+            "this machine has real GPUs", why=f"virtual GPUs stand in for {accelerator.title} where there is none",
+            instead=f'hide them: os.environ["{accelerator.visible_variable}"] = "" before torch is imported, in a new kernel',
         )  # fmt: skip
 
 

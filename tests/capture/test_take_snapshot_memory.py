@@ -22,6 +22,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *, initialised: bool, gpus: int = 1
     """A CUDA whose process holds 300 bytes and reserves 400 of 1000."""
     properties = SimpleNamespace(name="NVIDIA H100", total_memory=1000, uuid="abc")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: initialised)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties if initialised else pytest.fail("asked"))
     for name, value in {"memory_allocated": 300, "memory_reserved": 400, "max_memory_allocated": 350}.items():

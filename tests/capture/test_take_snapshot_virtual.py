@@ -72,3 +72,10 @@ def test_a_snapshot_inside_another_mode_is_the_same(mode: str) -> None:
     before = take_snapshot(model)
     with torch.inference_mode() if mode == "inference" else torch.no_grad():
         assert take_snapshot(model) == before
+
+
+def test_gpus_that_are_hidden_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
+    with simulate(gpus=3):
+        memory = take_snapshot(nn.Linear(2, 2).cuda(), virtual_gpus=3).memory
+    assert [each.device for each in memory] == [FIRST, SECOND, CPU]

@@ -19,10 +19,12 @@ def read_memory(virtual_gpus: int = 0) -> tuple[DeviceMemory, ...]:
     The total of `cpu` is 0: what a model holds there is no part of a card.
 
     Args:
-        virtual_gpus: how many virtual GPUs are active; `torch.cuda` then answers for them.
+        virtual_gpus: how many virtual GPUs are active; `torch.cuda`, or the module of what they play, answers for them.
     """
-    if virtual_gpus:
-        devices = [_used_cuda(index, virtual=True) for index in range(virtual_gpus)]
+    played = torch.accelerator.current_accelerator() if virtual_gpus else None
+    if played is not None:
+        visible = torch.get_device_module(played.type).device_count()  # fewer, if an environment variable hides some
+        devices = [_used(played.type, index, virtual=True) for index in range(visible)]
     else:
         devices = [*_cuda_devices(), *_other_accelerator()]
     return (*devices, DeviceMemory(CPU, "CPU", virtual=False, total=0))
@@ -51,7 +53,7 @@ def _cuda_devices() -> list[DeviceMemory]:
     """Before CUDA is initialised nothing but NVML is asked: a query would create a context and take hundreds of MB."""
     count = torch.cuda.device_count()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return [_used_cuda(index, virtual=False) for index in range(count)]
+        return [_used("cuda", index, virtual=False) for index in range(count)]
     cards = nvml.cards_in_cuda_order(count)
     return [_idle_cuda(index, cards[index] if cards else None) for index in range(count)]
 
@@ -63,22 +65,23 @@ def _idle_cuda(index: int, card: nvml.Card | None) -> DeviceMemory:
     return compose(device, card.name, card.total, allocated=0, reserved=0, used=card.used)
 
 
-def _used_cuda(index: int, *, virtual: bool) -> DeviceMemory:
-    properties = torch.cuda.get_device_properties(index)
-    reserved = torch.cuda.memory_reserved(index)
+def _used(kind: str, index: int, *, virtual: bool) -> DeviceMemory:
+    module = torch.get_device_module(kind)
+    properties = module.get_device_properties(index)
+    reserved = module.memory_reserved(index)
     total, used, uuid = properties.total_memory, reserved, str(getattr(properties, "uuid", ""))
     if virtual:
         card = getattr(properties, "pci_bus_id", None)  # the slot of a virtual GPU is its number in the machine
     else:
         total, used, card = _whole_card(index, properties, uuid, reserved)
     memory = compose(
-        DeviceId("cuda", index),
+        DeviceId(kind, index),
         "virtual GPU" if virtual else properties.name,
         total,
-        allocated=torch.cuda.memory_allocated(index),
+        allocated=module.memory_allocated(index),
         reserved=reserved,
         used=used,
-        peak=torch.cuda.max_memory_allocated(index),
+        peak=module.max_memory_allocated(index),
         virtual=virtual,
     )
     return replace(memory, card=card, uuid=uuid)

@@ -17,10 +17,7 @@ from devwidget.capture.memory.block import Block
 from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode
 from devwidget.capture.tensors import tensors_in
-from devwidget.records.memory import DeviceMemory
-
-CUDA_BLOCK = 512
-"""Every allocation is a multiple of this. Source: `kMinBlockSize` in PyTorch's caching allocator."""
+from devwidget.records.memory import CUDA_BLOCK_BYTES, DeviceMemory, in_blocks
 
 
 class _Storage(weakref.ref[Any]):
@@ -103,7 +100,7 @@ class CudaMemory:
         if entry is not None and entry() is storage:
             return entry.block, False
         entry = self._storages[address] = _Storage(storage, lambda dead: self._dead.append((address, dead)))
-        entry.block = Block(tensor.get_device(), -(-storage.nbytes() // CUDA_BLOCK) * CUDA_BLOCK)
+        entry.block = Block(tensor.get_device(), in_blocks(storage.nbytes(), CUDA_BLOCK_BYTES))
         return entry.block, True
 
     def _settle(self) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch.nn.parallel import _functions
 
 from devwidget.simulator.devices import labels, machine, moves
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.patching import Patches
 
 Tensors = Sequence[torch.Tensor]
@@ -69,7 +70,7 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     for place, tensor in enumerate(tensors):
         if labels.label_of(tensor) < 0:
             raise RuntimeError(
-                f"Expected all input tensors to be CUDA tensors, but tensor at index {place} has device "
+                f"Expected all input tensors to be {Books.accelerator.title} tensors, but tensor at index {place} has device "
                 f"'{labels.device_of(tensor)}'"
             )
     shape = list(tensors[0].shape)

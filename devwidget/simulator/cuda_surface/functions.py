@@ -1,15 +1,16 @@
-"""`torch.cuda` and `torch.accelerator` on virtual GPUs: mostly the C functions that a CPU build of torch lacks."""
+"""The module of the accelerator, `torch.cuda`, and `torch.accelerator`: mostly C functions that a CPU build of torch lacks."""
 
 from __future__ import annotations
 
+import functools
 import uuid
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from devwidget.simulator.cuda_surface import generators, memory_stats, streams
 from devwidget.simulator.devices import machine
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.patching import Patches
@@ -17,40 +18,11 @@ from devwidget.simulator.patching import Patches
 GPU_NAME = "devwidget virtual GPU"
 
 
-@dataclass(frozen=True)
-class Properties:
-    """What `torch.cuda.get_device_properties` tells of a virtual GPU: an A100 in all but name and memory."""
-
-    name: str
-    total_memory: int
-    uuid: uuid.UUID
-    pci_bus_id: int
-    major: int = 8
-    minor: int = 0
-    multi_processor_count: int = 108
-    is_integrated: bool = False
-    is_multi_gpu_board: bool = False
-    warp_size: int = 32
-    max_threads_per_multi_processor: int = 2048
-    max_threads_per_block: int = 1024
-    regs_per_multiprocessor: int = 65536
-    shared_memory_per_block: int = 49152
-    shared_memory_per_block_optin: int = 166912
-    shared_memory_per_multiprocessor: int = 167936
-    L2_cache_size: int = 41943040
-    clock_rate: int = 1410000
-    memory_clock_rate: int = 1593000
-    memory_bus_width: int = 5120
-    pci_device_id: int = 0
-    pci_domain_id: int = 0
-    gcnArchName: str = field(default=GPU_NAME)
-
-
-def properties(index: int) -> Properties:
+def properties(index: int) -> object:
     """The properties of one GPU."""
     built_in = Machine.visible[machine.checked(index)]
     identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{built_in}")
-    return Properties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
+    return Books.accelerator.properties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
 
 
 def device_count() -> int:
@@ -60,9 +32,13 @@ def device_count() -> int:
 
 def install(patches: Patches) -> None:
     """Give torch the virtual GPUs."""
-    for name, function in {**C_FUNCTIONS, **memory_stats.C_FUNCTIONS}.items():
-        patches.set(torch._C, name, function)
-    cuda = torch.cuda
+    accelerator, module = Books.accelerator, torch.get_device_module(Books.accelerator.type)
+    answers = {name: functools.partial(_always, answer) for name, answer in accelerator.answers.items()}
+    for name, function in {**C_FUNCTIONS, **memory_stats.C_FUNCTIONS, **answers}.items():
+        patches.set(torch._C, accelerator.c_prefix + name, function)
+    for name, function in {**ACCELERATOR, **memory_stats.ACCELERATOR}.items():
+        patches.set(torch._C, "_accelerator_" + name, function)
+    patches.set(torch._C, "_get_accelerator", _current)
     for name, value in {
         "device_count": device_count,
         "_get_device_properties": properties,
@@ -70,7 +46,7 @@ def install(patches: Patches) -> None:
         "_maybe_exchange_device": machine.maybe_exchange,
         "default_generators": generators.default_generators(len(Machine.capacities)),
         "is_bf16_supported": lambda including_emulation=True: True,
-        "get_arch_list": lambda: ["sm_80"],
+        "get_arch_list": lambda: str(accelerator.answers["getArchFlags"]).split(),
         "Stream": streams.VirtualStream,
         "Event": streams.VirtualEvent,
         "current_stream": streams.current_stream,
@@ -79,15 +55,15 @@ def install(patches: Patches) -> None:
         "_cudart": Runtime(),
         "utilization": lambda device=None: 0,
     }.items():
-        patches.set(cuda, name, value)
-    patches.hold(cuda, "_initialized", True)
-    patches.hold(cuda, "_cached_device_count", None)  # parts of torch that hold the real `device_count` write their answer here
+        patches.set(module, name, value)
+    patches.hold(module, "_initialized", True)
+    patches.hold(module, "_cached_device_count", None)  # written by parts of torch that hold the real `device_count`
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
-    patches.set(cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
-    patches.set(cuda.nvtx, "_nvtx", Markers())
-    patches.set(cuda.streams, "Stream", streams.VirtualStream)
-    patches.set(cuda.streams, "Event", streams.VirtualEvent)
+    patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
+    patches.set(torch.cuda.nvtx, "_nvtx", Markers())
+    patches.set(module.streams, "Stream", streams.VirtualStream)
+    patches.set(module.streams, "Event", streams.VirtualEvent)
     patches.set(torch, "Stream", _stream)
     patches.set(torch, "Event", _event)
 
@@ -125,7 +101,7 @@ class _stream(metaclass=_StreamType):
 
     def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
         """A virtual stream, unless the device is no GPU."""
-        if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
+        if isinstance(device, (str, torch.device)) and torch.device(device).type != Books.accelerator.type:
             return _real_stream(device, **kwargs)
         return streams.VirtualStream(device, **kwargs)
 
@@ -135,12 +111,20 @@ class _event(metaclass=_StreamType):
 
     def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
         """A virtual event, unless the device is no GPU."""
-        if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
+        if isinstance(device, (str, torch.device)) and torch.device(device).type != Books.accelerator.type:
             return _real_event(device, **kwargs)
         return streams.VirtualEvent(**kwargs)
 
 
 _real_stream, _real_event = torch.Stream, torch.Event
+
+
+def _always(answer: object, *args: Any) -> object:
+    return answer
+
+
+def _current(check: Any = None) -> torch.device:
+    return torch.device(Books.accelerator.type)
 
 
 def _nothing(*args: Any) -> None:
@@ -152,34 +136,35 @@ def _capability(index: int) -> dict[str, Any]:
 
 
 C_FUNCTIONS: dict[str, Any] = {
-    "_cuda_getDeviceCount": machine.gpus,
-    "_cuda_getDevice": machine.current_index,
-    "_cuda_setDevice": machine.set_current,
-    "_cuda_exchangeDevice": machine.exchange,
-    "_cuda_maybeExchangeDevice": machine.maybe_exchange,
-    "_cuda_synchronize": _nothing,
-    "_cuda_ipc_collect": _nothing,
-    "_cuda_init": _nothing,
-    "_cuda_isInBadFork": lambda: False,
-    "_cuda_hasPrimaryContext": lambda index: index < machine.gpus(),
-    "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
-    "_cuda_getCompiledVersion": lambda: 12080,
-    "_cuda_getDriverVersion": lambda: 12080,
-    "_cuda_getArchFlags": lambda: "sm_80",
-    "_cuda_get_sync_debug_mode": lambda: 0,
-    "_cuda_set_sync_debug_mode": _nothing,
-    "_cuda_getCurrentRawStream": lambda index: 0,
-    "_cuda_sleep": _nothing,
-    "_cuda_isCurrentStreamCapturing": lambda: False,
-    "_get_accelerator": lambda check=None: torch.device("cuda"),
-    "_accelerator_getAccelerator": lambda: torch.device("cuda"),
-    "_accelerator_hooks_device_count": machine.gpus,
-    "_accelerator_getDeviceIndex": machine.current_index,
-    "_accelerator_setDeviceIndex": machine.set_current,
-    "_accelerator_exchangeDevice": machine.exchange,
-    "_accelerator_maybeExchangeDevice": machine.maybe_exchange,
-    "_accelerator_getStream": lambda index: streams.current_stream(DEVICES[index]),
-    "_accelerator_setStream": streams.set_stream,
-    "_accelerator_synchronizeDevice": _nothing,
-    "_accelerator_getDeviceCapability": _capability,
+    "getDeviceCount": machine.gpus,
+    "getDevice": machine.current_index,
+    "setDevice": machine.set_current,
+    "exchangeDevice": machine.exchange,
+    "maybeExchangeDevice": machine.maybe_exchange,
+    "synchronize": _nothing,
+    "ipc_collect": _nothing,
+    "init": _nothing,
+    "isInBadFork": lambda: False,
+    "hasPrimaryContext": lambda index: index < machine.gpus(),
+    "canDeviceAccessPeer": lambda device, peer: device != peer,
+    "get_sync_debug_mode": lambda: 0,
+    "set_sync_debug_mode": _nothing,
+    "getCurrentRawStream": lambda index: 0,
+    "sleep": _nothing,
+    "isCurrentStreamCapturing": lambda: False,
 }
+"""Behind the prefix of the accelerator, such as `_cuda_`."""
+
+ACCELERATOR: dict[str, Any] = {
+    "getAccelerator": _current,
+    "hooks_device_count": machine.gpus,
+    "getDeviceIndex": machine.current_index,
+    "setDeviceIndex": machine.set_current,
+    "exchangeDevice": machine.exchange,
+    "maybeExchangeDevice": machine.maybe_exchange,
+    "getStream": lambda index: streams.current_stream(DEVICES[index]),
+    "setStream": streams.set_stream,
+    "synchronizeDevice": _nothing,
+    "getDeviceCapability": _capability,
+}
+"""Behind `_accelerator_`."""

@@ -1,11 +1,11 @@
-"""The memory figures of virtual GPUs, in the shape in which CUDA's allocator reports them."""
+"""The memory figures of virtual GPUs, in the shape in which the accelerator's allocator reports them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from devwidget.simulator.devices import machine
-from devwidget.simulator.devices.labels import Books
+from devwidget.simulator.devices.books import Books
 
 POOLS = ("all", "small_pool", "large_pool")
 
@@ -61,19 +61,25 @@ def empty_cache() -> None:
 
 
 C_FUNCTIONS: dict[str, Any] = {
-    "_cuda_memoryStats": stats,
-    "_cuda_resetPeakMemoryStats": reset_peaks,
-    "_cuda_resetAccumulatedMemoryStats": lambda index: None,
-    "_cuda_memorySnapshot": lambda mempool: {"segments": [], "device_traces": [], "allocator_settings": {}},
-    "_cuda_emptyCache": empty_cache,
-    "_cuda_setMemoryFraction": lambda fraction, index: None,
-    "_cuda_getMemoryFraction": lambda index: 1.0,
-    "_cuda_getAllocatorBackend": lambda: "native",
-    "_accelerator_isAllocatorInitialized": lambda: True,
-    "_accelerator_emptyCache": empty_cache,
-    "_accelerator_emptyHostCache": lambda: None,
-    "_accelerator_getDeviceStats": stats,
-    "_accelerator_resetPeakStats": reset_peaks,
-    "_accelerator_resetAccumulatedStats": lambda index: None,
-    "_accelerator_getMemoryInfo": free_and_total,
+    "memoryStats": stats,
+    "resetPeakMemoryStats": reset_peaks,
+    "resetAccumulatedMemoryStats": lambda index: None,
+    "memorySnapshot": lambda mempool: {"segments": [], "device_traces": [], "allocator_settings": {}},
+    "emptyCache": empty_cache,
+    "setMemoryFraction": lambda fraction, index: None,
+    "getMemoryFraction": lambda index: 1.0,
+    "getAllocatorBackend": lambda: "native",
+    "getMemoryInfo": free_and_total,
 }
+"""Behind the prefix of the accelerator, such as `_cuda_`."""
+
+ACCELERATOR: dict[str, Any] = {
+    "isAllocatorInitialized": lambda: True,
+    "emptyCache": empty_cache,
+    "emptyHostCache": lambda: None,
+    "getDeviceStats": stats,
+    "resetPeakStats": reset_peaks,
+    "resetAccumulatedStats": lambda index: None,
+    "getMemoryInfo": free_and_total,
+}
+"""Behind `_accelerator_`."""

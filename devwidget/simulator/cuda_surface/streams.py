@@ -9,10 +9,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import machine
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.tensor_surface import conversions
-
-CUDA_TYPE = 1
-"""`c10::DeviceType::CUDA`."""
 
 
 class _Local(threading.local):
@@ -36,7 +34,7 @@ class VirtualStream(torch.Stream):
         if stream_id is None:
             _last_id += 1
             stream_id = _last_id
-        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=CUDA_TYPE)
+        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=Books.accelerator.number)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._before: list[tuple[int, VirtualStream]] = []
@@ -65,7 +63,7 @@ class VirtualStream(torch.Stream):
         return True
 
     def is_capturing(self) -> bool:
-        """There are no CUDA graphs here."""
+        """There are no graphs of streams here."""
         return False
 
     def record_event(self, event: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""The errors that CUDA would raise, in its own types and words (torch 2.13)."""
+"""The errors that the accelerator would raise, in its own types and words (torch 2.13)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ import re
 import torch
 
 from devwidget.records.errors import SimulationError, message
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.ledger import Ledger
-
-_ADVICE = (
-    "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect."
-    "\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
-    "\nDevice-side assertion tracking was not enabled by user."
-)
 
 
 def invalid_ordinal() -> RuntimeError:
     """A GPU that does not exist."""
-    text = "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?" + _ADVICE
-    return torch.AcceleratorError(text)
+    return torch.AcceleratorError(Books.accelerator.invalid_ordinal)
 
 
 def two_devices(common: str, other: str) -> RuntimeError:
@@ -31,12 +25,13 @@ def checked_argument(argument: str, device: str, common: str, method: str) -> Ru
     """Operations with a generated check. Source: `c10::impl::common_device_check_failure`."""
     return RuntimeError(
         f"Expected all tensors to be on the same device, but got {argument} is on {device}, "
-        f"different from other tensors on {common} (when checking argument in method {method})"
+        f"different from other tensors on {common} "
+        f"(when checking argument in method wrapper_{Books.accelerator.title}_{method})"
     )
 
 
 def too_many_scalars() -> RuntimeError:
-    """More than one CPU scalar beside CUDA tensors. Source: `TensorIterator.cpp`, compute_types."""
+    """More than one CPU scalar beside GPU tensors. Source: `TensorIterator.cpp`, compute_types."""
     return RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")
 
 
@@ -45,25 +40,27 @@ def wrong_generator(expected: str, found: str) -> RuntimeError:
     return RuntimeError(f"Expected a '{expected}' device type for generator but found '{found}'")
 
 
-def no_cuda_kernel(operator: str) -> NotImplementedError:
+def no_kernel(operator: str) -> NotImplementedError:
     """An operator that only the CPU has. Source: `OperatorEntry::reportError`."""
     return NotImplementedError(
-        f"Could not run '{operator}' with arguments from the 'CUDA' backend. This could be because the operator doesn't "
-        "exist for this backend, or was omitted during the selective/custom build process (if using custom build). If you "
-        "are a Facebook employee using PyTorch on mobile, please visit https://fburl.com/ptmfixes for possible resolutions."
+        f"Could not run '{operator}' with arguments from the '{Books.accelerator.title}' backend. This could be because the "
+        "operator doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "
+        "build). If you are a Facebook employee using PyTorch on mobile, please visit https://fburl.com/ptmfixes for possible "
+        "resolutions."
     )
 
 
 def type_text(dtype: torch.dtype, on_gpu: bool) -> str:
     """`torch.cuda.FloatTensor`, the old name of a dtype on a device."""
     legacy = _LEGACY.get(dtype, str(dtype).removeprefix("torch.").capitalize())
-    return f"torch.{'cuda.' if on_gpu else ''}{legacy}Tensor"
+    return f"torch.{Books.accelerator.type + '.' if on_gpu else ''}{legacy}Tensor"
 
 
-def in_cuda_words(error: Exception) -> Exception:
-    """The error of a CPU kernel as the CUDA kernel would word it: types and kernels are named after the device."""
-    text = _TYPE.sub(r"torch.cuda.\1Tensor", message(error)).replace("CPUFloatType", "CUDAFloatType")
-    text = _KERNEL.sub(r'"\1_cuda" not implemented', text)
+def in_device_words(error: Exception) -> Exception:
+    """The error of a CPU kernel as that of the GPU would word it: types and kernels are named after the device."""
+    kind, title = Books.accelerator.type, Books.accelerator.title
+    text = _TYPE.sub(rf"torch.{kind}.\1Tensor", message(error)).replace("CPUFloatType", f"{title}FloatType")
+    text = _KERNEL.sub(rf'"\1_{kind}" not implemented', text)
     return error if text == message(error) else type(error)(text)
 
 
@@ -86,18 +83,13 @@ _LEGACY = {
 
 
 def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
-    """No room left on a GPU. Source: `CUDACachingAllocator.cpp`, malloc."""
+    """No room left on a GPU."""
     account = ledger.account(index)
     account.ooms += 1
-    cached = account.reserved - account.held
-    return torch.OutOfMemoryError(
-        f"CUDA out of memory. Tried to allocate {_size(requested)}. GPU {index} has a total capacity of "
-        f"{_size(account.capacity)} of which {_size(account.capacity - account.held)} is free. Including non-PyTorch memory, "
-        f"this process has {_size(account.held)} memory in use. Of the allocated memory {_size(account.held)} is allocated "
-        f"by PyTorch, and {_size(max(cached, 0))} is reserved by PyTorch but unallocated. If reserved but unallocated memory "
-        "is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
-        "Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
-    )
+    sizes = {"requested": requested, "capacity": account.capacity, "free": account.capacity - account.held,
+             "held": account.held, "cached": max(account.reserved - account.held, 0)}  # fmt: skip
+    text = Books.accelerator.out_of_memory.format(index=index, **{name: _size(count) for name, count in sizes.items()})
+    return torch.OutOfMemoryError(text)
 
 
 def _size(count: int) -> str:

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from devwidget.capture.memory.block import Block
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
-from devwidget.simulator.devices.ledger import Ledger, block_bytes
+from devwidget.simulator.devices.books import Books
 
 TEMPORARY = -1
 CPU = -2
@@ -24,7 +24,8 @@ META = -3
 
 LABELS: dict[int, int] = {}
 """Address of a storage -> label. Entries go when their storage dies, so an address that is used again is new."""
-DEVICES: list[torch.device] = [torch.device("cuda", index) for index in range(128)]
+DEVICES: list[torch.device] = []
+"""The GPUs by their ordinals; a list that stays, because many hold it."""
 CPU_DEVICE = torch.device("cpu")
 META_DEVICE = torch.device("meta")
 real_device: Callable[[torch.Tensor], torch.device] = torch_internals.base.device.__get__
@@ -39,20 +40,6 @@ class _Inside(threading.local):
 
 
 inside = _Inside()
-
-
-class Books:
-    """What is kept of the running simulation.
-
-    Attributes:
-        ledger: of bytes.
-        compute: False if tensors have no values.
-        on_guess: called when a program reads what was guessed; None where nothing is.
-    """
-
-    ledger = Ledger(())
-    compute = True
-    on_guess: Callable[[], None] | None = None
 
 
 class Allocation:
@@ -71,6 +58,14 @@ class Allocation:
             self.ledger.freed.append(self.block)
 
 
+def name_devices() -> None:
+    """Have the GPUs named after the kind of accelerator that they are."""
+    DEVICES[:] = [torch.device(Books.accelerator.type, index) for index in range(128)]
+
+
+name_devices()
+
+
 def label_of(tensor: torch.Tensor) -> int:
     """The label of any tensor, sparse ones included."""
     try:
@@ -87,7 +82,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 def _label_of_wrapper(tensor: torch.Tensor) -> int:
     """Fake tensors say themselves where they would be."""
     device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
-    return device.index if device.type == "cuda" else CPU
+    return device.index if device.type == Books.accelerator.type else CPU
 
 
 def name_wrapper(tensor: torch.Tensor, label: int) -> None:
@@ -170,7 +165,7 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
     block = None
     if label >= 0:
         ledger = Books.ledger
-        size = block_bytes(storage.nbytes())
+        size = ledger.block_bytes(storage.nbytes())
         if not ledger.fits(label, size):
             raise cuda_errors.out_of_memory(label, storage.nbytes(), ledger)
         block = ledger.take(label, size)
@@ -191,7 +186,7 @@ def remeasure(storage: torch.UntypedStorage) -> None:
     """Count a storage anew."""
     label = LABELS.get(storage._cdata, CPU)
     held = getattr(storage, "_devwidget", None)
-    if label >= 0 and held is not None and held.block.size != block_bytes(storage.nbytes()):
+    if label >= 0 and held is not None and held.block.size != Books.ledger.block_bytes(storage.nbytes()):
         label_storage(storage, label)
 
 
@@ -205,7 +200,7 @@ def device_of(tensor: torch.Tensor) -> torch.device:
 
 def name_of(label: int) -> str:
     """`cuda:1`, as it is written in messages."""
-    return f"cuda:{label}" if label >= 0 else "meta" if label == META else "cpu"
+    return f"{Books.accelerator.type}:{label}" if label >= 0 else "meta" if label == META else "cpu"
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Bytes held on every virtual GPU, counted as CUDA's caching allocator counts them."""
+"""Bytes held on every virtual GPU, counted as the accelerator's caching allocator counts them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from devwidget.capture.memory.block import Block
-
-BLOCK_BYTES = 512
-"""Every CUDA allocation is a multiple of this. Source: `kMinBlockSize` in PyTorch's caching allocator."""
+from devwidget.records.memory import in_blocks
 
 
 class Listener(Protocol):
@@ -59,11 +57,13 @@ class Ledger:
     (append is atomic), and the accounts are brought up to date when somebody looks.
 
     Attributes:
+        unit: every allocation is a multiple of this many bytes.
         blocks: those in use.
         listeners: who is told.
     """
 
     accounts: tuple[Account, ...]
+    unit: int = 1
     freed: deque[Block] = field(default_factory=deque)
     blocks: set[Block] = field(default_factory=set)
     listeners: tuple[Listener, ...] = ()
@@ -134,11 +134,6 @@ class Ledger:
         for account in self.accounts:
             account.reserved = account.held
 
-
-def block_bytes(requested_bytes: int) -> int:
-    """Bytes that one allocation really takes on a GPU.
-
-    Args:
-        requested_bytes: size asked for, zero or more.
-    """
-    return -(-requested_bytes // BLOCK_BYTES) * BLOCK_BYTES
+    def block_bytes(self, requested_bytes: int) -> int:
+        """Bytes that one allocation really takes."""
+        return in_blocks(requested_bytes, self.unit)

@@ -12,7 +12,7 @@ from devwidget.capture.devices.memory import compose, read_memory
 from devwidget.capture.memory.block import Block
 from devwidget.records.memory import DeviceMemory
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.labels import Books
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.ledger import Ledger, Listener
 
 

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import cuda_errors
-from devwidget.simulator.devices.labels import Books
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.ledger import Account
-
-VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 class _Current(threading.local):
@@ -25,7 +23,7 @@ class Machine:
     Attributes:
         capacities: bytes of each GPU that is built in.
         visible: the GPUs that the program sees, in its order.
-        is_in_use: whether the program has used a GPU; from then on, as with CUDA, what is visible stays.
+        is_in_use: whether the program has used a GPU; from then on, as on a real one, what is visible stays.
     """
 
     capacities: tuple[int, ...] = ()
@@ -41,7 +39,7 @@ _current = _Current()
 def build(capacities: tuple[int, ...]) -> None:
     """Set up the GPUs of a simulation; none to take them away."""
     Machine.capacities, Machine.is_in_use = capacities, False
-    given = os.environ.get(VARIABLE)
+    given = _variable()
     # Set before the simulation, an empty list hid the real GPUs; nobody asks for virtual ones to see none of them.
     Machine._ignored = given if given is not None and not _parse(given, len(capacities)) else None
     _look(given)
@@ -50,9 +48,13 @@ def build(capacities: tuple[int, ...]) -> None:
 
 def gpus() -> int:
     """How many GPUs the program sees."""
-    if not Machine.is_in_use and os.environ.get(VARIABLE) != Machine._read:
-        _look(os.environ.get(VARIABLE))
+    if not Machine.is_in_use and _variable() != Machine._read:
+        _look(_variable())
     return len(Machine.visible)
+
+
+def _variable() -> str | None:
+    return os.environ.get(Books.accelerator.visible_variable)
 
 
 def _look(variable: str | None) -> None:
@@ -84,7 +86,7 @@ def checked(index: int) -> int:
     """The same index, if there is such a GPU.
 
     Raises:
-        torch.AcceleratorError: as CUDA does for an invalid ordinal.
+        torch.AcceleratorError: for an invalid ordinal.
     """
     if not 0 <= index < gpus():
         raise cuda_errors.invalid_ordinal()
@@ -112,6 +114,6 @@ def maybe_exchange(index: int) -> int:
 
 
 def ordinal(device: torch.device) -> int:
-    """The index of a cuda device, the current one where it names none."""
-    index: Any = device.index  # None for plain `cuda`; the stub denies it
+    """The index of a GPU, the current one where it names none."""
+    index: Any = device.index  # None for a plain type; the stub denies it
     return checked(_current.index if index is None else index)

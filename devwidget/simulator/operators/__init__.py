@@ -1,1 +1,1 @@
-"""What happens to each operator: the rule it follows on CUDA, and the labels of its results."""
+"""What happens to each operator: the rule it follows on a GPU, and the labels of its results."""

@@ -8,7 +8,8 @@ import torch
 from torch._ops import OpOverload
 
 from devwidget.simulator.devices import labels, machine
-from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY, Books
+from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY
 from devwidget.simulator.operators import guards, propagate
 from devwidget.simulator.operators.op_schema import Plan
 from devwidget.simulator.without_values import call, known_factories, known_values
@@ -74,7 +75,7 @@ def _asked_for(kwargs: dict[str, Any]) -> int | None:
     device = kwargs.get("device")
     if device is None:
         return None
-    if device.type == "cuda":
+    if device.type == Books.accelerator.type:
         return machine.ordinal(device)
     if device.type == "cpu":
         return CPU if "pin_memory" in kwargs else None
@@ -93,7 +94,7 @@ def _real(kwargs: dict[str, Any]) -> dict[str, Any]:
     device = kwargs.get("device")
     if not Books.compute:
         kwargs.pop("device", None)
-    elif device is not None and device.type == "cuda":
+    elif device is not None and device.type == Books.accelerator.type:
         kwargs["device"] = CPU_DEVICE
     kwargs.pop("pin_memory", None)
     return kwargs

@@ -1,4 +1,4 @@
-"""Checks that some operators make on CUDA beyond that of equal devices."""
+"""Checks that some operators make on a GPU beyond that of equal devices."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import cuda_errors, generators, labels
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.operators.op_schema import Plan
 
 
@@ -17,7 +18,7 @@ def no_kernel(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target:
         NotImplementedError: for a tensor on a GPU.
     """
     if target >= 0:
-        raise cuda_errors.no_cuda_kernel("aten::" + plan.name)
+        raise cuda_errors.no_kernel("aten::" + plan.name)
 
 
 def lengths_on_cpu(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
@@ -51,16 +52,16 @@ def same_convolution_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 INTEGER_KERNELS = {
-    "mm": "addmm_cuda",
-    "addmm": "addmm_cuda",
-    "bmm": "baddbmm_cuda",
-    "baddbmm": "baddbmm_cuda",
-    "mv": "addmv_impl_cuda",
-    "addmv": "addmv_impl_cuda",
+    "mm": "addmm_{}",
+    "addmm": "addmm_{}",
+    "bmm": "baddbmm_{}",
+    "baddbmm": "baddbmm_{}",
+    "mv": "addmv_impl_{}",
+    "addmv": "addmv_impl_{}",
     "dot": "dot",
     "vdot": "vdot",
 }
-"""Products that CUDA has for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
+"""Products that GPUs have for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
 
 
 def no_integers(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
@@ -72,7 +73,8 @@ def no_integers(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], targe
     dtype = args[0].dtype
     if target >= 0 and not (dtype.is_floating_point or dtype.is_complex):
         kind = cuda_errors.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
-        raise NotImplementedError(f"\"{INTEGER_KERNELS[plan.name]}\" not implemented for '{kind}'")
+        kernel = INTEGER_KERNELS[plan.name].format(Books.accelerator.type)
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
 
 def same_norm_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
@@ -98,9 +100,9 @@ def class_indices(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], tar
     """
     given, indices = args[0], args[1]
     if target >= 0 and indices.dtype not in (torch.int64, torch.uint8):
-        kernel = "nll_loss_forward_no_reduce_cuda_kernel_index"
+        kernel = f"nll_loss_forward_no_reduce_{Books.accelerator.type}_kernel_index"
         if args[3] != 0 or given.dim() == 1:
-            kernel = f"nll_loss_forward_reduce_cuda_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
+            kernel = f"nll_loss_forward_reduce_{Books.accelerator.type}_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
         kind = cuda_errors.type_text(indices.dtype, False).removeprefix("torch.").removesuffix("Tensor")
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
@@ -116,9 +118,9 @@ def check_generator(generator: torch.Generator, target: int) -> None:
     """A generator draws on its own device alone.
 
     Raises:
-        RuntimeError: as CUDA does.
+        RuntimeError: in the words of the accelerator.
     """
-    expected = "cuda" if target >= 0 else "cpu"
+    expected = Books.accelerator.type if target >= 0 else "cpu"
     found = generators.kind_of(generator)
     if found != expected and target != labels.META:
         raise cuda_errors.wrong_generator(expected, found)

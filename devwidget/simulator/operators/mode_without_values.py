@@ -10,7 +10,8 @@ from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import EndedDispatchMode, EndedFunctionMode
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors
-from devwidget.simulator.devices.labels import Books, inside
+from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.labels import inside
 from devwidget.simulator.operators import rule_table, tracing
 from devwidget.simulator.operators.dispatch_mode import PLANS, VirtualMode
 from devwidget.simulator.without_values import call

@@ -53,11 +53,11 @@ class Plan:
 
     @property
     def method(self) -> str:
-        """The C++ function that CUDA names in its messages. Source: torchgen's register_dispatch_key.py."""
+        """The C++ function named in messages, behind `wrapper_CUDA_`. Source: torchgen's register_dispatch_key.py."""
         base, _, overload = self.name.partition(".")
         if self.name in native_rules.STRUCTURED:
-            return f"wrapper_CUDA_{base}" + (f"_{overload}" if overload else "")
-        return f"wrapper_CUDA_{overload}_{base}"
+            return base + (f"_{overload}" if overload else "")
+        return f"{overload}_{base}"
 
 
 def _flag(argument: torch.Argument) -> int:

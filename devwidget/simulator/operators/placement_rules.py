@@ -1,4 +1,4 @@
-"""Where an operator with tensors on several devices runs, or how it fails: one rule for each habit of CUDA's kernels."""
+"""Where an operator with tensors on several devices runs, or how it fails: one rule for each habit of a GPU's kernels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors, labels
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, META, TEMPORARY, name_of
 from devwidget.simulator.operators import backward
 from devwidget.simulator.operators.op_schema import Plan
@@ -20,14 +21,14 @@ def resolve(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The label under which a mixed call runs.
 
     Raises:
-        RuntimeError: in CUDA's words, if it cannot run.
+        RuntimeError: in the words of the accelerator, if it cannot run.
     """
     with torch._C.DisableTorchFunction():
         found = list(operands(plan, args, kwargs))
         distinct = {operand.label for operand in found} - {TEMPORARY}
         if len(distinct) < 2:
             return distinct.pop() if distinct else TEMPORARY if found else CPU
-        if labels.Books.compute and any(operand.tensor.is_meta for operand in found) and plan.resolve is not by_destination:
+        if Books.compute and any(operand.tensor.is_meta for operand in found) and plan.resolve is not by_destination:
             return META
         if plan.resolve is by_position:
             return by_position(plan, args, kwargs)
@@ -100,7 +101,7 @@ def by_equality(text: str) -> Any:
 
 
 def under_name(method: str) -> Any:
-    """A rule as `by_wrapper`, for an operator that runs as another one on CUDA."""
+    """A rule as `by_wrapper`, for an operator that runs as another one on a GPU."""
 
     def by_other_wrapper(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         return checked(settled(plan, args, kwargs), method)

@@ -8,7 +8,8 @@ import torch
 from torch._ops import OpOverload
 
 from devwidget.simulator.devices import cuda_errors, labels
-from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, Books, storage_id
+from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, storage_id
 from devwidget.simulator.operators import guards, placement_rules, substitutes
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, Plan
 from devwidget.simulator.without_values import call
@@ -32,7 +33,7 @@ def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, A
             raise
         result = substitutes.run(func, args, kwargs, error)
     except RuntimeError as error:
-        told = cuda_errors.in_cuda_words(error) if target != CPU else error
+        told = cuda_errors.in_device_words(error) if target != CPU else error
         if told is error:
             raise
         raise told from None

@@ -1,4 +1,4 @@
-"""Which rule each operator follows on CUDA."""
+"""Which rule each operator follows on a GPU."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ BY_NAME: dict[str, Any] = {
     "grid_sampler_3d": special_rules.by_grid,
     "index_fill.int_Tensor": placement_rules.by_iterator,
     "index_fill_.int_Tensor": placement_rules.by_iterator,
-    "native_batch_norm": placement_rules.under_name("wrapper_CUDA__cudnn_batch_norm"),
-    "_native_batch_norm_legit": placement_rules.under_name("wrapper_CUDA__cudnn_batch_norm"),
-    "_batch_norm_with_update": placement_rules.under_name("wrapper_CUDA__cudnn_batch_norm"),
-    "mv": placement_rules.under_name("wrapper_CUDA_addmv_"),
-    "stack": placement_rules.under_name("wrapper_CUDA_cat"),
+    "native_batch_norm": placement_rules.under_name("_cudnn_batch_norm"),
+    "_native_batch_norm_legit": placement_rules.under_name("_cudnn_batch_norm"),
+    "_batch_norm_with_update": placement_rules.under_name("_cudnn_batch_norm"),
+    "mv": placement_rules.under_name("addmv_"),
+    "stack": placement_rules.under_name("cat"),
     "block_diag": placement_rules.by_equality("torch.block_diag: input tensors must all be on the same device."),
     "_ctc_loss": placement_rules.by_destination,
     "_ctc_loss.Tensor": placement_rules.by_destination,

@@ -73,9 +73,9 @@ def by_filling(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int
 
 
 def by_embedding(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """A lookup is `index_select` on CUDA. Source: `Embedding.cpp`."""
+    """A lookup is `index_select` on a GPU. Source: `Embedding.cpp`."""
     weight, indices = labels.label_of(args[0]), labels.label_of(args[1])
-    raise cuda_errors.checked_argument("index", name_of(indices), name_of(weight), "wrapper_CUDA__index_select")
+    raise cuda_errors.checked_argument("index", name_of(indices), name_of(weight), "_index_select")
 
 
 def by_convolution(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -85,7 +85,7 @@ def by_convolution(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         other = args[place]
         if other is not None and (labels.label_of(other) >= 0) != (given >= 0) and labels.label_of(other) != TEMPORARY:
             raise guards.convolution_types(args[0], other, name)
-    return placement_rules.checked(placement_rules.settled(plan, args, kwargs), "wrapper_CUDA__cudnn_convolution")
+    return placement_rules.checked(placement_rules.settled(plan, args, kwargs), "_cudnn_convolution")
 
 
 def by_search(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

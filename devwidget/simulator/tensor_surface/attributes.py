@@ -11,6 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors, labels, moves
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, storage_id
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions, methods
@@ -23,14 +24,15 @@ _grad = torch_internals.base.grad
 def install(patches: Patches) -> None:
     """Replace what has to know virtual devices on `torch.Tensor`."""
     tensor = torch.Tensor
-    for name, getter in PROPERTIES.items():
+    kind = Books.accelerator.type
+    for name, getter in {**PROPERTIES, f"is_{kind}": is_on_gpu}.items():
         patches.set(tensor, name, property(getter))
-    if not labels.Books.compute:
+    if not Books.compute:
         patches.set(tensor, "is_meta", property(is_meta))
         patches.wrap(torch._tensor_str, "_tensor_str", contents)
         patches.set(torch.distributions.Distribution, "_validate_args", False)
     patches.set(tensor, "grad", property(_grad.__get__, set_grad, _grad.__delete__, _grad.__doc__))
-    for name, wrapper in METHODS.items():
+    for name, wrapper in {**METHODS, kind: conversions.to_gpu}.items():
         patches.wrap(tensor, name, wrapper)
     patches.on_undo(gradient_hooks.release_hooks)
     patches.wrap(torch._C._nn, "_parse_to", conversions.numbers_too)
@@ -47,7 +49,7 @@ def device(self: torch.Tensor) -> torch.device:
     return DEVICES[label] if label >= 0 else moves.shown(labels.real_device(self), label)
 
 
-def is_cuda(self: torch.Tensor) -> bool:
+def is_on_gpu(self: torch.Tensor) -> bool:
     """Whether it is on a virtual GPU."""
     return labels.label_of(self) >= 0 and not labels.inside.depth
 
@@ -74,7 +76,7 @@ def contents(original: Callable[..., str]) -> Callable[..., str]:
     return _tensor_str
 
 
-PROPERTIES: dict[str, Callable[[torch.Tensor], Any]] = {"device": device, "is_cuda": is_cuda, "is_cpu": is_cpu}
+PROPERTIES: dict[str, Callable[[torch.Tensor], Any]] = {"device": device, "is_cpu": is_cpu}
 
 
 def set_grad(self: torch.Tensor, value: Any) -> None:
@@ -107,7 +109,7 @@ def get_device(original: Callable[..., int]) -> Callable[..., int]:
 
 
 def pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A `Tensor.pin_memory` that works without CUDA. Source: `pin_memory` in `Memory.cpp`."""
+    """A `Tensor.pin_memory` that works without an accelerator. Source: `pin_memory` in `Memory.cpp`."""
 
     @functools.wraps(original)
     def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
@@ -142,7 +144,7 @@ def record_stream(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def share_memory_(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A `Tensor.share_memory_` that leaves GPU tensors alone, as CUDA does."""
+    """A `Tensor.share_memory_` that leaves GPU tensors alone."""
 
     @functools.wraps(original)
     def share_memory_(self: torch.Tensor) -> torch.Tensor:
@@ -153,7 +155,6 @@ def share_memory_(original: Callable[..., torch.Tensor]) -> Callable[..., torch.
 
 METHODS: dict[str, Callable[[Any], Any]] = {
     "to": conversions.to,
-    "cuda": conversions.cuda,
     "cpu": conversions.cpu,
     "numpy": methods.numpy,
     "tolist": methods.tolist,

@@ -10,6 +10,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from devwidget.simulator.devices import labels, machine, moves
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, DEVICES, META
 
 parse_to: Any = torch._C._nn._parse_to
@@ -25,7 +26,7 @@ def label_of_device(device: Any) -> int:
         return machine.checked(device)
     if isinstance(device, str):
         device = torch.device(device)
-    if device.type == "cuda":
+    if device.type == Books.accelerator.type:
         return machine.ordinal(device)
     return META if device.type == "meta" else CPU
 
@@ -105,8 +106,8 @@ def to_device(
     return moves.move(self, label, options)
 
 
-def cuda(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A `Tensor.cuda` that moves to a virtual GPU."""
+def to_gpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A `Tensor.cuda`, or the method of another accelerator, that moves to a virtual GPU."""
 
     @functools.wraps(original)
     def cuda(
@@ -117,10 +118,11 @@ def cuda(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     ) -> torch.Tensor:
         if has_torch_function_unary(self):
             given = {"non_blocking": non_blocking} if non_blocking else {}
-            return handle_torch_function(torch.Tensor.cuda, (self,), self, device, memory_format=memory_format, **given)
+            public = getattr(torch.Tensor, original.__name__)
+            return handle_torch_function(public, (self,), self, device, memory_format=memory_format, **given)  # type: ignore[no-any-return]
         label = machine.current_index() if device is None else label_of_device(device)
         if label < 0:
-            raise RuntimeError(f"Invalid device, must be cuda device, but got {device}")
+            raise RuntimeError(f"Invalid device, must be {Books.accelerator.type} device, but got {device}")
         return to_device(original_to, self, label, None, non_blocking, False, memory_format)
 
     return cuda

@@ -12,6 +12,7 @@ import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.simulator.devices import labels
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
@@ -67,7 +68,7 @@ def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
             return _as_tensor(original, data, device, args, kwargs)
         label = _label_for(data, device)
         pinned = kwargs.pop("pin_memory", False)
-        kwargs["device"] = labels.META_DEVICE if label == META and labels.Books.compute else CPU_DEVICE
+        kwargs["device"] = labels.META_DEVICE if label == META and Books.compute else CPU_DEVICE
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
         result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)
@@ -115,8 +116,8 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 
 def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
-    tensor = tensor if labels.Books.compute else known_values.bare(tensor)
-    if label >= 0 or (label == META and not labels.Books.compute):
+    tensor = tensor if Books.compute else known_values.bare(tensor)
+    if label >= 0 or (label == META and not Books.compute):
         labels.put_label(tensor, label)
     return tensor
 

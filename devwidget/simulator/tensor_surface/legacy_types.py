@@ -10,6 +10,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, TEMPORARY
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.words import words
@@ -54,10 +55,11 @@ def meant(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 def install(patches: Patches) -> None:
     """Replace the constructors."""
+    kind = Books.accelerator.type
     for name in NAMES:
         full = name + "Tensor"
         real = getattr(torch, full)
-        for owner, module, on_gpu in ((torch, "torch", False), (torch.cuda, "torch.cuda", True)):
+        for owner, module, on_gpu in ((torch, "torch", False), (torch.get_device_module(kind), f"torch.{kind}", True)):
             if hasattr(owner, full):
                 names = {"real": real, "on_gpu": on_gpu, "__module__": module, "__doc__": real.__doc__}
                 patches.set(owner, full, _LegacyType(full, (), names))
@@ -87,20 +89,21 @@ def beside(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
 
 
 def on_gpus_too(original: Callable[[Any], None]) -> Callable[[Any], None]:
-    """`torch.set_default_tensor_type`, for the types of `torch.cuda` too."""
+    """`torch.set_default_tensor_type`, for the types of GPUs too."""
 
     @functools.wraps(original)
     def set_default_tensor_type(t: Any) -> None:
         name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
         owner, _, kind = name.rpartition(".")
         torch.set_default_dtype(getattr(torch, kind).dtype)
-        torch.set_default_device("cuda" if owner == "torch.cuda" else None)
+        kind = Books.accelerator.type
+        torch.set_default_device(kind if owner == f"torch.{kind}" else None)
 
     return set_default_tensor_type
 
 
 def _put_defaults_back(device: torch.device, dtype: torch.dtype) -> None:
     """A default GPU would outlive the simulation."""
-    if torch.get_default_device().type == "cuda":
+    if torch.get_default_device().type == Books.accelerator.type:
         torch.set_default_device(None if device.type == "cpu" else device)
         torch.set_default_dtype(dtype)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import labels, moves
-from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META, Books
+from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
 
@@ -20,7 +21,7 @@ Storage = torch.UntypedStorage
 def install(patches: Patches) -> None:
     """Replace what has to know virtual devices on `torch.UntypedStorage`."""
     patches.set(Storage, "device", property(device))
-    for name, wrapper in METHODS.items():
+    for name, wrapper in {**METHODS, Books.accelerator.type: to_gpu}.items():
         patches.wrap(Storage, name, wrapper)
 
 
@@ -77,12 +78,13 @@ def cpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
     return cpu
 
 
-def cuda(original: Callable[..., Storage]) -> Callable[..., Storage]:
+def to_gpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
     """A copy on a GPU, or the storage itself."""
 
     @functools.wraps(original)
     def cuda(self: Storage, device: Any = None, non_blocking: bool = False) -> Storage:
-        there: Storage = self.to(device="cuda" if device is None else DEVICES[conversions.label_of_device(device)])
+        named = Books.accelerator.type if device is None else DEVICES[conversions.label_of_device(device)]
+        there: Storage = self.to(device=named)
         return there
 
     return cuda
@@ -140,7 +142,6 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "resize_": resize_,
     "to": to,
     "cpu": cpu,
-    "cuda": cuda,
     "is_pinned": is_pinned,
     "pin_memory": pin_memory,
 }

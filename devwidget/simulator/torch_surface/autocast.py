@@ -1,7 +1,7 @@
-"""`torch.autocast("cuda")` on virtual GPUs: CUDA's own list of casts, at CUDA's own place in the dispatcher.
+"""`torch.autocast` on virtual GPUs: the accelerator's own list of casts, at its own place in the dispatcher.
 
-torch registers its casting kernels for CUDA on every build, but they look at the real device. While a simulation runs,
-kernels that look at the label take their place, and the key is switched on for threads inside `autocast("cuda")`.
+torch registers the casting kernels of all accelerators on every build, but they look at the real device. While a
+simulation runs, kernels that look at the label take their place, and the key is switched on for threads inside `autocast`.
 """
 
 from __future__ import annotations
@@ -15,38 +15,8 @@ from typing import Any, ClassVar
 import torch
 
 from devwidget.simulator.devices import labels
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.words import words
-
-KEY = "AutocastCUDA"
-LOWER = frozenset(
-    words("""
-_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
-conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm
-chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
-_scaled_dot_product_flash_attention scaled_dot_product_attention
-""")
-)
-PROMOTE = frozenset(
-    words("""
-addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
-""")
-)
-SET_DTYPE = frozenset(
-    words("""
-prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
-linalg_matrix_norm.str_ord sum sum.dim_IntList
-""")
-)
-"""Results in float32, unless the caller names a dtype. Source of the lists: `autocast_mode.h`; all others take float32."""
-BANNED = "binary_cross_entropy"
-BANNED_TEXT = (
-    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-    "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
-    "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
-    "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
-    "safe to autocast."
-)
 
 
 class Casting:
@@ -64,16 +34,16 @@ def install(patches: Patches) -> None:
 
 
 def switching(original: Callable[..., None]) -> Callable[..., None]:
-    """A `torch.set_autocast_enabled` that also switches the key of CUDA for this thread."""
+    """A `torch.set_autocast_enabled` that also switches the key of the accelerator for this thread."""
 
     @functools.wraps(original)
     def set_autocast_enabled(*args: Any) -> None:
-        device, enabled = args if len(args) == 2 else ("cuda", args[0])
+        device, enabled = args if len(args) == 2 else ("cuda", args[0])  # one argument has always meant CUDA
         original(*args)
-        if device == "cuda":
+        if device == Books.accelerator.type:
             if enabled:
                 register()
-            torch._C._dispatch_tls_set_dispatch_key_included(KEY, enabled)
+            torch._C._dispatch_tls_set_dispatch_key_included(Books.accelerator.autocast_key, enabled)
 
     return set_autocast_enabled
 
@@ -93,11 +63,12 @@ def register() -> None:
     """Put the kernels in place, once."""
     if Casting.library is not None:
         return
-    library: Any = torch.library.Library("aten", "IMPL", KEY)  # type: ignore[no-untyped-call]
+    key = Books.accelerator.autocast_key
+    library: Any = torch.library.Library("aten", "IMPL", key)  # type: ignore[no-untyped-call]
     Casting.library = library
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # replacing torch's own kernels is the purpose
-        for full_name in torch._C._dispatch_get_registrations_for_dispatch_key(KEY):
+        for full_name in torch._C._dispatch_get_registrations_for_dispatch_key(key):
             name = full_name.removeprefix("aten::")
             base, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, base), overload or "default")
@@ -109,20 +80,23 @@ def unregister() -> None:
     if Casting.library is not None:
         Casting.library._destroy()
         Casting.library = None
-        torch._C._dispatch_tls_set_dispatch_key_included(KEY, False)
+        torch._C._dispatch_tls_set_dispatch_key_included(Books.accelerator.autocast_key, False)
     Casting.kept.clear()
 
 
 def _kernel(name: str, operator: Any) -> Callable[..., Any]:
-    policy = to_lower if name in LOWER else to_widest if name in PROMOTE else to_float
+    casts = Books.accelerator.casts
+    policy = to_lower if name in casts.lower else to_widest if name in casts.promote else to_float
+    refused = casts.refused.get(name)
+    own_key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, Books.accelerator.autocast_key))
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)
         on_gpu = first is not None and labels.label_of(first) >= 0
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
-            if on_gpu and name == BANNED:
-                raise RuntimeError(BANNED_TEXT)
-            if name in SET_DTYPE:
+        with torch._C._ExcludeDispatchKeyGuard(own_key):
+            if on_gpu and refused is not None:
+                raise RuntimeError(refused)
+            if name in casts.set_dtype:
                 if on_gpu and _eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
                     kwargs["dtype"] = torch.float32
                 return operator(*args, **kwargs)
@@ -154,7 +128,7 @@ def _eligible(tensor: Any) -> bool:
 
 def to_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the fast dtype."""
-    dtype = torch.get_autocast_dtype("cuda")
+    dtype = torch.get_autocast_dtype(Books.accelerator.type)
     return lambda tensor: _cast(tensor, dtype) if _eligible(tensor) else tensor
 
 
@@ -166,7 +140,7 @@ def to_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
 def to_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the widest dtype among the arguments."""
     wide = any(isinstance(value, torch.Tensor) and value.dtype == torch.float32 for value in values)
-    dtype = torch.float32 if wide else torch.get_autocast_dtype("cuda")
+    dtype = torch.float32 if wide else torch.get_autocast_dtype(Books.accelerator.type)
     return lambda tensor: tensor.to(dtype) if _eligible(tensor) else tensor
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses import fake_tensor
 
+from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU_DEVICE
 from devwidget.simulator.patching import Patches
 
@@ -39,4 +40,4 @@ def for_class(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def below_python(device: torch.device) -> torch.device:
     """The device that C++ may know of."""
-    return CPU_DEVICE if device.type == "cuda" else device
+    return CPU_DEVICE if device.type == Books.accelerator.type else device

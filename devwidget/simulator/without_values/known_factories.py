@@ -9,7 +9,8 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map_only
 
-from devwidget.simulator.devices.labels import CPU_DEVICE, META_DEVICE, Books
+from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.labels import CPU_DEVICE, META_DEVICE
 from devwidget.simulator.without_values import known_values
 from devwidget.simulator.without_values.value_roles import nature_of
 from devwidget.simulator.words import words

@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
-from devwidget.simulator.devices.labels import META_DEVICE, Books
+from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.labels import META_DEVICE
 
 MOST_BYTES = 2 << 20
 """A batch of whole numbers or a mask takes less, and this much is computed in no time."""

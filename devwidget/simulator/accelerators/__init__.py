@@ -1,0 +1,1 @@
+"""Kinds of accelerators: what tells one from another, and CUDA."""

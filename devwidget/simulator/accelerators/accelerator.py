@@ -1,0 +1,65 @@
+"""What tells one kind of accelerator from another: its names, words, figures and lists, read by the rest of the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Casts:
+    """What autocast does with each operator, named as in torch's schemas; those in no list take float32.
+
+    Attributes:
+        lower: run in the fast dtype.
+        promote: run in the widest dtype among their arguments.
+        set_dtype: give float32, unless the caller names a dtype.
+        refused: the ones that are not safe, with what torch says then.
+    """
+
+    lower: frozenset[str]
+    promote: frozenset[str]
+    set_dtype: frozenset[str]
+    refused: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """One kind of accelerator; `cuda.py` has the one that is shipped.
+
+    Another one is such a record with other contents, for a device type that torch knows; it runs by
+    `Simulation(parse_cluster(2, "16GiB", True, replace(CUDA, type="xpu", title="XPU", ...)))`.
+
+    Attributes:
+        type: torch's device type, `cuda`: also the names of the module `torch.cuda`, of `Tensor.cuda` and `Tensor.is_cuda`.
+        title: as torch writes it in messages and in the names of dispatch keys, `CUDA`.
+        number: its place in `c10::DeviceType`.
+        visible_variable: the environment variable that hides and renumbers devices.
+        block_bytes: every allocation is a multiple of this.
+        invalid_ordinal: the error for a device that does not exist.
+        out_of_memory: the error for want of room, with `{requested}`, `{index}`, `{capacity}`, `{free}`, `{held}`, `{cached}`.
+        properties: makes what `get_device_properties` returns of name, bytes of memory, UUID and number in the machine.
+        answers: what further C functions of torch return, by their names behind `c_prefix`.
+        casts: what autocast does.
+    """
+
+    type: str
+    title: str
+    number: int
+    visible_variable: str
+    block_bytes: int
+    invalid_ordinal: str
+    out_of_memory: str
+    properties: Callable[..., object]
+    answers: Mapping[str, object]
+    casts: Casts
+
+    @property
+    def c_prefix(self) -> str:
+        """How the names of its C functions begin, which a CPU build of torch lacks."""
+        return f"_{self.type}_"
+
+    @property
+    def autocast_key(self) -> str:
+        """The dispatch key of its autocast."""
+        return "Autocast" + self.title

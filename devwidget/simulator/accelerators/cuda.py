@@ -1,0 +1,90 @@
+"""CUDA, the accelerator that is shipped: its own words (torch 2.13), and an A100 in all but name and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from devwidget.records.memory import CUDA_BLOCK_BYTES
+from devwidget.simulator.accelerators.accelerator import Accelerator, Casts
+from devwidget.simulator.words import words
+
+
+@dataclass(frozen=True)
+class CudaProperties:
+    """What `torch.cuda.get_device_properties` tells of a virtual GPU."""
+
+    name: str
+    total_memory: int
+    uuid: UUID
+    pci_bus_id: int
+    major: int = 8
+    minor: int = 0
+    multi_processor_count: int = 108
+    is_integrated: bool = False
+    is_multi_gpu_board: bool = False
+    warp_size: int = 32
+    max_threads_per_multi_processor: int = 2048
+    max_threads_per_block: int = 1024
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 49152
+    shared_memory_per_block_optin: int = 166912
+    shared_memory_per_multiprocessor: int = 167936
+    L2_cache_size: int = 41943040
+    clock_rate: int = 1410000
+    memory_clock_rate: int = 1593000
+    memory_bus_width: int = 5120
+    pci_device_id: int = 0
+    pci_domain_id: int = 0
+    gcnArchName: str = "devwidget virtual GPU"
+
+
+CASTS = Casts(
+    lower=frozenset(words("""
+_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
+conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm
+chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
+_scaled_dot_product_flash_attention scaled_dot_product_attention
+""")),
+    promote=frozenset(words("""
+addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
+""")),
+    set_dtype=frozenset(words("""
+prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
+linalg_matrix_norm.str_ord sum sum.dim_IntList
+""")),
+    refused={"binary_cross_entropy": (
+        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+        "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+        "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+        "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+        "safe to autocast."
+    )},
+)  # fmt: skip
+"""Source: `autocast_mode.h`."""
+
+CUDA = Accelerator(
+    type="cuda",
+    title="CUDA",
+    number=1,
+    visible_variable="CUDA_VISIBLE_DEVICES",
+    block_bytes=CUDA_BLOCK_BYTES,
+    invalid_ordinal=(
+        "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
+        "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+        "incorrect."
+        "\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+        "\nDevice-side assertion tracking was not enabled by user."
+    ),
+    # Source: `CUDACachingAllocator.cpp`, malloc.
+    out_of_memory=(
+        "CUDA out of memory. Tried to allocate {requested}. GPU {index} has a total capacity of {capacity} of which {free} "
+        "is free. Including non-PyTorch memory, this process has {held} memory in use. Of the allocated memory {held} is "
+        "allocated by PyTorch, and {cached} is reserved by PyTorch but unallocated. If reserved but unallocated memory "
+        "is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
+        "Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+    ),
+    properties=CudaProperties,
+    answers={"getCompiledVersion": 12080, "getDriverVersion": 12080, "getArchFlags": "sm_80"},
+    casts=CASTS,
+)

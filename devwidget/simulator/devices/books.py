@@ -1,0 +1,25 @@
+"""What is kept of the running simulation, for all of the simulator to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from devwidget.simulator.accelerators.accelerator import Accelerator
+from devwidget.simulator.accelerators.cuda import CUDA
+from devwidget.simulator.devices.ledger import Ledger
+
+
+class Books:
+    """The state of the running simulation.
+
+    Attributes:
+        accelerator: the kind of accelerator that its GPUs are.
+        ledger: of bytes.
+        compute: False if tensors have no values.
+        on_guess: called when a program reads what was guessed; None where nothing is.
+    """
+
+    accelerator: Accelerator = CUDA
+    ledger = Ledger(())
+    compute = True
+    on_guess: Callable[[], None] | None = None
