@@ -224,7 +224,7 @@ def trace(
         return _stepped(step, inputs, _Step(heal=heal, allow=allow), name, progress, restore=restore)
 
     found, output = run(heal, progress)
-    if verify and heal and restore and found.findings:
+    if verify and heal and restore and found.findings and not found.not_restored:  # what stays would be there twice
         from devwidget.trials import tried
 
         found = tried(found, output, lambda: run(False, None))

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import dataclasses
 import gc
+import io
 import linecache
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.trace import Trace
@@ -56,7 +58,7 @@ def _works(fixes: list[Fix], output: Any, again: Again) -> bool | None:
     changed = {file: _changed(file, [e for e in edits if e.file == file]) for file in {e.file for e in edits}}
     if any(functions is None for functions in changed.values()):
         return None
-    with _in_place([pair for functions in changed.values() for pair in functions or ()]):
+    with uninterrupted(), _in_place([pair for functions in changed.values() for pair in functions or ()]), _silence():
         trace, result = again()
     clean = not trace.error and not any(finding.severity != "info" for finding in trace.findings)
     return clean and _equal(output, result)
@@ -125,6 +127,13 @@ def _in_place(pairs: list[tuple[FunctionType, CodeType]]) -> Iterator[None]:
     finally:
         for function, code in before:
             function.__code__ = code
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """What the step prints has been printed once."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -87,3 +87,16 @@ def test_an_edit_that_changes_the_result_is_not_verified(monkeypatch):
     monkeypatch.setattr(wrong_device, "where_made", wrong)
     (found,) = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
     assert "ones" not in found.fixes[0].edits[0].text
+
+
+class Talking(Reader):
+    def forward(self, x):
+        print("forward")
+        hidden = torch.zeros(1, len(x), 4)
+        return self.rows(x, hidden)[0]
+
+
+def test_what_the_step_prints_is_printed_once(capsys):
+    (found,) = devwidget.trace(Talking().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
+    assert found.fixes[0].verified
+    assert capsys.readouterr().out == "forward\n"
