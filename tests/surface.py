@@ -36,7 +36,7 @@ _PARTS = (
     "", "Tensor", "_C", "_C._nn", "_VF", "_tensor_str", "accelerator", "autograd", "autograd.Function", "backends.cudnn",
     "cuda", "cuda.Event", "cuda.Stream", "cuda.graphs", "cuda.nccl", "cuda.nvtx", "cuda.streams", "distributions.Distribution",
     "nn.DataParallel", "nn.Module", "nn.functional", "nn.parameter.UninitializedTensorMixin", "optim.Optimizer", "overrides",
-    "storage.UntypedStorage", "utils._device", "utils.dlpack", "utils.hooks.BackwardHook",
+    "storage.UntypedStorage", "utils", "utils._device", "utils.dlpack", "utils.hooks.BackwardHook",
 )  # fmt: skip
 _MODULES = (comm, data_parallel, parallel_apply, replicate, scatter_gather, _python_dispatch, warnings, linecache)
 _CLASSES = (

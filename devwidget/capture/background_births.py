@@ -10,6 +10,7 @@ import torch
 from devwidget.capture.modes.birth_mode import BirthWatch
 from devwidget.capture.patches import compiled
 from devwidget.capture.patches.attention_fast_path import fast_paths
+from devwidget.capture.patches.tensor_swaps import swaps
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.state import State
 
@@ -33,6 +34,7 @@ def begin() -> None:
     if _state is None:
         _state = State(heal=False, first_number=_LONG_AGO)
         _patches.enter_context(fast_paths())
+        _patches.enter_context(swaps(_state))
         import torch._dynamo  # takes a second, which `import devwidget` shall not take
 
         # Dynamo would trace into the mode, and compile anew whenever it comes or goes.

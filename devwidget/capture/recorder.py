@@ -27,6 +27,7 @@ from devwidget.capture.patches.external_tensors import arrivals
 from devwidget.capture.patches.higher_order import higher_order
 from devwidget.capture.patches.optimizers import optimizers
 from devwidget.capture.patches.state_dicts import checkpoints
+from devwidget.capture.patches.tensor_swaps import swaps
 from devwidget.capture.recording.allowed_transfers import Meant
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.threads import threads
@@ -151,7 +152,17 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         stack = self._stack  # a failure half-way: `__exit__` takes out what is in
-        doors = (constructions, arrivals, optimizers, checkpoints, parallel_gradients, fast_paths, compiled, higher_order)
+        doors = (
+            constructions,
+            arrivals,
+            optimizers,
+            checkpoints,
+            parallel_gradients,
+            fast_paths,
+            compiled,
+            higher_order,
+            swaps,
+        )
         for door in doors:
             stack.enter_context(door(self._state))
         stack.enter_context(gradients(self._state, lambda: Calls(self._state)))

@@ -125,9 +125,7 @@ class FailedCall:
         for argument, tensor in arguments(self.func, self.args, self.kwargs):
             stray = any(tensor is other for other in strays)
             name = names.expression(tensor)
-            source = written.get(id(tensor), "") or (
-                "" if name or argument.endswith("]") else computed
-            )
+            source = written.get(id(tensor), "") or ("" if name or argument.endswith("]") else computed)
             operand = _operand(name or (source if _is_a_place(source) else ""), argument, tensor, source, stray=stray)
             operands.append(names.with_birth(operand, tensor, target, of_dtype=of_dtype) if stray else operand)
         return Fault(

@@ -20,6 +20,7 @@ from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.event_log import bytes_of, device_id, short
 from devwidget.capture.recording.state import State
+from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Fault, Operand
@@ -74,7 +75,7 @@ def _watched(state: State, made: Made, missing: Missing, original: Any) -> Any:
             return
         frame = sys._getframe(1)
         if self not in made:
-            made[self] = _Construction(state.log.number(), raw_site(frame), tuple(map(weakref.ref, state.frozen)))
+            made[self] = _Construction(state.log.number(), raw_site(frame), tuple(map(TensorRef, state.frozen)))
         try:
             original(self, param_group)
         except ValueError as error:

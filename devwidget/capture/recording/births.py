@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.records.trace import Held, Phase
 
@@ -88,7 +89,7 @@ class Birth:
         parent: Birth | None = None,
         origin: Birth | None = None,
     ) -> None:
-        self.tensor = weakref.ref(tensor)
+        self.tensor = TensorRef(tensor)
         self.number = number
         self.call = call
         self.site = site
@@ -181,7 +182,7 @@ class Births:
             self._tensors[key] = birth
         else:
             self._tensors.pop(key, None)
-            self._others[key] = weakref.ref(tensor), birth
+            self._others[key] = TensorRef(tensor), birth
         if birth.parent is None and birth.site is not None:
             self.put_storage(tensor, birth)
         if len(self._tensors) + len(self._others) > self._sweep_at:
@@ -191,7 +192,7 @@ class Births:
         """Remember the birth of all that shares a tensor's storage."""
         storage = _storage(tensor)
         if storage is not None:
-            self._others[id(storage)] = weakref.ref(storage), birth
+            self._others[id(storage)] = TensorRef(storage), birth
 
     def _other(self, owner: Any) -> Birth | None:
         """What was put under another object than the tensor that was born."""

@@ -14,6 +14,7 @@ from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.call_stack import Places
 from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.parallel_calls import ParallelCalls
+from devwidget.capture.recording.tensor_ref import TensorKeyRef
 from devwidget.capture.recording.ties import Ties
 from devwidget.capture.recording.transfers import Traffic
 
@@ -73,7 +74,7 @@ class State:
         self.log = Log(self.started, self._first_number)
         self.births = Births(self._older)
         self.attempts = Births()
-        self.frozen: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.frozen: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
         self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.places = Places()
         self.ties = Ties(self.log, self.births, self.places)

@@ -18,6 +18,7 @@ from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.call_stack import Places
 from devwidget.capture.recording.event_log import Log, bytes_of, device_id, short
+from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.records.trace import Fault, Held, Operand
 
@@ -40,7 +41,7 @@ class Ties:
         self._looked[root] = True
         with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
             for (_, first, _), (path, copy, owner) in _equal_pairs(root):
-                self._pairs.append((self._fault(first, copy, path, owner), weakref.ref(first), weakref.ref(copy)))
+                self._pairs.append((self._fault(first, copy, path, owner), TensorRef(first), TensorRef(copy)))
 
     def trained(self) -> None:
         """Gradients have been computed: two parameters that both got one drift apart from now on."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.patching import Patches
@@ -155,5 +156,5 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if held is not None and held[0]() is tensor and held[1].dtype == dtype:
         return held[1]
     cast = tensor.to(dtype)
-    Casting.kept[id(tensor)] = (weakref.ref(tensor), cast)
+    Casting.kept[id(tensor)] = (TensorRef(tensor), cast)
     return cast

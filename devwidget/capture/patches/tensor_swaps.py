@@ -1,0 +1,52 @@
+"""Swapped tensors: `swap_tensors`, by which `Module.to` can be made to move, is not kept from it by our weak references."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from devwidget.capture.patching import registry
+from devwidget.capture.recording.state import State
+from devwidget.capture.recording.tensor_ref import OURS
+
+
+@contextlib.contextmanager
+def swaps(state: State) -> Iterator[None]:
+    """A tensor that got the content of another lives where that was put."""
+    layer = registry.put(torch.utils, "weakref", _Weakref("weakref"))
+    try:
+        with registry.patched(torch.utils, "swap_tensors", functools.partial(_swapping, state)):
+            yield
+    finally:
+        layer.leave()
+
+
+class _Weakref(types.ModuleType):
+    """The module of that name, which does not count ours."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(weakref, name)
+
+    @staticmethod
+    def getweakrefs(value: object) -> list[Any]:
+        """Those of others."""
+        return [each for each in weakref.getweakrefs(value) if not isinstance(each, OURS)]
+
+
+def _swapping(state: State, original: Callable[..., None]) -> Callable[..., None]:
+    def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
+        births = {id(t1): state.births.get(t2), id(t2): state.births.get(t1)}
+        original(t1, t2)
+        if not state.is_elsewhere():
+            for tensor in (t1, t2):
+                birth = births[id(tensor)]
+                if birth is not None:
+                    state.births.put(tensor, birth)
+
+    return swap_tensors
