@@ -159,3 +159,33 @@ def test_parameters_of_the_loss_that_no_optimizer_has_are_found():
     (found,) = recorded(program).findings
     assert found.kind == "optimizer-misplaced"
     assert "Margin.centre" in found.headline
+
+
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 3)
+
+    def forward(self, ids, places=None):
+        if places is None:
+            places = torch.arange(3, device=self.table.weight.device)
+        places = places.unsqueeze(0)
+        return self.table(places)
+
+
+class Caller(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Positions()
+
+    def forward(self, ids):
+        places = torch.arange(3)
+        return self.inner(ids, places=places)
+
+
+def test_an_explanation_follows_an_argument_to_the_caller_and_blames_no_branch_that_did_not_run():
+    with pytest.raises(RuntimeError) as raised:
+        Caller().to("cuda:0")(torch.ones(1, 3, device="cuda:0"))
+    (found,) = devwidget.explain(raised.value).findings
+    assert found.birth.line == line_of(Caller, "places = torch.arange(3)")
+    assert found.fixes[0].code == "places = torch.arange(3, device=ids.device)"

@@ -83,6 +83,8 @@ class Scope:
             yield from self._leaves_of_call(node)
         elif isinstance(node, ast.Subscript | ast.Attribute):
             yield from self.leaves(node.value)
+        elif isinstance(node, ast.Compare):
+            yield from self.leaves(node.left)
         elif isinstance(node, ast.BinOp):
             yield from self.leaves(node.left)
             yield from self.leaves(node.right)

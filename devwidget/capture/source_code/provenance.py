@@ -61,7 +61,8 @@ def origin(
             break
         home, found = step
         before = found.line
-        parents = [t for t in _parents(home, found) if same(t) and not any(t is old for old in tensors)]
+        own = [t for t in _parents(home, found) if not any(t is old for old in tensors)] or _given(frames, home, found)
+        parents = [t for t in own if same(t) and not any(t is old for old in tensors)]
         if not parents:
             break
         tensors.append(parents[0])
@@ -83,9 +84,31 @@ def _assignment(
         site = statements.assignment(code.co_filename, name, before if frame is home else frame.f_lineno)
         if site is None and name in frame.f_globals:
             site = statements.cell_assignment(name)
-        if site is not None and (name not in code.co_varnames or site.function == code.co_name):  # no argument's namesake
+        own = site is not None and (name not in code.co_varnames or site.function == code.co_name)  # no argument's namesake
+        if site is not None and own and not _denied(frame, site, tensor):
             return frame, site
     return None
+
+
+def _denied(frame: FrameType, site: Site, tensor: torch.Tensor) -> bool:
+    """Whether the line names another device than the tensor has: it is in a branch that did not run."""
+    value = _value(site.text)
+    asked = [k.value for k in value.keywords if k.arg == "device"] if isinstance(value, ast.Call) else []
+    device = Scope(frame).value(asked[0]) if asked else UNKNOWN
+    return isinstance(device, torch.device) and device != tensor.device
+
+
+def _given(frames: Sequence[FrameType], home: FrameType, site: Site) -> list[torch.Tensor]:
+    """What the caller gave for an argument that the line replaces: `ids = ids.unsqueeze(0)`, by the same name there."""
+    name = site.text.partition("=")[0].strip()
+    value = _value(site.text)
+    own = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)] if value is not None else []
+    code = home.f_code
+    if name not in own or name not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return []
+    above = frames[next(index for index, frame in enumerate(frames) if frame is home) + 1 :]
+    found = (locals_of(frame).get(name) for frame in above)
+    return [t for t in found if isinstance(t, torch.Tensor)][:1]
 
 
 def _parents(frame: FrameType, site: Site) -> list[torch.Tensor]:
