@@ -14,6 +14,7 @@ from tests.test_imports import PACKAGE
 
 FLOORS = {
     "capture": (
+        "torch_internals",
         "object_fields",
         "interrupts",
         "paused_gc",

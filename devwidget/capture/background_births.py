@@ -7,6 +7,7 @@ import time
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.modes.birth_mode import BirthWatch
 from devwidget.capture.patches import compiled
 from devwidget.capture.patches.attention_fast_path import fast_paths
@@ -32,13 +33,12 @@ def begin() -> None:
     """Watch this thread, until `pause`; a second call changes nothing."""
     global _mode, _state
     if _state is None:
+        torch_internals.check("reading tensors", "recording", "watching compiled code")  # loads the compiler: a second
         _state = State(heal=False, first_number=_LONG_AGO)
         _patches.enter_context(fast_paths())
         _patches.enter_context(swaps(_state))
-        import torch._dynamo  # takes a second, which `import devwidget` shall not take
-
         # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
-        _patches.enter_context(compiled.forced(torch._dynamo.eval_frame))
+        _patches.enter_context(compiled.forced(torch_internals.eval_frame))
     if _mode is None:
         _mode = BirthWatch(_state)
         _mode.__enter__()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from devwidget.capture import background_births
+from devwidget.capture import background_births, torch_internals
 from devwidget.capture.data_parallel.constructions import constructions
 from devwidget.capture.data_parallel.gradients import parallel_gradients
 from devwidget.capture.explain.failure import failure_of
@@ -54,6 +54,7 @@ class Recorder:
     """
 
     def __init__(self, *, heal: bool = False, allow: tuple[Meant, ...] = ()) -> None:
+        torch_internals.check("reading tensors", "recording")
         self._state = State(heal=heal, older=background_births.births())
         self._state.traffic.allowed = allow
         self._state.watching = self._modes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import SCALAR_IDS, defined, dict_of, module_name, parts_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def is_parameter(value: object) -> TypeIs[nn.Parameter]:
 
 def seen(tensor: torch.Tensor, name: str) -> Any:
     """An attribute of a tensor as `torch.Tensor` has it, whatever its own class or a mode of the user would say."""
-    with torch._C.DisableTorchFunction():
+    with torch_internals.DisableTorchFunction():
         return getattr(torch.Tensor, name).__get__(tensor)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.changes.module_watch import ModuleWatch, NotWatchable, Stretch, stretches
 from devwidget.capture.changes.tensor_watch import TensorWatch
 from devwidget.capture.paused_gc import paused_gc
@@ -33,7 +34,7 @@ class Fingerprint:
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
-        with paused_gc(), torch._C.DisableTorchFunction():
+        with paused_gc(), torch_internals.DisableTorchFunction():
             try:
                 parts = list(stretches(model))
                 self._parts = [ModuleWatch(part) for part in parts]
@@ -45,7 +46,7 @@ class Fingerprint:
 
     def fits(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> bool:
         """True if a snapshot would say the same as when the fingerprint was taken, apart from the memory of devices."""
-        with paused_gc(), torch._C.DisableTorchFunction():
+        with paused_gc(), torch_internals.DisableTorchFunction():
             try:
                 return self._fits(model, optimizer)
             except (*_UNREADABLE, NotWatchable):

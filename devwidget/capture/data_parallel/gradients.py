@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.nn.parallel import _functions
 
+from devwidget.capture import torch_internals
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.event_log import bytes_of
 from devwidget.capture.recording.parallel_calls import CALL, Call
@@ -29,9 +29,9 @@ Groups = Callable[[Any, Any], Iterator[Crossing]]
 def parallel_gradients(state: State) -> Iterator[None]:
     """Log the crossings of gradients with their cause; in forward the wrapper's own steps are watched already."""
     steps: tuple[tuple[type, Cause, Groups], ...] = (
-        (_functions.ReduceAddCoalesced, "reduce", _reduced),
-        (_functions.Scatter, "scatter", _scattered),
-        (_functions.Gather, "gather", _gathered),
+        (torch_internals.ReduceAddCoalesced, "reduce", _reduced),
+        (torch_internals.Scatter, "scatter", _scattered),
+        (torch_internals.Gather, "gather", _gathered),
     )
     with contextlib.ExitStack() as stack:
         for step, cause, groups in steps:
@@ -62,7 +62,7 @@ def _logged(state: State, cause: Cause, groups: Groups, original: Any) -> Any:
 
 def _call_of_node() -> Call | None:
     """The DataParallel call whose backward runs in this thread; None for one that was not recorded."""
-    node: Any = torch._C._current_autograd_node()
+    node: Any = torch_internals.current_autograd_node()
     return node.metadata.get(CALL) if node is not None else None
 
 

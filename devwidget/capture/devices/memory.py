@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.devices import nvml
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import DeviceMemory
@@ -92,7 +93,7 @@ def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[
     card = nvml.card_by_uuid(uuid)
     if card is not None:
         return card.total, card.used, card.number
-    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    has_context = torch_internals.cuda_has_context
     if has_context is not None and has_context(index):
         free, total = torch.cuda.mem_get_info(index)
         return total, total - free, None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import background_births
+from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import past_frames
 from devwidget.capture.modules import is_module, registered, walk
 from devwidget.capture.object_fields import is_a
@@ -21,8 +21,6 @@ from devwidget.capture.source_code.call_sites import globals_used, is_library, l
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Phase
-
-_MODULE_CALL = nn.Module._call_impl.__code__
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def _order(scene: Scene) -> None:
 
 def _called(frame: FrameType) -> nn.Module | None:
     """The module that a frame of torch is calling."""
-    module = locals_of(frame).get("self") if frame.f_code is _MODULE_CALL else None
+    module = locals_of(frame).get("self") if frame.f_code is torch_internals.module_call else None
     return module if is_module(module) else None
 
 

@@ -7,13 +7,12 @@ import sys
 import traceback
 
 import torch
-from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.explain.traceback_frames import past_frames
 from devwidget.capture.source_code.call_sites import is_library, is_own, raw_site, to_site, user_frame
 from devwidget.records.failure import Failure
 
-_MODULE_CALL = nn.Module._call_impl.__code__
 MOST_FRAMES = 60
 """Frames kept of a traceback: a recursion that never ended has a thousand equal ones."""
 
@@ -28,7 +27,7 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
     """
     past = past_frames(error.__traceback__)
     user = next((frame for frame in reversed(past) if not is_library(frame.f_code.co_filename)), None)
-    inside = any(frame.f_code is _MODULE_CALL for frame, _ in traceback.walk_tb(error.__traceback__))
+    inside = any(frame.f_code is torch_internals.module_call for frame, _ in traceback.walk_tb(error.__traceback__))
     site = to_site(raw_site(user or user_frame(sys._getframe(1))))  # no line of theirs below ours: the one that called us
     full = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     # Outside every module the path is that of an exception that the loop has caught.

@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._device import _device_constructors
 
+from devwidget.capture import torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import Scene, scene_of
 from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here
@@ -150,7 +150,7 @@ def _made_there(scene: Scene) -> None:
 
 def _factory(text: str, frame: FrameType) -> tuple[str, str]:
     """Of an operation whose other operands still exist: the call that made the one that is gone, and its function."""
-    scope, known = Scope(frame), {func.__name__ for func in _device_constructors()}
+    scope, known = Scope(frame), {func.__name__ for func in torch_internals.device_constructors()}
     gone = [part for part in _operands(text) if scope.value(part) is UNKNOWN]
     node = gone[0] if len(gone) == 1 else None
     if not isinstance(node, ast.Call) or any(keyword.arg in ("device", None) for keyword in node.keywords):

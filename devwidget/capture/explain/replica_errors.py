@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.explain.error_context import Scene
 from devwidget.capture.explain.library_frames import built_at, described
@@ -54,7 +55,7 @@ def from_replica(scene: Scene) -> None:
 
 def _too_few(scene: Scene, wrapper: Any, replica: int) -> bool:
     """A replica that got no tensor, because there are fewer samples than GPUs."""
-    given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is nn.Module._call_impl.__code__), {})
+    given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is torch_internals.module_call), {})
     whole = list(tensors_in((given.get("args"), given.get("kwargs"))))
     samples = max((tensor.shape[wrapper.dim] for tensor in whole if tensor.dim() > wrapper.dim), default=0)
     if "missing" not in message(scene.error) or not 0 < samples <= replica:
@@ -101,7 +102,7 @@ def _left_behind(scene: Scene, device: int, owners: list[nn.Module], site: Site 
 
 def _wrong_cut(scene: Scene, wrapper: Any, module: str | None, site: Site | None) -> bool:
     """Whether an input has another length along the axis that is cut than the batch."""
-    given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is nn.Module._call_impl.__code__), {})
+    given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is torch_internals.module_call), {})
     whole = list(tensors_in((given.get("args"), given.get("kwargs"))))
     odd, batch = faults.odd_lengths(whole, wrapper.dim)
     if not odd or "same device" in message(scene.error):

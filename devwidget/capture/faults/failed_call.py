@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 import torch.utils.checkpoint
 
+from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.interrupts import is_from_handler
@@ -23,7 +24,6 @@ from devwidget.records.errors import error_text
 from devwidget.records.syntax import parsed_statement
 from devwidget.records.trace import Fault, Operand
 
-ENOUGH: type[Exception] = getattr(torch.utils.checkpoint, "_StopRecomputationError")  # noqa: B009  # torch does not list it
 """Not a failure: a checkpoint has computed again all that backward asked for."""
 NOT_OURS = object()
 """The answer for an exception that is no fault of placement, or could not be healed."""
@@ -77,7 +77,7 @@ class FailedCall:
         with self.state.places.because("healed"):
             try:
                 return self.func(*args, **kwargs)
-            except ENOUGH:
+            except torch_internals.StopRecomputation:
                 raise
             except Exception as other:  # that was not all that was wrong: the caller raises the first error
                 if is_from_handler(other):

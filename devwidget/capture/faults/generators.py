@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.object_fields import is_a
@@ -17,7 +18,7 @@ from devwidget.records.trace import Operand
 def meet(call: FailedCall) -> Any:
     """Heal with a new generator of the right type, seeded alike."""
     # Virtual GPUs put a class of their own in the place of torch.Generator.
-    generator = next((g for g in (call.kwargs.get("generator"), *call.args) if is_a(g, torch._C.Generator)), None)
+    generator = next((g for g in (call.kwargs.get("generator"), *call.args) if is_a(g, torch_internals.Generator)), None)
     if generator is None or "generator" not in message(call.error).lower():
         return NOT_OURS
     target = _target(call, generator)

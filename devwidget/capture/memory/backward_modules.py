@@ -6,10 +6,9 @@ import bisect
 import threading
 from typing import Any
 
-import torch
+from devwidget.capture import torch_internals
 
 MOST_SPANS = 50_000
-_next_number = torch._C._autograd._get_sequence_nr
 _LEAF = 1 << 63
 """Nodes that accumulate gradients have the highest number that there is."""
 
@@ -25,12 +24,12 @@ class BackwardModules:
         starts, modules = self._spans.setdefault(threading.get_ident(), ([], []))
         if len(starts) > MOST_SPANS:
             del starts[: MOST_SPANS // 2], modules[: MOST_SPANS // 2]
-        starts.append(_next_number())
+        starts.append(torch_internals.next_autograd_number())
         modules.append(module)
 
     def module(self) -> str | None:
         """The module whose node runs now; None if there is none, or if threads that count alike leave a doubt."""
-        node: Any = torch._C._current_autograd_node()  # None outside backward; the stub denies it
+        node: Any = torch_internals.current_autograd_node()  # None outside backward
         number = node._sequence_nr() if node is not None else _LEAF
         if number >= _LEAF:
             return None

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
 
+from devwidget.capture import torch_internals
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.memory.block import Block
 from devwidget.capture.patches.higher_order import take_apart
@@ -84,7 +84,7 @@ class CudaMemory:
 
     def saw(self, result: Any) -> None:
         """An operator has returned."""
-        with self._lock, torch._C.DisableTorchFunction():
+        with self._lock, torch_internals.DisableTorchFunction():
             for tensor in tensors_in(result, depth=1):
                 known = self._known(tensor)
                 if known is not None and known[1] and self._listener is not None:
@@ -123,7 +123,7 @@ class _Results(DispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then look where its results are."""
-        if isinstance(func, HigherOrderOperator):
+        if isinstance(func, torch_internals.HigherOrderOperator):
             return take_apart(self, func, args, kwargs)
         out = func(*args, **(kwargs or {}))
         self._memory.saw(out)

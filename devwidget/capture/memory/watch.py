@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.memory.backward_modules import BackwardModules
 from devwidget.capture.memory.block import Block
 from devwidget.capture.memory.curves import Curves
@@ -117,7 +118,7 @@ class MemoryWatch:
     def _looking(self) -> Iterator[None]:
         """Looking at tensors is no part of the user's program, and what goes wrong with it must not end that."""
         try:
-            with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            with torch_internals.DisableTorchDispatch(), torch_internals.DisableTorchFunction():
                 yield
         except Exception as error:
             self._state.log.trouble(error)

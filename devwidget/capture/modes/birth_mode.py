@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.faults.failed_call import NOT_OURS
 from devwidget.capture.object_fields import is_a, parts_of
 from devwidget.capture.patching.mode_stack import FunctionMode
@@ -21,6 +22,7 @@ from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 
 _BACKWARD = frozenset({"backward", "grad"})
+_AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
 _MORE = WAITS | {"__set__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
 
@@ -44,7 +46,7 @@ class BirthWatch(FunctionMode):
         kwargs, here = kwargs or {}, self._here
         site = self._state.places.site(frame)
         try:
-            if name in _BACKWARD and getattr(func, "__module__", "").startswith(("torch._tensor", "torch.autograd")):
+            if name in _BACKWARD and getattr(func, "__module__", "").startswith(_AUTOGRAD):
                 out = self._backward(func, args, kwargs)
             else:
                 here.site = site
@@ -56,7 +58,7 @@ class BirthWatch(FunctionMode):
         finally:
             here.site = None
         try:
-            with torch._C.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+            with torch_internals.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
                 self._returned(name, args, kwargs, out, frame, site)
         except Exception as error:  # a bug of ours, or a tensor class that answers no question
             self._state.log.trouble(error)

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from devwidget.capture import torch_internals
 from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode
 from devwidget.capture.recording.event_log import alone, joined
@@ -24,7 +24,7 @@ _names: dict[int, tuple[Any, str]] = {}
 
 
 def _name(func: Any) -> str:
-    name = func._schema.name.removeprefix("aten::") if isinstance(func, OpOverload) else _HIGHER_ORDER
+    name = func._schema.name.removeprefix("aten::") if isinstance(func, torch_internals.OpOverload) else _HIGHER_ORDER
     return _names.setdefault(id(func), (func, name))[1]
 
 

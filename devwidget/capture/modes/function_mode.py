@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operands
-from devwidget.capture.faults.failed_call import ENOUGH, NOT_OURS, FailedCall
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
 from devwidget.capture.modes import promotions
@@ -18,14 +19,13 @@ from devwidget.capture.source_code.call_sites import RawSite, is_own
 from devwidget.capture.tensors import is_parameter, is_tensor
 
 FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
-_GRAD = vars(torch._C.TensorBase)["grad"]
 
 
 def _is_tried(func: Any, frame: FrameType | None) -> bool:
     """True for an operator that virtual GPUs call themselves: they know what to do if it fails."""
-    while frame is not None and frame.f_code.co_filename == torch._ops.__file__:
+    while frame is not None and frame.f_code.co_filename == torch_internals.operators_file:
         frame = frame.f_back
-    return isinstance(func, torch._ops.OpOverload) and frame is not None and is_own(frame.f_code.co_filename)
+    return isinstance(func, torch_internals.OpOverload) and frame is not None and is_own(frame.f_code.co_filename)
 
 
 class Calls(BirthWatch):
@@ -43,13 +43,13 @@ class Calls(BirthWatch):
 
     def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
-        if isinstance(error, ENOUGH) or _is_tried(func, frame):
+        if isinstance(error, torch_internals.StopRecomputation) or _is_tried(func, frame):
             return NOT_OURS
         call = FailedCall(self._state, func, args, kwargs, error, frame)
         for family in FAMILIES:
             try:
                 out = family.meet(call)
-            except ENOUGH:
+            except torch_internals.StopRecomputation:
                 raise
             except Exception as trouble:  # a bug of ours must not take the place of the user's exception
                 self._state.log.trouble(trouble)
@@ -59,7 +59,8 @@ class Calls(BirthWatch):
         return NOT_OURS
 
     def _nothing_read(self, func: Any, owner: Any, frame: FrameType) -> None:
-        if func.__self__ in (_GRAD, vars(torch.Tensor).get("grad")):  # virtual GPUs have their own
+        own = vars(torch_internals.TensorBase)["grad"]
+        if func.__self__ in (own, vars(torch.Tensor).get("grad")):  # virtual GPUs have their own
             try:
                 leaves.look_for_gradient(self._state, owner, frame)
             except Exception as trouble:  # a bug of ours is no business of the user's

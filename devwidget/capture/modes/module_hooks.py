@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import data_parallel
+from devwidget.capture import data_parallel, torch_internals
 from devwidget.capture.faults import uncalled
 from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.interrupts import uninterrupted
@@ -88,7 +88,7 @@ def _close(watched: dict[int, contextlib.ExitStack]) -> None:
 
 
 def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:
-    with torch._C.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+    with torch_internals.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
         for part in value if type(value) is tuple else (value,):
             if type(part) is torch.Tensor:
                 if part.device not in known:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import _get_current_function_mode_stack
 
+from devwidget.capture import torch_internals
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
 
@@ -28,7 +28,7 @@ def fast_paths(state: State | None = None) -> Iterator[None]:
 
 def _asking(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any]], bool]:
     def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-        modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        modes = torch_internals.function_modes()
         args = tuple(relevant_args)
         if any(not type(mode).__module__.startswith("devwidget.capture") for mode in modes):
             return bool(original(args))
@@ -39,4 +39,4 @@ def _asking(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any
 
 def _overrides(kind: type) -> bool:
     implementation = getattr(kind, "__torch_function__", None)
-    return kind not in _PLAIN and implementation not in (None, torch._C._disabled_torch_function_impl)
+    return kind not in _PLAIN and implementation not in (None, torch_internals.disabled_torch_function)

@@ -10,13 +10,13 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.nn.modules import module as torch_modules
 
+from devwidget.capture import torch_internals
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
 
-DYNAMO, FLEX = "torch._dynamo.eval_frame", "torch.nn.attention.flex_attention"
+FLEX = "torch.nn.attention.flex_attention"
 NOTE = (
     "compiled code: its eager original ran, because compiled code cannot be watched; numbers may differ in the last digits, "
     "and dropout draws its random numbers as in eager"
@@ -26,10 +26,11 @@ NOTE = (
 @contextlib.contextmanager
 def compiled(state: State) -> Iterator[None]:
     """Run eager originals, and say so in the trace."""
-    had_hooks = bool(torch_modules._has_any_global_hook())  # type: ignore[no-untyped-call]
+    modules, has_any = torch_internals.target("has_any_global_hook")
+    had_hooks = bool(getattr(modules, has_any)())
     # Compiled modules warn of global hooks; ours are no concern of the user's.
     with (
-        patched(torch_modules, "_has_any_global_hook", lambda original: lambda: had_hooks),
+        patched(modules, has_any, lambda original: lambda: had_hooks),
         eager_originals(lambda: state.log.note(NOTE)),
     ):
         yield
@@ -43,7 +44,7 @@ def eager_originals(ran: Callable[[], None] = lambda: None) -> Iterator[None]:
         ran: told when compiled code of the user is called.
     """
     with contextlib.ExitStack() as stack:
-        if DYNAMO in sys.modules:
+        if torch_internals.DYNAMO in sys.modules:
             stack.enter_context(_eager(ran))
         else:
             stack.enter_context(patched(torch, "compile", functools.partial(_loading, stack, ran)))
@@ -54,7 +55,7 @@ def _loading(stack: contextlib.ExitStack, ran: Callable[[], None], original: Cal
     """`torch.compile` that loads the compiler first; to load it for everybody would cost a second."""
 
     def compile(*args: Any, **kwargs: Any) -> Any:
-        if DYNAMO not in sys.modules:
+        if torch_internals.DYNAMO not in sys.modules:
             stack.enter_context(_eager(ran))
         return original(*args, **kwargs)
 
@@ -63,7 +64,7 @@ def _loading(stack: contextlib.ExitStack, ran: Callable[[], None], original: Cal
 
 @contextlib.contextmanager
 def _eager(ran: Callable[[], None]) -> Iterator[None]:
-    dynamo: Any = sys.modules[DYNAMO]
+    dynamo: Any = sys.modules[torch_internals.DYNAMO]
 
     def _callback_from_stance(callback: Any) -> Any:
         if callback in (None, False):
@@ -100,7 +101,7 @@ def forced(dynamo: Any) -> Iterator[None]:
 def _is_library(frame: FrameType) -> bool:
     """Whether torch itself compiled what is called here, for a higher-order operator."""
     name: str = frame.f_globals.get("__name__", "")
-    return name.startswith("torch._higher_order_ops") or name == FLEX
+    return name.startswith(torch_internals.HIGHER_ORDER) or name == FLEX
 
 
 @contextlib.contextmanager
@@ -118,7 +119,7 @@ def _unless_compiled(original: Callable[..., None]) -> Callable[..., None]:
     def _warn_once(*args: Any, **kwargs: Any) -> None:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == DYNAMO:
+            if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == torch_internals.DYNAMO:
                 return
             frame = frame.f_back
         original(*args, **kwargs)

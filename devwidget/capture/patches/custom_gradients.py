@@ -11,9 +11,8 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.patching.registry import patched
@@ -67,7 +66,7 @@ def gradients(state: State, calls: Calls) -> Iterator[None]:
         stack.callback(recording.clear)
         registering = functools.partial(_registering, state, calls, recording, stack)
         stack.enter_context(patched(torch.Tensor, "register_hook", registering))
-        stack.enter_context(patched(torch.autograd, "_engine_run_backward", functools.partial(_running, state, calls)))
+        stack.enter_context(patched(*torch_internals.target("run_backward"), functools.partial(_running, state, calls)))
         yield
 
 
@@ -75,7 +74,7 @@ def _running(state: State, calls: Calls, original: Any) -> Any:
     """The engine with the mode active: what a checkpoint computes again is the user's code as much as the first time."""
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        modes = _get_current_dispatch_mode_stack()
+        modes = torch_internals.dispatch_modes()
         if not any(getattr(mode, "_state", None) is state for mode in modes):  # a thread that is not recorded
             return original(*args, **kwargs)
         with _active(state, calls):
@@ -120,7 +119,7 @@ def _unwrapped(handle: Any, checked: Any, hook: Any) -> None:
 
 def _active(state: State, calls: Calls) -> contextlib.AbstractContextManager[object]:
     """A function mode, unless one of this recording is at work already."""
-    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    modes = torch_internals.function_modes()
     active = any(getattr(mode, "_state", None) is state for mode in modes)
     return contextlib.nullcontext() if active else calls()
 

@@ -10,27 +10,24 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
-from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from devwidget.capture import torch_internals
 from devwidget.capture.patching.registry import patched
 
-_DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 Kernel = Callable[..., Any]
 
 
 @contextlib.contextmanager
 def higher_order(state: object = None) -> Iterator[None]:
     """Have operators that are given functions call them in plain sight, above autograd."""
-    with patched(HigherOrderOperator, "__call__", _in_sight):
+    with patched(torch_internals.HigherOrderOperator, "__call__", _in_sight):
         yield
 
 
 def _in_sight(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __call__(self: HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: torch_internals.HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
         kernel = _kernel(self)
-        leaves = _pytree.arg_tree_leaves(*args, **kwargs)
+        leaves = torch_internals.arg_tree_leaves(*args, **kwargs)
         is_plain = not (_is_transformed() or torch.overrides.has_torch_function(leaves))
         if kernel is None or not is_plain or not any(map(_is_function, leaves)):
             return original(self, *args, **kwargs)
@@ -39,7 +36,9 @@ def _in_sight(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
-def take_apart(mode: TorchDispatchMode, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: Any) -> Any:
+def take_apart(
+    mode: torch_internals.TorchDispatchMode, func: torch_internals.HigherOrderOperator, args: tuple[Any, ...], kwargs: Any
+) -> Any:
     """Run an operator that has come down to a mode of ours, with the mode active for all that is in it."""
     kernel = _kernel(func)
     if kernel is None or _is_transformed():
@@ -49,18 +48,18 @@ def take_apart(mode: TorchDispatchMode, func: HigherOrderOperator, args: tuple[A
 
 
 def _is_function(leaf: Any) -> bool:
-    return callable(leaf) and not isinstance(leaf, (torch.Tensor, torch._ops.OperatorBase))
+    return callable(leaf) and not isinstance(leaf, (torch.Tensor, torch_internals.OperatorBase))
 
 
 def _is_transformed() -> bool:
     """Whether somebody else has a rule for operators here: a mode of the user's, a tracer, or `torch.func`."""
-    foreign = (mode for mode in _get_current_dispatch_mode_stack() if not type(mode).__module__.startswith("devwidget."))
-    return torch._C._functorch.peek_interpreter_stack() is not None or any(True for _ in foreign)
+    foreign = (mode for mode in torch_internals.dispatch_modes() if not type(mode).__module__.startswith("devwidget."))
+    return torch_internals.functorch_interpreter() is not None or any(True for _ in foreign)
 
 
-def _kernel(operator: HigherOrderOperator) -> Kernel | None:
+def _kernel(operator: torch_internals.HigherOrderOperator) -> Kernel | None:
     """What an operator means; torch's own kernels of some refuse to run while any mode is active."""
-    return _MEANINGS.get(operator.__name__) or operator.py_kernels.get(_DENSE)
+    return _MEANINGS.get(operator.__name__) or operator.py_kernels.get(torch_internals.DispatchKey.CompositeExplicitAutograd)
 
 
 def _cond(pred: Any, true_fn: Kernel, false_fn: Kernel, operands: Any) -> Any:
@@ -68,9 +67,7 @@ def _cond(pred: Any, true_fn: Kernel, false_fn: Kernel, operands: Any) -> Any:
 
 
 def _scan(combine_fn: Kernel, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
-    from torch._higher_order_ops.scan import generic_scan  # loaded by whoever called it
-
-    return generic_scan(combine_fn, init, xs, additional_inputs=additional_inputs)  # type: ignore[no-untyped-call]
+    return torch_internals.generic_scan(combine_fn, init, xs, additional_inputs=additional_inputs)
 
 
 def _strict(body: Kernel, operands: Any) -> Any:

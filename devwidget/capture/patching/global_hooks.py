@@ -14,6 +14,8 @@ from typing import Any
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
+from devwidget.capture import torch_internals
+
 Hook = Callable[..., None]
 _lock = threading.RLock()
 
@@ -59,7 +61,7 @@ def _after_modules(hook: Hook) -> Callable[[], None]:
 
     def remove() -> None:
         handle.remove()
-        modules._global_forward_hooks_with_kwargs.pop(handle.id, None)  # torch 2.13 forgets this table
+        torch_internals.hooks_with_kwargs.pop(handle.id, None)  # torch 2.13 forgets this table
 
     return remove
 

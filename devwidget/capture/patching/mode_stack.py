@@ -8,30 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
-from torch.utils import _python_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.overrides import TorchFunctionMode
 
-_any_on_stack: Callable[[], bool] | None = getattr(_python_dispatch, "any_torch_dispatch_mode_on_stack", None)
-_tell_dynamo: Callable[[bool], None] | None = getattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals", None)
+from devwidget.capture import torch_internals
 
 
 class FunctionMode(TorchFunctionMode):
     """A function mode of ours."""
 
     def __enter__(self) -> Any:
-        for each in _get_current_function_mode_stack():  # type: ignore[no-untyped-call]
+        for each in torch_internals.function_modes():
             if type(each) is EndedFunctionMode:
-                _taken_out(each, _get_current_function_mode_stack(), _pop_mode, _push_mode)  # type: ignore[no-untyped-call]
+                self._take_out(each)
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *exc_info: object) -> None:
         self.leave()
 
+    @staticmethod
+    def _take_out(mode: Any) -> bool:
+        pop, push = torch_internals.pop_function_mode, torch_internals.push_function_mode
+        return _taken_out(mode, torch_internals.function_modes(), pop, push)
+
     def leave(self) -> None:
         """End, wherever it is."""
-        if not _taken_out(self, _get_current_function_mode_stack(), _pop_mode, _push_mode):  # type: ignore[no-untyped-call]
+        if not self._take_out(self):
             self.__class__ = EndedFunctionMode
 
 
@@ -43,7 +44,7 @@ class EndedFunctionMode(FunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DispatchMode(torch_internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode of ours.
 
     torch's own `__enter__` and `__exit__` save and restore flags of the whole process, last in, first out. Where threads
@@ -57,9 +58,9 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __enter__(self) -> Any:
-        for each in _get_current_dispatch_mode_stack():
+        for each in torch_internals.dispatch_modes():
             if type(each) is EndedDispatchMode:
-                _taken_out(each, _get_current_dispatch_mode_stack(), _pop, _push)
+                _taken_out(each, torch_internals.dispatch_modes(), _pop, _push)
         self._push()
         _look_at_stack()
         return self
@@ -72,7 +73,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
         """End, wherever it is."""
-        if _taken_out(self, _get_current_dispatch_mode_stack(), _pop, _push):
+        if _taken_out(self, torch_internals.dispatch_modes(), _pop, _push):
             _look_at_stack()
         else:
             self.end()
@@ -94,7 +95,7 @@ class EndedDispatchMode(DispatchMode):  # type: ignore[no-untyped-call]
 
 def push_below(mode: Any, is_above: Callable[[Any], bool]) -> None:
     """Push a dispatch mode under the lowest of those that are to be above it."""
-    stack = _get_current_dispatch_mode_stack()
+    stack = torch_internals.dispatch_modes()
     lowest = next((index for index, each in enumerate(stack) if is_above(each)), len(stack))
     above = [_pop() for _ in stack[lowest:]]
     for each in (mode, *reversed(above)):
@@ -114,14 +115,15 @@ def _taken_out(mode: Any, stack: list[Any], pop: Callable[[], Any], push: Callab
 
 
 def _pop() -> Any:
-    return torch._C._pop_torch_dispatch_stack(None)
+    return torch_internals.pop_dispatch_mode(None)
 
 
 def _push(mode: Any) -> None:
-    torch._C._push_on_torch_dispatch_stack(mode)
+    torch_internals.push_dispatch_mode(mode)
 
 
 def _look_at_stack() -> None:
     """Compiled code is run under no mode but torch's own: tell the guards of this thread."""
-    if _tell_dynamo is not None and _any_on_stack is not None:
-        _tell_dynamo(_any_on_stack())
+    tell, any_mode = torch_internals.tell_dynamo, torch_internals.any_dispatch_mode
+    if tell is not None and any_mode is not None:
+        tell(any_mode())

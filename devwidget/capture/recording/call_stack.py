@@ -13,14 +13,12 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from devwidget.capture import torch_internals
 from devwidget.capture.modules import own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code.call_sites import RawSite, is_library, known_library, site_of, user_frame
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.trace import Cause, Phase
-
-_MODULE_CALL = next(c for c in nn.Module._call_impl.__code__.co_consts if isinstance(c, CodeType) and c.co_name == "inner")
-"""The frame in which torch runs a module's hooks and its `forward`."""
 
 
 @dataclass(slots=True)
@@ -68,6 +66,7 @@ class Places:
         self.step = -1
         self._forwarded = False
         self._stepping: CodeType | None = None
+        self._module_call = _module_call()
 
     # -- names
 
@@ -157,9 +156,10 @@ class Places:
 
     def site(self, frame: FrameType | None) -> RawSite | None:
         """The user's line at or above a frame. The walk ends at the running module, whose own line is known."""
+        module_call = self._module_call
         while frame is not None:
             code = frame.f_code
-            if code is _MODULE_CALL and (stack := self.here.stack):
+            if code is module_call and (stack := self.here.stack):
                 return stack[-1].site
             library = known_library.get(code.co_filename)
             if not (is_library(code.co_filename) if library is None else library):
@@ -241,3 +241,9 @@ class Places:
             yield
         finally:
             self.here.cause = before
+
+
+def _module_call() -> CodeType | None:
+    """The code in which torch runs a module's hooks and its `forward`; None where it has no function for that."""
+    inner = (each for each in torch_internals.module_call.co_consts if isinstance(each, CodeType) and each.co_name == "inner")
+    return next(inner, None)

@@ -8,9 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-
+from devwidget.capture import torch_internals
 from devwidget.capture.patching.threads import Inside, pool_tasks, thread_starts
 from devwidget.capture.recording.call_stack import Running
 from devwidget.capture.recording.state import State
@@ -105,5 +103,5 @@ class _Watched:
 
 
 def _active_modes() -> list[Any]:
-    functions: list[Any] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    return [*functions, *_get_current_dispatch_mode_stack()]
+    functions: list[Any] = torch_internals.function_modes()
+    return [*functions, *torch_internals.dispatch_modes()]

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
+from devwidget.capture import torch_internals
 from devwidget.capture.modules import registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.births import Births
@@ -36,10 +36,10 @@ class Ties:
 
     def look(self, root: nn.Module) -> None:
         """Before a root first runs: which parameters on different devices hold the same values?"""
-        if root in self._looked or torch._C._get_tracing_state() is not None:  # `torch.jit.trace` would trace us
+        if root in self._looked or torch_internals.tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
         self._looked[root] = True
-        with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
+        with torch_internals.DisableTorchFunction(), torch.no_grad(), torch_internals.disable_current_modes():
             for (_, first, _), (path, copy, owner) in _equal_pairs(root):
                 self._pairs.append((self._fault(first, copy, path, owner), TensorRef(first), TensorRef(copy)))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.restore.generators import global_states
 from devwidget.capture.restore.names import Names
@@ -19,6 +20,7 @@ from devwidget.capture.restore.settings import switches
 from devwidget.capture.restore.storages import Storages
 from devwidget.capture.restore.undoing import Step, Undoing
 from devwidget.capture.restore.writes import Writes
+from devwidget.capture.torch_internals import DisableTorchDispatch, DisableTorchFunction
 
 _UNSEEN = "it was written out of sight of torch's dispatcher, such as in a thread of its own"
 
@@ -31,6 +33,7 @@ class Kept:
     """
 
     def __init__(self) -> None:
+        torch_internals.check("restoring")
         self.not_restored: tuple[str, ...] = ()
         self._switches = list(switches())
         self._generators = list(global_states())
@@ -110,7 +113,7 @@ def keeping(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[
 @contextlib.contextmanager
 def _plain_torch() -> Iterator[None]:
     """Without modes, subclasses, gradients and inference: tensors are read and written as memory."""
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.no_grad():
+    with DisableTorchDispatch(), DisableTorchFunction(), torch.inference_mode(False), torch.no_grad():
         yield
 
 

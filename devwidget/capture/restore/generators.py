@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.restore.undoing import Step
 
 
@@ -37,7 +38,7 @@ class GeneratorState:
 
 
 _PYTHON = Kind(random.Random.getstate, random.Random.setstate)
-_TORCH = Kind(torch._C.Generator.get_state, torch._C.Generator.set_state)
+_TORCH = Kind(torch_internals.Generator.get_state, torch_internals.Generator.set_state)
 
 
 def _set_bits(owner: Any, state: Any) -> None:
@@ -46,7 +47,7 @@ def _set_bits(owner: Any, state: Any) -> None:
 
 def generator_kind(kind: type) -> Kind | None:
     """How generators of a type are kept; None if it is none."""
-    if issubclass(kind, torch._C.Generator):
+    if issubclass(kind, torch_internals.Generator):
         return _TORCH
     if issubclass(kind, random.Random) and not issubclass(kind, random.SystemRandom):  # that one has no state
         return _PYTHON

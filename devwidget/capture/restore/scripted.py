@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from devwidget.capture import torch_internals
+
 _SET_AGAIN = (int, float, bool, str, complex, list, dict, type(None))
 """Types that come out of C++ as copies; tensors and modules are reached as themselves."""
 
@@ -22,7 +24,7 @@ class ScriptedState:
     def _attributes(self) -> Iterator[tuple[str, Any]]:
         if self._module is None:  # the shell that `torch.jit.trace` returns around the real one
             return
-        kinds: Any = (torch._C.ParameterDict, torch._C.BufferDict)
+        kinds: Any = (torch_internals.ParameterDict, torch_internals.BufferDict)
         for kind in kinds:
             yield from kind(self._module).items()
         concrete = object.__getattribute__(self.owner, "__dict__").get("_concrete_type")

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.restore.undoing import Step
 
 _FLAGS = (
@@ -44,13 +45,13 @@ class _Switch:
 
 def _all_switches() -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
     yield "inference mode", torch.is_inference_mode_enabled, _set_inference
-    yield "grad mode", torch.is_grad_enabled, torch._C._set_grad_enabled
+    yield "grad mode", torch.is_grad_enabled, torch_internals.set_grad_enabled
     yield "default dtype", torch.get_default_dtype, torch.set_default_dtype
     yield "default device", _default_device, torch.set_default_device
     yield "number of threads", torch.get_num_threads, torch.set_num_threads
     yield "deterministic algorithms", _deterministic, _set_deterministic
     yield "anomaly detection", _anomaly, lambda kept: torch.set_anomaly_enabled(*kept)
-    yield "threads of autograd", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled
+    yield "threads of autograd", torch_internals.is_multithreading_enabled, torch_internals.set_multithreading_enabled
     yield "current GPU", _current_gpu, torch.cuda.set_device
     for device in ("cpu", "cuda", "mps", "xpu"):
         yield f"autocast on {device}", functools.partial(_autocast, device), functools.partial(_cast, device)
@@ -63,18 +64,18 @@ def _all_switches() -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], An
 
 def _pair(read: str, write: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     """By name and late, because not every build has them all."""
-    return lambda: getattr(torch._C, read)(), lambda value: getattr(torch._C, write)(value)
+    return lambda: getattr(torch_internals.C, read)(), lambda value: getattr(torch_internals.C, write)(value)
 
 
 def _set_inference(mode: bool) -> None:
-    guard: Any = torch._C._InferenceMode(mode)
+    guard: Any = torch_internals.InferenceMode(mode)
     guard.__enter__()
     _held.append(guard)
 
 
 def _default_device() -> torch.device | None:
     """None is not the same as "cpu": it costs nothing."""
-    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    context = getattr(torch_internals.default_device, "device_context", None)
     return None if context is None else context.device
 
 

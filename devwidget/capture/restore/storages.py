@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import fields_of
 from devwidget.capture.restore.tensors import Tensors, column, is_wrapper, storage_id
 from devwidget.capture.restore.undoing import Lost, Undoing
@@ -21,7 +22,7 @@ MOST_SMALL = 4096
 NumPy or through a pointer. Of larger ones only the parts are saved that the step writes, just before it does."""
 _MOST_PIECES = 64
 """Saved parts of one storage, beyond which the rest of it is saved at once."""
-_BASE: Any = torch._C.TensorBase
+_BASE: Any = torch_internals.TensorBase
 _size = torch.UntypedStorage.nbytes
 Piece = tuple[int, int, torch.Tensor]
 """First byte, the byte after the last one, and the bytes, on the host: device memory may be short."""

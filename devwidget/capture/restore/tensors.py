@@ -9,14 +9,15 @@ from typing import Any
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.restore.objects import class_namespace, mro
 from devwidget.capture.restore.undoing import Lost, Undoing
 
 Read = Callable[[Any], Any]
-_BASE: Any = torch._C.TensorBase
+_BASE: Any = torch_internals.TensorBase
 _own = {name: member.__get__ for name, member in vars(_BASE).items() if hasattr(member, "__get__")}
 """Properties without `__torch_function__`, without what a subclass or a simulation puts in their place."""
-storage_id: Read = torch._C._storage_id  # type: ignore[attr-defined]
+storage_id: Read = torch_internals.storage_id
 _set_class = vars(object)["__class__"].__set__
 _namespace: Read = vars(torch.Tensor)["__dict__"].__get__
 _NO_DISPATCH = vars(torch.Tensor)["__torch_dispatch__"]

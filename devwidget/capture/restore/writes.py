@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.patching.mode_stack import DispatchMode
 from devwidget.capture.restore.storages import Storages
 
@@ -72,7 +73,7 @@ class Writes(DispatchMode):  # type: ignore[no-untyped-call]
         else:
             values = [args[place] for place in known.places if place < len(args)]
             values += [kwargs[name] for name in known.names if name in kwargs]
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+        with torch_internals.DisableTorchDispatch(), torch_internals.DisableTorchFunction(), torch.no_grad():
             for value in values:
                 for tensor in value if type(value) in (list, tuple) else (value,):
                     if isinstance(tensor, torch.Tensor):

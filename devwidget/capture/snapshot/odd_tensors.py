@@ -6,8 +6,8 @@ import sys
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
+from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import class_name, defined, is_a, module_name
 from devwidget.capture.tensors import seen
 
@@ -53,14 +53,14 @@ def read_odd(tensor: torch.Tensor) -> Reading:
     if _is_fake(tensor):
         return Reading(_shape(tensor), 0, 0, "fake: no data behind it")
     try:
-        with torch.no_grad(), _disable_current_modes():
+        with torch.no_grad(), torch_internals.disable_current_modes():
             return _of_parts(tensor, *_parts(tensor))
     except Exception as error:  # a tensor class writes its own parts down, and may raise anything
         return Reading(_shape(tensor), 0, 0, f"size not readable ({class_name(type(error))})")
 
 
 def _is_fake(tensor: torch.Tensor) -> bool:
-    module = sys.modules.get("torch._subclasses.fake_tensor")
+    module = sys.modules.get(torch_internals.FAKE_TENSORS)
     return module is not None and is_a(tensor, module.FakeTensor)
 
 

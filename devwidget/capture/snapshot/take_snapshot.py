@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.module_reader import ModuleReader
@@ -35,7 +36,9 @@ def take_snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None =
     """
     refuse_model(model)
     refuse_optimizer(optimizer)
-    with paused_gc(), torch._C.DisableTorchFunction():  # a mode or a tensor subclass of the user must not see our reading
+    torch_internals.check("reading tensors")
+    # A mode or a tensor subclass of the user must not see our reading.
+    with paused_gc(), torch_internals.DisableTorchFunction():
         return _read(model, optimizer, virtual_gpus)
 
 

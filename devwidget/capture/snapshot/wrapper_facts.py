@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.modules import is_module, registered
 from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name as name_of_class
@@ -58,8 +59,8 @@ _WRAPPINGS = {
     "torch.nn.parallel.distributed.DistributedDataParallel": Wrapping("DistributedDataParallel", _distributed),
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": Wrapping("FSDP", _nothing),
     "torch.distributed.fsdp.FSDPModule": Wrapping("FSDP2", _nothing, hides=False),
-    "torch._dynamo.eval_frame.OptimizedModule": Wrapping("compiled", _nothing),
-    "torch.jit._script.RecursiveScriptModule": Wrapping("scripted", _nothing),
+    torch_internals.COMPILED_MODULE: Wrapping("compiled", _nothing),
+    torch_internals.SCRIPTED_MODULE: Wrapping("scripted", _nothing),
     "torch.fx.graph_module.GraphModule": Wrapping("fx graph", _nothing, hides=False),
 }
 _PARAMETRIZED = Wrapping("parametrized", _parametrized, hides=False)

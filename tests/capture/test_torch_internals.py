@@ -1,0 +1,224 @@
+"""Private names of torch: all in two files, found at first use, and missed by name."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget import DevwidgetError
+from devwidget.capture import torch_internals
+from tests.test_imports import PACKAGE
+
+NAMES = {
+    **{name: path for table in torch_internals.NEEDED.values() for name, path in table.items()},
+    **torch_internals.OPTIONAL,
+}
+
+
+def is_private(path: str) -> bool:
+    first, *rest = path.split(".")
+    return first == "torch" and any(part.startswith("_") and not part.endswith("__") for part in rest)
+
+
+def bound(tree: ast.AST) -> dict[str, str]:
+    """Names that imports and plain assignments give to parts of torch, and their full paths."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {
+                a.asname or "torch": a.name if a.asname else "torch" for a in node.names if a.name.split(".")[0] == "torch"
+            }
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            path = dotted(node.value, names)
+            names |= {target.id: path for target in targets if isinstance(target, ast.Name) and path is not None}
+    return names
+
+
+def dotted(node: ast.AST, names: dict[str, str]) -> str | None:
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = dotted(node.value, names)
+        return owner and f"{owner}.{node.attr}"
+    return None
+
+
+def paths(source: str) -> Iterator[str]:
+    """Every path into torch that a file writes: imported, as attributes, as `owner, "name"`, or as a text."""
+    tree = ast.parse(source)
+    names = bound(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, (ast.Attribute, ast.Name)):
+            yield dotted(node, names) or ""
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+            yield f"{dotted(node.args[0], names)}.{node.args[1].value}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"torch(\.\w+)+", node.value):
+            yield node.value
+
+
+def private_names(folder: str) -> list[str]:
+    files = sorted(file for file in (PACKAGE / folder).rglob("*.py") if file.name != "torch_internals.py")
+    return [
+        f"{file.relative_to(PACKAGE)}: {path}" for file in files for path in paths(file.read_text("utf-8")) if is_private(path)
+    ]
+
+
+FOLDERS = sorted(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name not in ("__pycache__", "simulator"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_private_names_of_torch_stand_in_one_file(folder: str) -> None:
+    assert private_names(folder) == []
+
+
+def test_no_module_of_the_top_names_private_parts_of_torch() -> None:
+    found = [path for file in PACKAGE.glob("*.py") for path in paths(file.read_text("utf-8")) if is_private(path)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch._dynamo",
+        "from torch._ops import OpOverload",
+        "from torch.overrides import _pop_mode",
+        "from torch.utils import _pytree as tree",
+        "import torch\ntorch._C.Generator",
+        "import torch\nC = torch._C",
+        "from torch import nn\nnn.Module._call_impl",
+        "import torch\ncuda = torch.cuda\ncuda._lazy_init()",
+        'import torch\ngetattr(torch.autograd, "_engine_run_backward", None)',
+        'import torch\ncuda = torch.cuda\npatches.set(cuda.nvtx, "_nvtx", None)',
+        'import sys\nsys.modules.get("torch._dynamo.eval_frame")',
+    ],
+)
+def test_a_private_name_anywhere_else_would_be_seen(source: str) -> None:
+    assert any(map(is_private, paths(source)))
+
+
+@pytest.mark.parametrize("source", ["import torch\ntorch.Tensor.__new__", "module._parameters", "from torch.nn import Module"])
+def test_public_names_and_fields_of_objects_are_no_private_names(source: str) -> None:
+    assert not any(map(is_private, paths(source)))
+
+
+@pytest.mark.parametrize("name", sorted(NAMES.keys() - torch_internals.OPTIONAL.keys()))
+def test_this_torch_has_every_name(name: str) -> None:
+    assert torch_internals.first(NAMES[name]) is not None
+
+
+_WITHOUT = """
+import sys, torch
+from devwidget.capture import torch_internals
+tables = (*torch_internals.NEEDED.values(), torch_internals.OPTIONAL)
+names = {path for table in tables for paths in table.values() for path in paths.split()} - {"torch._C", "torch.Generator"}
+ours = [name for name in sys.modules if name.split(".")[0] == "devwidget"]
+for path in sorted(names):
+    owner, last = torch_internals.owner_and_name(path)
+    try:
+        real = vars(owner)[last]
+        delattr(owner, last)
+    except (KeyError, TypeError, AttributeError):
+        continue  # a class of C++, or code: nothing that an import of ours reads by itself
+    for name in [name for name in sys.modules if name.split(".")[0] == "devwidget"]:
+        del sys.modules[name]
+    try:
+        import devwidget
+    finally:
+        setattr(owner, last, real)
+    print(path)
+"""
+
+
+def test_devwidget_is_imported_whichever_private_name_is_missing() -> None:
+    done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 30
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch):
+    """A torch that has not got one name, in whatever place."""
+
+    def remove(name: str) -> str:
+        gone, find = NAMES[name].split(), torch_internals.find
+        monkeypatch.delattr(torch_internals, name)
+
+        def finding(path: str):
+            if path in gone:
+                raise AttributeError(path)
+            return find(path)
+
+        monkeypatch.setattr(torch_internals, "find", finding)
+        monkeypatch.setattr(torch_internals, "_checked", set())
+        return gone[0]
+
+    return remove
+
+
+@pytest.mark.parametrize("name", [*torch_internals.NEEDED["reading tensors"], *torch_internals.NEEDED["recording"]])
+def test_a_recording_says_at_its_start_what_torch_is_missing(name: str, without) -> None:
+    path = without(name)
+    with pytest.raises(DevwidgetError, match=re.escape(f"`{path}`")):
+        devwidget.trace(nn.Linear(2, 2), torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("name", list(torch_internals.NEEDED["reading tensors"]))
+def test_a_snapshot_says_what_torch_is_missing(name: str, without) -> None:
+    path = without(name)
+    with pytest.raises(DevwidgetError, match=re.escape(f"`{path}`")):
+        devwidget.snapshot(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("name", list(torch_internals.NEEDED["restoring"]))
+def test_restoring_is_refused_where_it_could_stop_half_way(name: str, without) -> None:
+    path = without(name)
+    with pytest.raises(DevwidgetError, match=re.escape(f"`{path}`")):
+        devwidget.trace(nn.Linear(2, 2), torch.ones(1, 2), restore=True)
+
+
+def test_a_recording_needs_no_name_of_restoring(without) -> None:
+    without("InferenceMode")
+    assert devwidget.trace(nn.Linear(2, 2), torch.ones(1, 2), restore=False).ops
+
+
+def test_every_missing_name_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = {"reading tensors": {"Gone": "torch._C._gone", "Lost": "torch._lost torch.lost"}}
+    monkeypatch.setattr(torch_internals, "NEEDED", gone)
+    monkeypatch.setattr(torch_internals, "_checked", set())
+    with pytest.raises(DevwidgetError, match=r"has no `torch\._C\._gone`, `torch\._lost`, which reading tensors needs"):
+        torch_internals.check("reading tensors")
+
+
+def test_another_path_is_taken_where_the_first_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_internals, "NEEDED", {"recording": {"Moved": "torch._gone torch.nn.Linear"}})
+    assert torch_internals.Moved is nn.Linear
+    del torch_internals.Moved
+
+
+def test_a_class_to_inherit_from_that_is_missing_refuses_objects_and_no_import(without) -> None:
+    without("TorchDispatchMode")
+    ours = type("Ours", (torch_internals.base("TorchDispatchMode"),), {})
+    with pytest.raises(DevwidgetError, match="TorchDispatchMode"):
+        ours()
+
+
+def test_a_name_that_was_found_once_is_an_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = torch_internals.tracing_state
+    monkeypatch.delattr(torch_internals, "__getattr__")
+    assert torch_internals.tracing_state is first
