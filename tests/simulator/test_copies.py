@@ -70,3 +70,9 @@ def test_a_state_dict_is_copied_to_where_the_parameters_are():
     assert model.weight.device == SECOND
     model.load_state_dict(nn.Linear(2, 2).state_dict(), assign=True)
     assert model.weight.device.type == "cpu"
+
+
+def test_a_lazy_module_is_copied_and_becomes_real_on_its_gpu():
+    lazy = copy.deepcopy(nn.LazyLinear(3).to(SECOND))
+    assert lazy(torch.ones(2, 4, device=SECOND)).device == SECOND
+    assert lazy.weight.device == SECOND

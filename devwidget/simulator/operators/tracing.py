@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 NOT_THEIRS = object()
 """The answer for an operator on ordinary tensors, which the simulator runs itself."""
 modes_beneath = torch._C._len_torch_dispatch_stack
-_ORDINARY = (torch.Tensor, torch.nn.Parameter)
+_ORDINARY: Any = torch.Tensor.__torch_dispatch__
+"""Of every class that leaves operators to torch, such as parameters that have no shape yet."""
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
@@ -28,6 +29,6 @@ def run(mode: TorchDispatchMode, func: Any, types: Iterable[type], args: tuple[A
     if above is not None and above.is_infra_mode():  # a tracer, which is to see what the user wrote, and we what is run
         with _pop_mode_temporarily(), mode:
             return above.__torch_dispatch__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
-    if any(kind not in _ORDINARY for kind in types):
+    if any(getattr(kind, "__torch_dispatch__", _ORDINARY) is not _ORDINARY for kind in types):
         return NotImplemented  # the subclass takes itself apart, and we see its parts
     return NOT_THEIRS
