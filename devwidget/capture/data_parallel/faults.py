@@ -13,14 +13,14 @@ from torch import nn
 from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import own, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name, defined, module_name, stored
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, to_site
 from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.records.errors import error_text
 from devwidget.records.site import Site
-from devwidget.records.trace import Fault, Operand
+from devwidget.records.trace import Operand
 
 
 def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
@@ -108,8 +108,7 @@ def cut(state: State, tensor: torch.Tensor) -> Operand:
     """An input that was cut along the wrong axis."""
     birth = state.births.get(tensor)
     made = to_site(birth.root().site) if birth is not None else None
-    shape, dtype, device = tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device)
-    return Operand("input", "", shape, dtype, device, bytes_of(tensor), stray=True, birth=made)
+    return operand_of(tensor, "input", "", stray=True, birth=made)
 
 
 def too_few_samples(
@@ -158,13 +157,13 @@ def write(
     **facts: str,
 ) -> None:
     """Write down a fault of a replica."""
-    fault = Fault(
-        number=0,
-        what=what,
-        call="DataParallel.forward",
+    fault = fault_at(
+        state.places,
+        what,
+        "DataParallel.forward",
+        site,
         module=path,
         phase="forward",
-        site=site,
         error=error,
         operands=operands,
         healed=state.heal and facts["problem"] != "axis",

@@ -9,11 +9,12 @@ from torch import nn
 
 from devwidget.capture.modules import Group, registered, walk
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.recording.event_log import bytes_of, device_id
+from devwidget.capture.recording.descriptions import fault_at, operand_of
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.site import Site
-from devwidget.records.trace import Fault, Held, Operand
+from devwidget.records.trace import Held
 
 
 def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
@@ -47,18 +48,16 @@ def report_misplaced(
     path = state.places.path_of(wrapper)
     owner = class_name(type(wrapper.module))
     held = Held(f"{path}.module".strip(".") if path is not None else None, name, "parameter", owner)
-    operand = Operand(name, "", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), device_id(tensor.device),
-                      bytes_of(tensor), stray=True, held=held)  # fmt: skip
+    operand = operand_of(tensor, name, "", stray=True, held=held)
     wanted = wrapper.src_device_obj
     devices = {str(tensor.device) for _, tensor in _named_tensors(wrapper.module)}
     state.log.fault(
-        Fault(
-            number=0,
-            what="parallel",
-            call="DataParallel.forward",
+        fault_at(
+            state.places,
+            "parallel",
+            "DataParallel.forward",
+            site,
             module=path,
-            phase=state.places.phase,
-            site=to_site(site),
             error="RuntimeError: module must have its parameters and buffers on device "
             f"{wanted} (device_ids[0]) but found one of them on device: {tensor.device}",
             operands=(operand,),

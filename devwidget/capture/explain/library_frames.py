@@ -19,7 +19,8 @@ from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import is_module, own
 from devwidget.capture.object_fields import class_name, is_a
 from devwidget.capture.patches import optimizers, state_dicts
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
@@ -27,7 +28,7 @@ from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_statement
-from devwidget.records.trace import Fault, Operand
+from devwidget.records.trace import Operand
 
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
 
@@ -153,14 +154,15 @@ def wrong_gradient(scene: Scene) -> None:
     code = kind.backward.__code__
     birth = None if is_library(code.co_filename) else statements.last_return(code.co_filename, class_name(kind), "backward")
     made = _decided(code, birth)
-    operand = Operand("gradient", "", (), "", device_id(torch.device(found[3])), 0, stray=True, birth=made)
+    operand = lost_operand(device_id(torch.device(found[3])), "gradient", "", stray=True, birth=made)
     if made is not None:
         call, op = statements.assigned_call(made.text)
         partner = statements.first_parameter(made.file, made.line)
         operand = dataclasses.replace(operand, birth_call=call, birth_op=op, birth_direct=True, birth_partner=partner)
     call, target = f"{class_name(kind)}.backward", device_id(torch.device(found[2]))
-    site = to_site(site_of(scene.user))
-    scene.state.log.fault(Fault(0, "operands", call, None, "backward", site, scene.error_text, (operand,), target))
+    site = site_of(scene.user)
+    scene.state.log.fault(fault_at(scene.state.places, "operands", call, site, module=None, phase="backward",
+                                   error=scene.error_text, operands=(operand,), target=target))  # fmt: skip
 
 
 def _decided(code: Any, returned: Site | None) -> Site | None:
@@ -188,7 +190,7 @@ def _function_named(name: str, nodes: list[Any]) -> Any:
 
 def described(name: str, tensor: torch.Tensor) -> Operand:
     """A value of the failing line."""
-    return Operand(name, name, tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device), bytes_of(tensor))
+    return operand_of(tensor, name, name)
 
 
 def _self(frame: Any) -> Any:

@@ -23,6 +23,7 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a
+from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id, short
 from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site
 from devwidget.capture.source_code.expressions import UNKNOWN, Call, Scope, failing_call
@@ -138,14 +139,12 @@ def _made_there(scene: Scene) -> None:
     text, name = _factory(call_text(raw), scene.user) if scene.user is not None else ("", "")
     if target is None or site is None or torch.get_default_device() not in named or not text:
         return
-    operand = Operand("other", text, (), "", device_id(torch.get_default_device()), 0, stray=True, birth=site, birth_call=text,
-                      birth_op=name, birth_direct=True)  # fmt: skip
     others = tuple(v for v in _values(scene) if v.device == device_id(target))
     partner = next((v.expression for v in others if v.expression.isidentifier()), "")
-    operand = dataclasses.replace(operand, birth_partner=partner)
-    place = scene.state.places
-    scene.state.log.fault(Fault(0, "operands", "operation", place.module, place.phase, site, scene.error_text,
-                                (*others, operand), device_id(target)))  # fmt: skip
+    operand = lost_operand(device_id(torch.get_default_device()), "other", text, stray=True, birth=site, birth_call=text,
+                           birth_op=name, birth_direct=True, birth_partner=partner)  # fmt: skip
+    scene.state.log.fault(fault_at(scene.state.places, "operands", "operation", site, error=scene.error_text,
+                                   operands=(*others, operand), target=device_id(target)))  # fmt: skip
 
 
 def _factory(text: str, frame: FrameType) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from devwidget.capture.explain.library_frames import built_at, described
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import own, walk
 from devwidget.capture.object_fields import defined, is_a
+from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
@@ -27,7 +28,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
-from devwidget.records.trace import Fault, Operand
+from devwidget.records.trace import Operand
 
 CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device (\d+)")
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
@@ -94,8 +95,7 @@ def _left_behind(scene: Scene, device: int, owners: list[nn.Module], site: Site 
                 path, text = scene.state.places.path_of(part), message(scene.error).strip().splitlines()[-1]
                 stray = dataclasses.replace(described(f"self.{name}", value), stray=True)
                 stray = Names(scene.state, scene.user).with_birth(stray, value, target)
-                fault = Fault(0, "operands", "forward", path, "forward", site, text, (stray,), device_id(target))
-                scene.state.log.fault(fault)
+                _write(scene, path, site, text, (stray,), device_id(target))
                 return True
     return False
 
@@ -131,12 +131,19 @@ def _wrong_device(scene: Scene, device: int, module: str | None, site: Site | No
         if birth is not None and birth.function == site.function and fixed:
             call, op = statements.assigned_call(birth.text)
             partner = statements.first_parameter(site.file, site.line)
-            stray = Operand(name, name, (), "", DeviceId.parse(fixed), 0, True, birth, call, op, True, partner)
-            other = Operand(partner, partner, (), "", target, 0)
-            operands = (stray, other) if partner else (stray,)
-            fault = Fault(0, "operands", "forward", module, "forward", site, text, operands, target)
-            scene.state.log.fault(fault)
+            stray = lost_operand(DeviceId.parse(fixed), name, name, stray=True, birth=birth, birth_call=call, birth_op=op,
+                                 birth_direct=True, birth_partner=partner)  # fmt: skip
+            operands = (stray, lost_operand(target, partner, partner)) if partner else (stray,)
+            _write(scene, module, site, text, operands, target)
             return
+
+
+def _write(
+    scene: Scene, module: str | None, site: Site | None, text: str, operands: tuple[Operand, ...], target: DeviceId
+) -> None:
+    fault = fault_at(scene.state.places, "operands", "forward", site, module=module, phase="forward", error=text,
+                     operands=operands, target=target)  # fmt: skip
+    scene.state.log.fault(fault)
 
 
 def _attributes_in(text: str) -> list[str]:

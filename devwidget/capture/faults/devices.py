@@ -12,9 +12,9 @@ from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.object_fields import is_a, word
-from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.recording.descriptions import fault_at
+from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in
-from devwidget.records.trace import Fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,11 @@ def meet(call: FailedCall) -> Any:
     names = operand_names.Names(call.state, call.frame)
     expression, birth = names.device_argument(wrong.requested)
     call.state.log.fault(
-        Fault(
-            number=0,
-            what="device",
-            call=call.name,
-            module=call.state.places.module,
-            phase=call.state.places.phase,
-            site=to_site(raw_site(call.frame)),
+        fault_at(
+            call.state.places,
+            "device",
+            call.name,
+            raw_site(call.frame),
             error=call.error_text,
             healed=out is not NOT_OURS,
             requested=wrong.text,

@@ -16,9 +16,10 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.interrupts import is_from_handler
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.descriptions import fault_at, operand_of
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
-from devwidget.capture.source_code.call_sites import call_text, caller, raw_site, to_site
+from devwidget.capture.source_code.call_sites import call_text, caller, raw_site
 from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.syntax import parsed_statement
@@ -126,15 +127,14 @@ class FailedCall:
             stray = any(tensor is other for other in strays)
             name = names.expression(tensor)
             source = written.get(id(tensor), "") or ("" if name or argument.endswith("]") else computed)
-            operand = _operand(name or (source if _is_a_place(source) else ""), argument, tensor, source, stray=stray)
+            expression = name or (source if _is_a_place(source) else "")
+            operand = operand_of(tensor, argument, expression, stray=stray, source=source)
             operands.append(names.with_birth(operand, tensor, target, of_dtype=of_dtype) if stray else operand)
-        return Fault(
-            number=0,
-            what=what,
-            call=self.name,
-            module=self.state.places.module,
-            phase=self.state.places.phase,
-            site=to_site(site),
+        return fault_at(
+            self.state.places,
+            what,
+            self.name,
+            site,
             error=self.error_text,
             operands=tuple(operands),
             target=device_id(target),
@@ -143,11 +143,6 @@ class FailedCall:
             model_name=names.model_name(),
             facts=tuple(sorted(facts.items())),
         )
-
-
-def _operand(expression: str, argument: str, tensor: torch.Tensor, source: str, *, stray: bool) -> Operand:
-    return Operand(argument, expression, tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device), bytes_of(tensor),
-                   stray, source=source)  # fmt: skip
 
 
 def _written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:

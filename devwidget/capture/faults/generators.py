@@ -10,9 +10,9 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.object_fields import is_a
+from devwidget.capture.recording.descriptions import lost_operand
 from devwidget.capture.recording.event_log import device_id
 from devwidget.records.errors import message
-from devwidget.records.trace import Operand
 
 
 def meet(call: FailedCall) -> Any:
@@ -32,7 +32,7 @@ def meet(call: FailedCall) -> Any:
     names = operand_names.Names(call.state, call.frame)
     found = device_id(generator.device)
     made = names.made_by_call(generator, "Generator")
-    operand = Operand("generator", names.expression(generator), (), "Generator", found, 0, stray=True, birth=made)
+    operand = lost_operand(found, "generator", names.expression(generator), "Generator", stray=True, birth=made)
     call.report_operands((operand,), target, healed=out is not NOT_OURS)
     return out
 

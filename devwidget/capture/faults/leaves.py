@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from devwidget.capture.faults import operand_names
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
-from devwidget.capture.source_code.call_sites import is_library, raw_site, to_site
-from devwidget.records.trace import Fault, Operand
+from devwidget.capture.source_code.call_sites import is_library, raw_site
 
 
 def look_for_gradient(state: State, tensor: torch.Tensor, frame: FrameType) -> None:
@@ -20,12 +19,10 @@ def look_for_gradient(state: State, tensor: torch.Tensor, frame: FrameType) -> N
     site = raw_site(frame)
     if leaf is None or leaf.grad is None or not state.log.is_new_fault(("grad", site)):
         return
-    names, device = operand_names.Names(state, frame), device_id(tensor.device)
-    name = names.expression(tensor) or "tensor"
-    operand = Operand("grad", name, tuple(tensor.shape), short(tensor.dtype), device, bytes_of(tensor), stray=True)
+    names = operand_names.Names(state, frame)
+    operand = operand_of(tensor, "grad", names.expression(tensor) or "tensor", stray=True)
     operand = names.with_birth(operand, tensor, tensor.device)
-    state.log.fault(Fault(0, "leaf", "grad", state.places.module, state.places.phase, to_site(site), "", (operand,),
-                          model_name=names.model_name()))  # fmt: skip
+    state.log.fault(fault_at(state.places, "leaf", "grad", site, operands=(operand,), model_name=names.model_name()))
 
 
 def leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -9,12 +9,13 @@ import torch
 
 from devwidget.capture.faults import operand_names
 from devwidget.capture.recording.births import Birth
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.descriptions import fault_at, operand_of
+from devwidget.capture.recording.event_log import device_id, short
 from devwidget.capture.recording.state import State
-from devwidget.capture.source_code.call_sites import RawSite, call_text, caller, to_site
+from devwidget.capture.source_code.call_sites import RawSite, call_text, caller
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import tensors_in
-from devwidget.records.trace import Fault, Operand
+from devwidget.records.trace import Operand
 
 
 def look(state: State, name: str, operands: Any, result: torch.Tensor, called: FrameType, site: RawSite | None) -> None:
@@ -34,14 +35,11 @@ def look(state: State, name: str, operands: Any, result: torch.Tensor, called: F
     names = operand_names.Names(state, frame)
     stray = names.with_birth(_operand(names, doubles[0], stray=True), doubles[0], result.device, of_dtype=True)
     state.log.fault(
-        Fault(
-            number=0,
-            what="promotion",
-            call=name,
-            module=state.places.module,
-            phase=state.places.phase,
-            site=to_site(site),
-            error="",
+        fault_at(
+            state.places,
+            "promotion",
+            name,
+            site,
             operands=(_operand(names, narrow[0], stray=False), stray),
             target=device_id(result.device),
             expression=call_text(site),
@@ -65,5 +63,4 @@ def _is_meant(birth: Birth) -> bool:
 
 
 def _operand(names: operand_names.Names, tensor: torch.Tensor, *, stray: bool) -> Operand:
-    shape, dtype, device = tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device)
-    return Operand("other" if stray else "input", names.expression(tensor), shape, dtype, device, bytes_of(tensor), stray)
+    return operand_of(tensor, "other" if stray else "input", names.expression(tensor), stray=stray)

@@ -17,10 +17,10 @@ from devwidget.capture.faults import operand_names
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.patching.standin import Standin
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.descriptions import fault_at, operand_of
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
-from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site, to_site
-from devwidget.records.trace import Fault, Operand
+from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
 
 KEY, OVER = "devwidget", "devwidget_is_over"
 Calls = Callable[[], contextlib.AbstractContextManager[object]]
@@ -163,21 +163,19 @@ def _checked(
     if right or forward is None or device is None:
         return result
     names = operand_names.Names(state, sys._getframe(1))
-    shape, found = tuple(result.shape), device_id(result.device)
-    operand = Operand("gradient", "", shape, short(result.dtype), found, bytes_of(result), stray=True)
-    operand = names.with_birth(operand, result, device)
+    operand = names.with_birth(operand_of(result, "gradient", "", stray=True), result, device)
     given = zip(function.__code__.co_varnames[1 : function.__code__.co_argcount], grads, strict=False)
     near = [name for name, grad in given if isinstance(grad, torch.Tensor) and grad.device == device]
     if near and operand.birth is not None and operand.birth.function == function.__name__:
         operand = dataclasses.replace(operand, birth_partner=near[0])
     state.log.fault(
-        Fault(
-            number=0,
-            what="operands",
-            call=function.__qualname__,
+        fault_at(
+            state.places,
+            "operands",
+            function.__qualname__,
+            forward.site,
             module=forward.module,
             phase="backward",
-            site=to_site(forward.site),
             error=f"RuntimeError: invalid gradient: expected device {device} but got {result.device}",
             operands=(operand,),
             target=device_id(device),

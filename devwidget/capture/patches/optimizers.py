@@ -18,7 +18,8 @@ from devwidget.capture.patches import untrained
 from devwidget.capture.patches.optimizer_coverage import Missing
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import patched
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.descriptions import fault_at, operand_of
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
@@ -159,7 +160,7 @@ def _is_younger(state: State, parameter: torch.Tensor, number: int) -> bool:
 
 
 def _operand(name: str, tensor: torch.Tensor) -> Operand:
-    return Operand(name, name, tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device), bytes_of(tensor), stray=True)
+    return operand_of(tensor, name, name, stray=True)
 
 
 def _write(state: State, *rest: Any) -> None:
@@ -170,13 +171,12 @@ def _fault(
     state: State, names: operand_names.Names, frame: Any, what: Any, error: str, operands: tuple[Operand, ...],
     facts: dict[str, str], birth: RawSite | None = None, target: Any = None,
 ) -> Fault:  # fmt: skip
-    return Fault(
-        number=0,
-        what=what,
-        call="step" if what == "optimizer" else "add_param_group",
+    return fault_at(
+        state.places,
+        what,
+        "step" if what == "optimizer" else "add_param_group",
+        raw_site(frame),
         module=None,
-        phase=state.places.phase,
-        site=to_site(raw_site(frame)),
         error=error,
         operands=operands,
         target=target,

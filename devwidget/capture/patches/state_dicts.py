@@ -11,9 +11,9 @@ from torch import nn
 
 from devwidget.capture.faults import operand_names
 from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import raw_site, to_site
-from devwidget.records.trace import Fault
 
 
 @contextlib.contextmanager
@@ -64,14 +64,11 @@ def report(state: State, module: nn.Module, given: Mapping[str, Any], names: dic
     birth = birth or (to_site(state.saved[given]) if given in state.saved else None)
     key, right = next(iter(names.items()))
     state.log.fault(
-        Fault(
-            number=0,
-            what="checkpoint",
-            call="load_state_dict",
-            module=state.places.module,
-            phase=state.places.phase,
-            site=to_site(raw_site(frame)),
-            error="",
+        fault_at(
+            state.places,
+            "checkpoint",
+            "load_state_dict",
+            raw_site(frame),
             healed=state.heal,
             expression=expression,
             birth=birth,

@@ -11,7 +11,7 @@ from devwidget.capture.faults import owners
 from devwidget.capture.faults.leaves import leaf_behind
 from devwidget.capture.modules import registered
 from devwidget.capture.patches.optimizer_coverage import Missing
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import to_site
@@ -63,10 +63,10 @@ def _read_in_class(kind: type, name: str) -> Site | None:
 
 
 def _operand(tensor: torch.Tensor, held: Held, birth: Site | None) -> Operand:
-    name, shape, device = f"self.{held.name}", tuple(tensor.shape), device_id(tensor.device)
-    return Operand(name, name, shape, short(tensor.dtype), device, bytes_of(tensor), stray=True, birth=birth, held=held)
+    name = f"self.{held.name}"
+    return operand_of(tensor, name, name, stray=True, birth=birth, held=held)
 
 
 def _fault(state: State, what: Any, module: str | None, site: Site | None, operands: tuple[Operand, ...]) -> Fault:
-    name = state.places.model_name
-    return Fault(0, what, "step", module, "optimizer", site, "", operands, healed=False, model_name=name)
+    return fault_at(state.places, what, "step", site, module=module, phase="optimizer", operands=operands,
+                    model_name=state.places.model_name)  # fmt: skip

@@ -17,10 +17,11 @@ from devwidget.capture.modules import registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.call_stack import Places
-from devwidget.capture.recording.event_log import Log, bytes_of, device_id, short
+from devwidget.capture.recording.descriptions import fault_at, operand_of
+from devwidget.capture.recording.event_log import Log, device_id
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import to_site
-from devwidget.records.trace import Fault, Held, Operand
+from devwidget.records.trace import Fault, Held
 
 SAMPLES = 32
 """Values compared of each tensor, evenly spread; a whole embedding would take too long to read from a GPU."""
@@ -59,10 +60,9 @@ class Ties:
         other = next((f"{p}.{n}" for r in self._places.roots if (root := r()) for p, m in walk(root)
                       for n, t in registered(m, "_parameters") if t is first), "")  # fmt: skip
         held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
-        shape, dtype, device = tuple(copy.shape), short(copy.dtype), device_id(copy.device)
-        stray = Operand(path, path, shape, dtype, device, bytes_of(copy), stray=True, birth=site, held=held)
-        return Fault(0, "tie", "Parameter", module, "build", site, "", (stray,), device_id(first.device),
-                     model_name=self._places.model_name)  # fmt: skip
+        stray = operand_of(copy, path, path, stray=True, birth=site, held=held)
+        return fault_at(self._places, "tie", "Parameter", site, module=module, phase="build", operands=(stray,),
+                        target=device_id(first.device), model_name=self._places.model_name)  # fmt: skip
 
 
 _Named = tuple[str, nn.Parameter, nn.Module]
