@@ -23,6 +23,7 @@ from devwidget.capture.modes.module_hooks import module_hooks
 from devwidget.capture.patches.attention_fast_path import fast_paths
 from devwidget.capture.patches.compiled import compiled
 from devwidget.capture.patches.custom_gradients import gradients
+from devwidget.capture.patches.exported import exports
 from devwidget.capture.patches.external_tensors import arrivals
 from devwidget.capture.patches.higher_order import higher_order
 from devwidget.capture.patches.optimizers import optimizers
@@ -163,6 +164,7 @@ class Recorder:
             compiled,
             higher_order,
             swaps,
+            exports,
         )
         for door in doors:
             stack.enter_context(door(self._state))

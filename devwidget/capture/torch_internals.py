@@ -84,6 +84,7 @@ OPTIONAL: Mapping[str, str] = {
 """Names that not every build has, and that are None there."""
 
 DYNAMO = "torch._dynamo.eval_frame"
+EXPORT = "torch.export._trace"
 FAKE_TENSORS = "torch._subclasses.fake_tensor"
 HIGHER_ORDER = "torch._higher_order_ops"
 TENSOR_METHODS = "torch._tensor"

@@ -6,6 +6,7 @@ Unwatched, torch compiles the functions that they are given, and runs them below
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,27 +14,40 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.state import State
 
 Kernel = Callable[..., Any]
+NOTE = (
+    "torch.cond: only the branch that is taken ran; a tensor that the other one alone uses has no gradient, "
+    "where it has one of zeros unwatched"
+)
 
 
 @contextlib.contextmanager
-def higher_order(state: object = None) -> Iterator[None]:
+def higher_order(state: State | None = None) -> Iterator[None]:
     """Have operators that are given functions call them in plain sight, above autograd."""
-    with patched(torch_internals.HigherOrderOperator, "__call__", _in_sight):
+    said = state.log.note if state is not None else None
+    with patched(torch_internals.HigherOrderOperator, "__call__", functools.partial(_in_sight, said)):
         yield
 
 
-def _in_sight(original: Callable[..., Any]) -> Callable[..., Any]:
+def _in_sight(said: Callable[[str], None] | None, original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: torch_internals.HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
         kernel = _kernel(self)
         leaves = torch_internals.arg_tree_leaves(*args, **kwargs)
         is_plain = not (_is_transformed() or torch.overrides.has_torch_function(leaves))
         if kernel is None or not is_plain or not any(map(_is_function, leaves)):
             return original(self, *args, **kwargs)
-        return kernel(*args, **kwargs)
+        out = kernel(*args, **kwargs)
+        if kernel is _cond and said is not None and _has_gradient(out):
+            said(NOTE)
+        return out
 
     return __call__
+
+
+def _has_gradient(out: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in torch_internals.arg_tree_leaves(out))
 
 
 def take_apart(
