@@ -12,6 +12,9 @@ from unittest import mock
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import eval_frame
+from torch._ops import HigherOrderOperator
+from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -441,3 +444,23 @@ def test_optimizers_step_in_one_thread_while_recordings_open_and_close_in_anothe
     finally:
         over.set()
         thread.join()
+
+
+def compiler_state():
+    """What stands between programs and the compiler, and the table of fake tensors."""
+    return [
+        vars(eval_frame)["_stance"],
+        vars(eval_frame)["_callback_from_stance"],
+        vars(HigherOrderOperator)["__call__"],
+        vars(fake_tensor)["_DISPATCH_META_HANDLERS"],
+        dict(fake_tensor._DISPATCH_META_HANDLERS),
+    ]
+
+
+@pytest.mark.parametrize("names", [("record", "record"), ("record", "simulate")], ids="-".join)
+def test_the_compiler_is_as_it_was_when_the_last_one_leaves(names):
+    before = compiler_state()
+    for order in interleavings(names):
+        played(names, order)
+        assert all(one is other or one == other for one, other in zip(before, compiler_state(), strict=True))
+        assert vars(eval_frame)["_stance"].stance == before[0].stance == "default"

@@ -22,8 +22,7 @@ def install(patches: Patches) -> None:
     patches.set(fake, "__torch_dispatch__", classmethod(for_class(vars(fake)["__torch_dispatch__"].__func__)))
     handlers: Any = fake_tensor._DISPATCH_META_HANDLERS
     original = handlers[_DEVICE]
-    handlers[_DEVICE] = lambda args: below_python(original(args))
-    patches.on_undo(lambda: handlers.__setitem__(_DEVICE, original))
+    patches.set(fake_tensor, "_DISPATCH_META_HANDLERS", handlers | {_DEVICE: lambda args: below_python(original(args))})
     patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # it would make a tensor on a GPU, which takes memory
 
 
