@@ -51,7 +51,11 @@ def _aside() -> Iterator[None]:
     simulated = any(type(mode).__module__.startswith(_SIMULATOR) for mode in modes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_without(modes, DispatchMode, _pop, _push))
-        functions, pop, push = torch_internals.function_modes(), torch_internals.pop_function_mode, torch_internals.push_function_mode
+        functions, pop, push = (
+            torch_internals.function_modes(),
+            torch_internals.pop_function_mode,
+            torch_internals.push_function_mode,
+        )
         stack.enter_context(_without(functions, FunctionMode, pop, push))
         stack.enter_context(_Hooks.without_ours())
         if not simulated:
