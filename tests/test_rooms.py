@@ -40,7 +40,6 @@ FLOORS = {
         "recorder",
     ),
     "simulator": (
-        "words",
         "accelerators",
         "cluster",
         "patching",

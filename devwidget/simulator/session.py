@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch._dynamo  # noqa: F401 - torch would import it in mid-operator, with the patches put aside for all threads
-
 from devwidget.simulator.accelerators.accelerator import Accelerator
 from devwidget.simulator.accelerators.cuda import CUDA
 from devwidget.simulator.cluster import Cluster

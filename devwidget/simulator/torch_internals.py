@@ -1,55 +1,90 @@
-"""The private parts of torch that the simulator stands on, and a check that this version has them."""
+"""The private names of torch that virtual GPUs stand on, beside those that recording needs, and a check of all of them.
+
+Modules that are loaded after the check import the names from here, as if they were defined in this file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.utils._device
-import torch.utils._python_dispatch
 
+from devwidget.capture import torch_internals
 from devwidget.records.errors import SimulationError
 from devwidget.simulator.accelerators.accelerator import Accelerator
-from devwidget.simulator.words import words
 
-C: Any = torch._C
-base: Any = torch._C.TensorBase
-"""The class of tensors below Python, with the real properties."""
-LOWEST, TESTED = (2, 11), (2, 13)
-NEEDED = words("""
-torch._C._storage_id torch._C._DisableTorchDispatch torch._C.DisableTorchFunction torch._C._RestorePythonTLSSnapshot
-torch._C._ExcludeDispatchKeyGuard torch._C._dispatch_tls_set_dispatch_key_included
-torch._C._dispatch_has_kernel_for_dispatch_key torch._C._dispatch_get_registrations_for_dispatch_key
-torch._C._group_tensors_by_device_and_dtype torch._C._accelerator_getAccelerator torch._C._accelerator_exchangeDevice
-torch._C._accelerator_getStream torch._C._nn._parse_to torch._C._nn.scaled_dot_product_attention
-torch._C._VariableFunctions.lstm torch._C.TensorBase.device torch._C.TensorBase.grad torch._C.StorageBase.device
-torch.autograd.function.BackwardCFunction torch.autograd.graph.get_gradient_edge
-torch.nn.parameter.UninitializedTensorMixin torch.nn.parallel.comm.broadcast_coalesced torch.utils._device._device_constructors
-torch.cuda._lazy_init torch.cuda._exchange_device torch.cuda._maybe_exchange_device torch.cuda.nccl.is_available
-torch._tensor_str._tensor_str torch.backends.cudnn.is_acceptable torch.accelerator.current_stream
-""")
+if TYPE_CHECKING:
+    from torch._ops import OpOverload as OpOverload
+    from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+
+LOWEST, TESTED = (2, 11), torch_internals.TESTED
+NEEDED = {
+    "C": "torch._C",
+    "DispatchKeySet": "torch._C.DispatchKeySet",
+    "DispatchModeKey": "torch._C._TorchDispatchModeKey",
+    "ExcludeDispatchKeyGuard": "torch._C._ExcludeDispatchKeyGuard",
+    "FakeTensor": "torch._subclasses.fake_tensor.FakeTensor",
+    "RestoreThreadState": "torch._C._RestorePythonTLSSnapshot",
+    "StorageBase": "torch._C.StorageBase",
+    "VariableFunctions": "torch._C._VariableFunctions",
+    "accelerator_device": "torch._C._accelerator_exchangeDevice",
+    "accelerator_kind": "torch._C._accelerator_getAccelerator",
+    "accelerator_stream": "torch._C._accelerator_getStream",
+    "apply_on_tensors": "torch.utils.hooks.BackwardHook._apply_on_tensors",
+    "attention": "torch._C._nn.scaled_dot_product_attention",
+    "ctc_loss_backward": "torch.ops.aten._ctc_loss_backward.default",
+    "cuda_device_count": "torch.cuda._cached_device_count",
+    "cuda_lazy_init": "torch.cuda._lazy_init",
+    "dispatch_mode": "torch.utils._python_dispatch._get_current_dispatch_mode",
+    "dispatch_mode_of": "torch._C._get_dispatch_mode",
+    "dynamo": "torch._dynamo",  # torch would import it in mid-operator, with the patches put aside for all threads
+    "exchange_device": "torch.cuda._exchange_device",
+    "fake_answers": "torch._subclasses.fake_tensor._DISPATCH_META_HANDLERS",
+    "flash_attention": "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
+    "functions": "torch._VF",
+    "functorch": "torch._C._functorch",
+    "group_tensors": "torch._C._group_tensors_by_device_and_dtype",
+    "grouped_mm": "torch.ops.aten._grouped_mm.default",
+    "has_kernel": "torch._C._dispatch_has_kernel_for_dispatch_key",
+    "init_gpu_context": "torch._subclasses.fake_tensor.init_gpu_context",
+    "maybe_exchange_device": "torch.cuda._maybe_exchange_device",
+    "modes_beneath": "torch._C._len_torch_dispatch_stack",
+    "nvtx": "torch.cuda.nvtx._nvtx",
+    "parallel_streams": "torch.nn.parallel._functions._streams",
+    "parse_to": "torch._C._nn._parse_to",
+    "pop_mode_temporarily": "torch.utils._python_dispatch._pop_mode_temporarily",
+    "printed_tensor": "torch._tensor_str._tensor_str",
+    "registrations": "torch._C._dispatch_get_registrations_for_dispatch_key",
+    "set_dispatch_key_included": "torch._C._dispatch_tls_set_dispatch_key_included",
+    "suggest_memory_format": "torch._prims_common.suggest_memory_format",
+    "to_copy": "torch.ops.aten._to_copy.default",
+    "tree_leaves": "torch.utils._pytree.tree_leaves",
+    "tree_map": "torch.utils._pytree.tree_map",
+    "tree_map_only": "torch.utils._pytree.tree_map_only",
+    "validate_distributions": "torch.distributions.Distribution._validate_args",
+}
+"""Our name -> the path in torch, and others that do as well, best first."""
+EXPECTED = """
+torch.autograd.function.BackwardCFunction torch.autograd.graph.get_gradient_edge torch.nn.parameter.UninitializedTensorMixin
+torch.nn.parallel.comm.broadcast_coalesced torch.cuda.nccl.is_available torch.backends.cudnn.is_acceptable
+torch.accelerator.current_stream
+"""
+"""Public names that came late, or that few know."""
 
 
 def check(accelerator: Accelerator) -> None:
     """Refuse a torch that is not as expected, before anything is replaced.
 
     Raises:
-        SimulationError: with the version, and what is missing.
+        SimulationError: with the version, and all that is missing.
     """
     version = torch.__version__
     if tuple(int(part) for part in version.split(".")[:2]) < LOWEST:
-        raise SimulationError(
-            f"virtual GPUs do not know torch {version}", why="they replace parts of torch that differ from version to version",
-            instead=f"torch {'.'.join(map(str, TESTED))}",
-        )  # fmt: skip
-    absent = list(_absent())
-    if absent:
-        raise SimulationError(
-            f"virtual GPUs do not know torch {version}: it has no `{absent[0]}`",
-            why="they replace parts of torch that differ from version to version",
-            instead=f"torch {'.'.join(map(str, TESTED))}",
-        )
+        raise _refusal(f"virtual GPUs do not know torch {version}")
+    missing = ", ".join(f"`{path}`" for path in _absent())
+    if missing:
+        raise _refusal(f"virtual GPUs do not know torch {version}: it has no {missing}")
     if hasattr(torch._C, accelerator.c_prefix + "getDeviceCount") and torch.get_device_module(accelerator.type).is_available():
         raise SimulationError(
             "this machine has real GPUs", why=f"virtual GPUs stand in for {accelerator.title} where there is none",
@@ -57,10 +92,30 @@ def check(accelerator: Accelerator) -> None:
         )  # fmt: skip
 
 
+def target(name: str) -> tuple[Any, str]:
+    """The owner of a name in torch and what it is called there, for who replaces it."""
+    return torch_internals.owner_and_name(NEEDED[name]) if name in NEEDED else torch_internals.target(name)
+
+
 def _absent() -> Iterator[str]:
-    for name in NEEDED:
-        found: Any = torch
-        for part in name.split(".")[1:]:
-            found = getattr(found, part, None)
-        if found is None:
-            yield name
+    for table in (NEEDED, {path: path for path in EXPECTED.split()}, *torch_internals.NEEDED.values()):
+        yield from torch_internals.absent(table)
+
+
+def _refusal(what: str) -> SimulationError:
+    why = "they replace parts of torch that differ from version to version"
+    return SimulationError(what, why=why, instead=f"torch {TESTED}")
+
+
+def __getattr__(name: str) -> Any:
+    """The thing of this name, kept as a global of this file.
+
+    Raises:
+        SimulationError: if this torch does not have it.
+    """
+    if name not in NEEDED:
+        return getattr(torch_internals, name)
+    try:
+        return globals().setdefault(name, torch_internals.first(NEEDED[name]))
+    except LookupError:
+        raise _refusal(f"virtual GPUs do not know torch {torch.__version__}: it has no `{NEEDED[name]}`") from None

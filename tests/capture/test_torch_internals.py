@@ -79,7 +79,7 @@ def private_names(folder: str) -> list[str]:
     ]
 
 
-FOLDERS = sorted(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name not in ("__pycache__", "simulator"))
+FOLDERS = sorted(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__")
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -64,12 +64,10 @@ def render(found):
         "`python tests/simulator/native_rules_source.py` writes this file; a test compares the two.",
         '"""',
         "",
-        "from devwidget.simulator.words import words",
-        "",
     ]
     for name, operators in found.items():
         text = textwrap.fill(" ".join(operators), 124, break_long_words=False, break_on_hyphens=False)
-        lines += [f'{name} = frozenset(words("""', text, '"""))', f'"""{NOTES[name]}"""', ""]
+        lines += [f'{name} = frozenset("""', text, '""".split())', f'"""{NOTES[name]}"""', ""]
     return "\n".join(lines)
 
 

@@ -152,7 +152,7 @@ def test_tensors_of_an_ended_simulation_are_on_the_cpu():
 
 
 def test_a_torch_with_another_inside_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr(torch_internals, "NEEDED", ("torch._C._gone",))
+    monkeypatch.setattr(torch_internals, "NEEDED", {"gone": "torch._C._gone"})
     with pytest.raises(SimulationError, match=r"torch\._C\._gone"):
         simulate(1).start()
     assert active() is None

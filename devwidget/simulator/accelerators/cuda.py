@@ -7,7 +7,6 @@ from uuid import UUID
 
 from devwidget.records.memory import CUDA_BLOCK_BYTES
 from devwidget.simulator.accelerators.accelerator import Accelerator, Casts
-from devwidget.simulator.words import words
 
 
 @dataclass(frozen=True)
@@ -40,19 +39,19 @@ class CudaProperties:
 
 
 CASTS = Casts(
-    lower=frozenset(words("""
+    lower=frozenset("""
 _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
 conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm
 chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
 _scaled_dot_product_flash_attention scaled_dot_product_attention
-""")),
-    promote=frozenset(words("""
+""".split()),
+    promote=frozenset("""
 addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
-""")),
-    set_dtype=frozenset(words("""
+""".split()),
+    set_dtype=frozenset("""
 prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
 linalg_matrix_norm.str_ord sum sum.dim_IntList
-""")),
+""".split()),
     refused={"binary_cross_entropy": (
         "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
         "Many models use a sigmoid layer right before the binary cross entropy layer.\n"

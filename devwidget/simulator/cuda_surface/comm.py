@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.nn.parallel import _functions
 
 from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.torch_internals import C, target
 
 Tensors = Sequence[torch.Tensor]
 
@@ -18,10 +18,10 @@ Tensors = Sequence[torch.Tensor]
 def install(patches: Patches) -> None:
     """Add what `torch.nn.parallel.comm` calls."""
     for name, function in FUNCTIONS.items():
-        patches.set(torch._C, name, function)
+        patches.set(C, name, function)
     # Without NCCL, comm adds gradients with plain operators; asking would warn that torch was built without it.
     patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
-    patches.hold(_functions, "_streams", None)  # one for each GPU, kept from the first CPU batch on: of another simulation
+    patches.hold(*target("parallel_streams"), None)  # one for each GPU, kept from the first CPU batch on: of another simulation
 
 
 def _there(tensor: torch.Tensor, index: int) -> torch.Tensor:

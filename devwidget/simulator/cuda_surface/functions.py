@@ -14,6 +14,7 @@ from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.torch_internals import C, target
 
 GPU_NAME = "devwidget virtual GPU"
 
@@ -35,10 +36,10 @@ def install(patches: Patches) -> None:
     accelerator, module = Books.accelerator, torch.get_device_module(Books.accelerator.type)
     answers = {name: functools.partial(_always, answer) for name, answer in accelerator.answers.items()}
     for name, function in {**C_FUNCTIONS, **memory_stats.C_FUNCTIONS, **answers}.items():
-        patches.set(torch._C, accelerator.c_prefix + name, function)
+        patches.set(C, accelerator.c_prefix + name, function)
     for name, function in {**ACCELERATOR, **memory_stats.ACCELERATOR}.items():
-        patches.set(torch._C, "_accelerator_" + name, function)
-    patches.set(torch._C, "_get_accelerator", _current)
+        patches.set(C, "_accelerator_" + name, function)
+    patches.set(C, "_get_accelerator", _current)
     for name, value in {
         "device_count": device_count,
         "_get_device_properties": properties,
@@ -61,7 +62,7 @@ def install(patches: Patches) -> None:
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
-    patches.set(torch.cuda.nvtx, "_nvtx", Markers())
+    patches.set(*target("nvtx"), Markers())
     patches.set(module.streams, "Stream", streams.VirtualStream)
     patches.set(module.streams, "Event", streams.VirtualEvent)
     patches.set(torch, "Stream", _stream)

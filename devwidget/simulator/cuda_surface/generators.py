@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.simulator.devices import generators
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
 
 
-class VirtualGenerator(torch._C.Generator):
+class VirtualGenerator(RealGenerator):
     """A generator that says it belongs to a GPU."""
 
     def __new__(cls, device: Any = None) -> VirtualGenerator:
@@ -64,7 +65,7 @@ class DefaultGenerator(VirtualGenerator):
 
 class _GeneratorType(type):
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch._C.Generator)
+        return isinstance(instance, RealGenerator)
 
 
 class Generator(metaclass=_GeneratorType):
@@ -74,7 +75,7 @@ class Generator(metaclass=_GeneratorType):
         """A generator for a device."""
         if conversions.label_of_device(device) >= 0:
             return VirtualGenerator(device)
-        return torch._C.Generator(device)
+        return RealGenerator(device)
 
 
 def default_generators(count: int) -> tuple[DefaultGenerator, ...]:

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from devwidget.capture.memory.block import Block
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.books import Books
+from devwidget.simulator.torch_internals import DisableTorchDispatch, DisableTorchFunction, FakeTensor, TensorBase, functorch
 
 TEMPORARY = -1
 CPU = -2
@@ -28,8 +28,8 @@ DEVICES: list[torch.device] = []
 """The GPUs by their ordinals; a list that stays, because many hold it."""
 CPU_DEVICE = torch.device("cpu")
 META_DEVICE = torch.device("meta")
-real_device: Callable[[torch.Tensor], torch.device] = torch_internals.base.device.__get__
-storage_id: Callable[[torch.Tensor], int] = torch_internals.C._storage_id
+real_device: Callable[[torch.Tensor], torch.device] = TensorBase.device.__get__
+storage_id: Callable[[torch.Tensor], int] = torch_internals.storage_id
 """Read without `__torch_function__`, unlike every method of a tensor."""
 
 
@@ -87,7 +87,7 @@ def _label_of_wrapper(tensor: torch.Tensor) -> int:
 
 def name_wrapper(tensor: torch.Tensor, label: int) -> None:
     """Say where a tensor is that has no memory, being made of others."""
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+    with DisableTorchFunction(), DisableTorchDispatch():
         storage = tensor.untyped_storage()
     storage._devwidget = Allocation(storage._cdata, None)  # type: ignore[attr-defined]
     LABELS[storage._cdata] = label
@@ -98,8 +98,7 @@ def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor | None:
 
     What is left are the tensors of `vectorize=True`, whose parts nobody can ask for: they go wherever their partners are.
     """
-    functorch = torch_internals.C._functorch
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+    with DisableTorchDispatch(), DisableTorchFunction():
         if functorch.is_functorch_wrapped_tensor(tensor):
             return functorch.get_unwrapped(tensor)  # type: ignore[no-any-return]
         if tensor.layout == torch.strided or tensor.is_mkldnn:
@@ -118,13 +117,13 @@ def put_label(tensor: torch.Tensor, label: int) -> None:
     try:
         address = storage_id(tensor)
     except NotImplementedError:
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        with DisableTorchDispatch(), DisableTorchFunction():
             for part in _parts(tensor):
                 put_label(part, label)
         return
     if LABELS.get(address, CPU) == label:
         return
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         label_storage(tensor.untyped_storage(), label)
 
 
@@ -140,7 +139,7 @@ def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def blocks_of(tensor: torch.Tensor) -> tuple[Block, ...]:
     """The allocations that a tensor lives in; none if it is on no GPU."""
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+    with DisableTorchDispatch(), DisableTorchFunction():
         if tensor.layout != torch.strided:
             return tuple(block for part in _parts(tensor) for block in blocks_of(part))
         try:
@@ -178,7 +177,7 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
 
 def measure_again(tensor: torch.Tensor) -> None:
     """Count the storage of a tensor anew, after its size may have changed."""
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         remeasure(tensor.untyped_storage())
 
 
@@ -205,7 +204,7 @@ def name_of(label: int) -> str:
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
     """Remember that the memory of a CPU tensor is page-locked; returns the tensor."""
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         tensor.untyped_storage()._devwidget_pinned = True  # type: ignore[attr-defined]
     return tensor
 
@@ -214,5 +213,5 @@ def is_pinned(tensor: torch.Tensor) -> bool:
     """Whether the memory of a tensor is page-locked."""
     if tensor.layout != torch.strided:
         return False
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         return getattr(tensor.untyped_storage(), "_devwidget_pinned", False)

@@ -9,8 +9,7 @@ import torch
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, DEVICES, META, META_DEVICE
-
-to_copy: Any = torch.ops.aten._to_copy.default
+from devwidget.simulator.torch_internals import to_copy
 
 
 def device_named(label: int) -> torch.device:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY
 from devwidget.simulator.operators import guards, propagate
 from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call, known_factories, known_values
 
 

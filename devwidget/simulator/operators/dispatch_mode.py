@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode, push_below
 from devwidget.simulator.operators import propagate, rule_table, tracing
 from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.torch_internals import OpOverload
 
 PLANS: dict[OpOverload, Plan] = {}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch._ops import OpOverload
-
 from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import EndedDispatchMode, EndedFunctionMode
 from devwidget.records.errors import message
@@ -14,6 +12,7 @@ from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import inside
 from devwidget.simulator.operators import rule_table, tracing
 from devwidget.simulator.operators.dispatch_mode import PLANS, VirtualMode
+from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call
 from devwidget.simulator.without_values.written_indices import WrittenIndices
 

@@ -3,9 +3,7 @@
 `python tests/simulator/native_rules_source.py` writes this file; a test compares the two.
 """
 
-from devwidget.simulator.words import words
-
-UNCHECKED = frozenset(words("""
+UNCHECKED = frozenset("""
 _use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor _cudnn_ctc_loss _cudnn_ctc_loss.Tensor _cudnn_rnn abs.out absolute.out
 angle.out acos.out add.Tensor add_.Tensor add.out all.out all.dims_out any.out any.dims_out asin.out atan.out bernoulli.out
 bernoulli_.Tensor binary_cross_entropy binary_cross_entropy.out binary_cross_entropy_with_logits bitwise_not.out
@@ -89,10 +87,10 @@ special_shifted_chebyshev_polynomial_v.x_scalar_out special_shifted_chebyshev_po
 special_shifted_chebyshev_polynomial_w special_shifted_chebyshev_polynomial_w.out
 special_shifted_chebyshev_polynomial_w.x_scalar_out special_shifted_chebyshev_polynomial_w.n_scalar_out
 _fused_adam_.tensor_lr _fused_adamw_.tensor_lr _fused_sgd_.tensor_lr _fused_adagrad_.tensor_lr
-"""))
+""".split())
 """`device_check: NoCheck`: the kernel itself decides, most by TensorIterator."""
 
-STRUCTURED = frozenset(words("""
+STRUCTURED = frozenset("""
 sgn.out addmv addmv_ addmv.out argmax.out argmin.out acosh.out asinh.out atanh.out baddbmm baddbmm_ baddbmm.out bmm bmm.out
 cat cat.out clamp.Tensor clamp_.Tensor clamp_max.Tensor clamp_max_.Tensor clamp_min.Tensor clamp_min_.Tensor exp2.out
 gcd.out gcd gcd_ lcm.out lcm lcm_ index_copy.out index_copy_ index_copy isin.Tensor_Tensor_out isin.Tensor_Tensor
@@ -136,10 +134,10 @@ linalg_inv_ex.inverse linalg_vector_norm.out _linalg_svd.U _linalg_solve_ex _lin
 special_airy_ai.out special_bessel_j0.out special_bessel_j1.out special_bessel_y0.out special_bessel_y1.out
 special_modified_bessel_i0.out special_modified_bessel_i1.out special_modified_bessel_k0.out special_modified_bessel_k1.out
 special_scaled_modified_bessel_k0.out special_scaled_modified_bessel_k1.out special_spherical_bessel_j0.out
-"""))
+""".split())
 """Checked by generated code, in a wrapper that is named after the function alone."""
 
-COMPOSITE = frozenset(words("""
+COMPOSITE = frozenset("""
 _make_dual _new_zeros_with_same_feature_meta _has_same_storage_numel addr_ allclose copysign.Scalar_out block_diag complex
 polar convolution convolution_overrideable convolution_backward_overrideable _convolution conv_tbc copy dot.out vdot.out
 embedding fill.Tensor _grid_sampler_2d_cpu_fallback _grid_sampler_2d_cpu_fallback_backward _unsafe_index.Tensor
@@ -156,11 +154,11 @@ soft_margin_loss soft_margin_loss_backward.grad_input soft_margin_loss_backward 
 linalg_pinv.atol_rtol_tensor linalg_pinv.atol_rtol_tensor_out _nested_tensor_from_tensor_list _make_dual_copy
 slice_copy.Tensor split_copy.Tensor unbind_copy.int_out split_copy.Tensor_out
 _scaled_dot_product_fused_attention_overrideable
-"""))
+""".split())
 """Made of other operators, for every device."""
 
-CPU_ONLY = frozenset(words("""
+CPU_ONLY = frozenset("""
 from_file narrow_copy.out histogram.bins_tensor_out histogram.bins_tensor histogram.bin_ct_out histogram.bin_ct
 _histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors
-"""))
+""".split())
 """The CPU has a kernel, CUDA has none."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from devwidget.simulator.operators import native_rules
+from devwidget.simulator.torch_internals import OpOverload
 
 NOTHING, ONE, SEVERAL = 0, 1, 2
 Resolve = Callable[["Plan", tuple[Any, ...], dict[str, Any]], Any]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors, labels
@@ -15,6 +14,7 @@ from devwidget.simulator.devices.labels import CPU, META, TEMPORARY, name_of
 from devwidget.simulator.operators import backward
 from devwidget.simulator.operators.op_schema import Plan
 from devwidget.simulator.operators.operand import Operand
+from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload
 
 
 def resolve(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -23,7 +23,7 @@ def resolve(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     Raises:
         RuntimeError: in the words of the accelerator, if it cannot run.
     """
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         found = list(operands(plan, args, kwargs))
         distinct = {operand.label for operand in found} - {TEMPORARY}
         if len(distinct) < 2:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, storage_id
 from devwidget.simulator.operators import guards, placement_rules, substitutes
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, Plan
+from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call
 
 UNSEEN = -9

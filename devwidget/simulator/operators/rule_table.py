@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch._ops import OpOverload
-
 from devwidget.simulator.devices import labels
 from devwidget.simulator.operators import creation, guards, native_rules, placement_rules, propagate, special_rules
 from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.torch_internals import OpOverload, has_kernel
 
 BY_NAME: dict[str, Any] = {
     "copy_": placement_rules.by_destination,
@@ -122,7 +120,6 @@ def _by_table(plan: Plan) -> Any:
 def _is_composite(func: OpOverload) -> bool:
     """Composites only arrive here in inference mode, where nothing above has taken them apart."""
     name = func._schema.name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     # Some operators have a composite form and a kernel of their own, which rounds differently (silu_backward).
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 

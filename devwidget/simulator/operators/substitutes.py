@@ -6,11 +6,10 @@ import re
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_map
 
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors
+from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload, tree_map
 
 WIDER = {"Half": torch.float32, "BFloat16": torch.float32, "Int": torch.float64, "Long": torch.float64, "Byte": torch.float64,
          "Char": torch.float64, "Short": torch.float64, "ComplexHalf": torch.complex64}  # fmt: skip
@@ -40,6 +39,6 @@ def run(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], error: 
     def round_back(value: Any) -> Any:
         return value.to(narrow) if isinstance(value, torch.Tensor) and value.dtype == wide else value
 
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         args, kwargs = tree_map(widen, (args, kwargs))
         return tree_map(round_back, func(*args, **kwargs))

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors, labels, moves
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, storage_id
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions, methods
+from devwidget.simulator.torch_internals import TensorBase, target
 from devwidget.simulator.torch_surface import gradient_hooks
 from devwidget.simulator.without_values import known_values
 
-_grad = torch_internals.base.grad
+_grad = TensorBase.grad
 
 
 def install(patches: Patches) -> None:
@@ -29,13 +29,13 @@ def install(patches: Patches) -> None:
         patches.set(tensor, name, property(getter))
     if not Books.compute:
         patches.set(tensor, "is_meta", property(is_meta))
-        patches.wrap(torch._tensor_str, "_tensor_str", contents)
-        patches.set(torch.distributions.Distribution, "_validate_args", False)
+        patches.wrap(*target("printed_tensor"), contents)
+        patches.set(*target("validate_distributions"), False)
     patches.set(tensor, "grad", property(_grad.__get__, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in {**METHODS, kind: conversions.to_gpu}.items():
         patches.wrap(tensor, name, wrapper)
     patches.on_undo(gradient_hooks.release_hooks)
-    patches.wrap(torch._C._nn, "_parse_to", conversions.numbers_too)
+    patches.wrap(*target("parse_to"), conversions.numbers_too)
 
 
 def device(self: torch.Tensor) -> torch.device:

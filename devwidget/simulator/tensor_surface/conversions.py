@@ -12,8 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function, has_torch
 from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, DEVICES, META
-
-parse_to: Any = torch._C._nn._parse_to
+from devwidget.simulator.torch_internals import TensorBase, parse_to
 
 
 def label_of_device(device: Any) -> int:
@@ -47,7 +46,7 @@ def numbers_too(original: Callable[..., Any]) -> Callable[..., Any]:
     return _parse_to
 
 
-original_to: Any = torch._C.TensorBase.to
+original_to: Any = TensorBase.to
 
 
 def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.utils._device
 import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
@@ -16,20 +15,20 @@ from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.torch_internals import device_constructors
 from devwidget.simulator.without_values import known_values
-from devwidget.simulator.words import words
 
-TAKE_DEVICE = words("""arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
+TAKE_DEVICE = """arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
 ones_like rand rand_like randint randint_like randn randn_like randperm range scalar_tensor zeros zeros_like tril_indices
-triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window """)
-SPARSE = words("""sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor
-sparse_compressed_tensor""")
-TENSOR_METHODS = words("new_empty new_empty_strided new_full new_ones new_zeros")
+triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window """.split()
+SPARSE = """sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor
+sparse_compressed_tensor""".split()
+TENSOR_METHODS = "new_empty new_empty_strided new_full new_ones new_zeros".split()
 
 
 def install(patches: Patches) -> None:
     """Replace the factories of torch."""
-    torch.utils._device._device_constructors()  # cached by torch: asked before anything is replaced
+    device_constructors()  # cached by torch: asked before anything is replaced
     for name in TAKE_DEVICE:
         patches.wrap(torch, name, integer_device)
     for name in SPARSE:

@@ -13,9 +13,9 @@ from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, TEMPORARY
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.words import words
+from devwidget.simulator.torch_internals import TensorBase
 
-NAMES = words("Float Double Half BFloat16 Byte Char Short Int Long Bool")
+NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()
 
 
 class _LegacyType(type):
@@ -71,7 +71,7 @@ def install(patches: Patches) -> None:
 
 
 def _new(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
-    tensor: torch.Tensor = torch._C.TensorBase.__new__(cls, *args, **kwargs)
+    tensor: torch.Tensor = TensorBase.__new__(cls, *args, **kwargs)
     # Without arguments, or for a subclass, nothing is allocated that could be mistaken for a temporary.
     return meant(tensor, CPU) if cls is torch.Tensor and args else tensor
 

@@ -13,8 +13,9 @@ from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.torch_internals import DisableTorchDispatch, StorageBase
 
-_real_device = torch._C.StorageBase.device.__get__  # type: ignore[attr-defined]
+_real_device = StorageBase.device.__get__
 Storage = torch.UntypedStorage
 
 
@@ -43,7 +44,7 @@ def clone(original: Callable[[Storage], Storage]) -> Callable[[Storage], Storage
 
 def copied(storage: Storage, label: int) -> Storage:
     """A copy of a storage under a label."""
-    with torch._C._DisableTorchDispatch():  # copying a storage makes tensors on the way
+    with DisableTorchDispatch():  # copying a storage makes tensors on the way
         values = not (label == META or _real_device(storage).type == "meta")
         copy: Storage = Storage(storage.nbytes(), device="cpu" if values else "meta")  # type: ignore[no-untyped-call]
         if values:

@@ -18,6 +18,13 @@ from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.torch_internals import (
+    DispatchKey,
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    registrations,
+    set_dispatch_key_included,
+)
 
 
 class Casting:
@@ -44,7 +51,7 @@ def switching(original: Callable[..., None]) -> Callable[..., None]:
         if device == Books.accelerator.type:
             if enabled:
                 register()
-            torch._C._dispatch_tls_set_dispatch_key_included(Books.accelerator.autocast_key, enabled)
+            set_dispatch_key_included(Books.accelerator.autocast_key, enabled)
 
     return set_autocast_enabled
 
@@ -69,7 +76,7 @@ def register() -> None:
     Casting.library = library
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # replacing torch's own kernels is the purpose
-        for full_name in torch._C._dispatch_get_registrations_for_dispatch_key(key):
+        for full_name in registrations(key):
             name = full_name.removeprefix("aten::")
             base, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, base), overload or "default")
@@ -81,7 +88,7 @@ def unregister() -> None:
     if Casting.library is not None:
         Casting.library._destroy()
         Casting.library = None
-        torch._C._dispatch_tls_set_dispatch_key_included(Books.accelerator.autocast_key, False)
+        set_dispatch_key_included(Books.accelerator.autocast_key, False)
     Casting.kept.clear()
 
 
@@ -89,12 +96,12 @@ def _kernel(name: str, operator: Any) -> Callable[..., Any]:
     casts = Books.accelerator.casts
     policy = to_lower if name in casts.lower else to_widest if name in casts.promote else to_float
     refused = casts.refused.get(name)
-    own_key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, Books.accelerator.autocast_key))
+    own_key = DispatchKeySet(getattr(DispatchKey, Books.accelerator.autocast_key))
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)
         on_gpu = first is not None and labels.label_of(first) >= 0
-        with torch._C._ExcludeDispatchKeyGuard(own_key):
+        with ExcludeDispatchKeyGuard(own_key):
             if on_gpu and refused is not None:
                 raise RuntimeError(refused)
             if name in casts.set_dtype:

@@ -14,6 +14,7 @@ from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.torch_internals import VariableFunctions, functions, target
 from devwidget.simulator.without_values import known_values, meta_kernels
 
 SAME_DEVICE = {
@@ -27,19 +28,19 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 def install(patches: Patches) -> None:
     """Put the checks in front of the functions."""
     for name in RECURRENT:
-        wrapped = checked_recurrent(getattr(torch._C._VariableFunctions, name))
+        wrapped = checked_recurrent(getattr(VariableFunctions, name))
         patches.set(torch, name, wrapped)
-        patches.set(torch._VF, name, getattr(torch, name))
-    attention = checked_attention(torch._C._nn.scaled_dot_product_attention)
-    patches.set(torch._C._nn, "scaled_dot_product_attention", attention)
-    patches.set(torch.nn.functional, "scaled_dot_product_attention", torch._C._nn.scaled_dot_product_attention)
+        patches.set(functions, name, getattr(torch, name))
+    attention = checked_attention(getattr(*target("attention")))
+    patches.set(*target("attention"), attention)
+    patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*target("attention")))
     for name, text in SAME_DEVICE.items():
-        wrapped = checked_equal(getattr(torch._C._VariableFunctions, name), text)
-        patches.set(torch._VF, name, wrapped)
+        wrapped = checked_equal(getattr(VariableFunctions, name), text)
+        patches.set(functions, name, wrapped)
         if not isinstance(getattr(torch, name), types.FunctionType):  # else torch's Python function calls the one in _VF
             patches.set(torch, name, wrapped)
     patches.wrap(torch, "ctc_loss", beside_log_probs)
-    patches.set(torch._C, "_group_tensors_by_device_and_dtype", group_by_device_and_dtype)
+    patches.set(*target("group_tensors"), group_by_device_and_dtype)
 
 
 def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,7 +117,7 @@ def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def scaled_dot_product_attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((query, key, value)):
-            public = torch._C._nn.scaled_dot_product_attention  # as which tensor classes know it
+            public = getattr(*target("attention"))  # as which tensor classes know it
             return handle_torch_function(public, (query, key, value), query, key, value, *args, **kwargs)
         here = [labels.label_of(tensor) for tensor in (query, key, value)]
         if len(set(here)) > 1 and TEMPORARY not in here:

@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses import fake_tensor
 
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU_DEVICE
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.torch_internals import FakeTensor, fake_answers, target
 
 _DEVICE = torch.ops.prim.device.default
 
 
 def install(patches: Patches) -> None:
     """Answer what C++ asks of fake tensors."""
-    fake: Any = fake_tensor.FakeTensor
+    fake: Any = FakeTensor
     patches.set(fake, "__torch_dispatch__", classmethod(for_class(vars(fake)["__torch_dispatch__"].__func__)))
-    handlers: Any = fake_tensor._DISPATCH_META_HANDLERS
+    handlers: Any = fake_answers
     original = handlers[_DEVICE]
-    patches.set(fake_tensor, "_DISPATCH_META_HANDLERS", handlers | {_DEVICE: lambda args: below_python(original(args))})
-    patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # it would make a tensor on a GPU, which takes memory
+    patches.set(*target("fake_answers"), handlers | {_DEVICE: lambda args: below_python(original(args))})
+    patches.set(*target("init_gpu_context"), lambda device: None)  # it would make a tensor on a GPU, which takes memory
 
 
 def for_class(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,12 +7,11 @@ import threading
 import time
 from collections.abc import Iterator
 
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-
 from devwidget.capture.patching.threads import pool_tasks, thread_starts
 from devwidget.simulator.operators import mode_without_values
 from devwidget.simulator.operators.dispatch_mode import VirtualMode
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.torch_internals import dispatch_modes
 
 GRACE_S = 0.5
 """How long the end of a simulation waits for its threads."""
@@ -49,7 +48,7 @@ def _simulated() -> Iterator[None]:
     thread = threading.current_thread()
     with contextlib.ExitStack() as stack:
         with _lock:
-            if _is_simulated and not any(isinstance(mode, VirtualMode) for mode in _get_current_dispatch_mode_stack()):
+            if _is_simulated and not any(isinstance(mode, VirtualMode) for mode in dispatch_modes()):
                 stack.callback(_running.pop, thread, None)
                 _running[thread] = stack.enter_context(mode_without_values.new_mode())  # modes are kept per thread
         yield

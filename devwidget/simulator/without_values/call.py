@@ -6,11 +6,10 @@ import math
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import META_DEVICE
+from devwidget.simulator.torch_internals import OpOverload, tree_leaves, tree_map_only
 from devwidget.simulator.without_values import known_values
 from devwidget.simulator.without_values.guessed_choices import CHOOSERS, spread
 from devwidget.simulator.without_values.meta_kernels import INSTEAD

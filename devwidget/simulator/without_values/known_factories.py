@@ -6,16 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_map_only
 
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU_DEVICE, META_DEVICE
+from devwidget.simulator.torch_internals import OpOverload, tree_map_only
 from devwidget.simulator.without_values import known_values
 from devwidget.simulator.without_values.value_roles import nature_of
-from devwidget.simulator.words import words
 
-FILLERS = words("zeros_like ones_like full_like new_zeros new_ones new_full")
+FILLERS = "zeros_like ones_like full_like new_zeros new_ones new_full".split()
 """They look at no value of the tensor they are given."""
 LARGEST_DRAW = 1 - 2**-24
 

@@ -10,16 +10,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
 
-from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import META_DEVICE
+from devwidget.simulator.torch_internals import (
+    DisableTorchDispatch,
+    DisableTorchFunction,
+    TensorBase,
+    tree_leaves,
+    tree_map_only,
+)
 
 MOST_BYTES = 2 << 20
 """A batch of whole numbers or a mask takes less, and this much is computed in no time."""
-_is_meta: Callable[[torch.Tensor], bool] = torch_internals.base.is_meta.__get__
+_is_meta: Callable[[torch.Tensor], bool] = TensorBase.is_meta.__get__
 
 
 class Unknown(Exception):
@@ -48,7 +53,7 @@ def known(tensor: torch.Tensor) -> torch.Tensor:
     """
     if tensor.layout != torch.strided or not is_small(tensor) or tensor.is_conj() or tensor.is_neg():
         raise Unknown
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+    with DisableTorchDispatch(), DisableTorchFunction(), torch.no_grad():
         kept: Any = getattr(tensor.untyped_storage(), "_devwidget_values", None if _is_meta(tensor) else tensor)
         if kept is None:
             raise Unknown
@@ -86,7 +91,7 @@ def all_read(tree: Any) -> Any:
 
 def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False) -> None:
     """Remember what a new tensor holds."""
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+    with DisableTorchDispatch(), DisableTorchFunction(), torch.no_grad():
         storage = tensor.untyped_storage()
         kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
         view = _view(kept, tensor)
@@ -102,7 +107,7 @@ def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False)
 def keep_all(tensor: torch.Tensor, storage: torch.UntypedStorage) -> None:
     """Remember all of a real storage, for a new tensor that is as large, and all its views."""
     if storage.nbytes() <= MOST_BYTES:
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        with DisableTorchDispatch(), DisableTorchFunction():
             kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
             kept.copy_(storage)
             tensor.untyped_storage()._devwidget_values = kept  # type: ignore[attr-defined]
@@ -112,7 +117,7 @@ def guess(tree: Any) -> None:
     """Something guessed was written to these tensors."""
     for tensor in tree_leaves(tree):
         if isinstance(tensor, torch.Tensor) and _is_meta(tensor):
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 tensor.untyped_storage()._devwidget_values._devwidget_guess = True  # type: ignore[attr-defined]
 
 
@@ -120,7 +125,7 @@ def forget(tree: Any) -> None:
     """Something unknown was written to these tensors."""
     for tensor in tree_leaves(tree):
         if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 tensor.untyped_storage()._devwidget_values = None  # type: ignore[attr-defined]
 
 
@@ -128,7 +133,7 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
     """A meta tensor in place of a real one; what is known stays known."""
     if _is_meta(tensor) or tensor.layout != torch.strided:
         return tensor
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+    with DisableTorchDispatch(), DisableTorchFunction(), torch.no_grad():
         twin = torch.empty_strided(
             tensor.size(), tensor.stride(), dtype=tensor.dtype, device=META_DEVICE, requires_grad=tensor.requires_grad
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
+from devwidget.simulator import torch_internals
 from devwidget.simulator.devices.labels import META_DEVICE
+from devwidget.simulator.torch_internals import flash_attention, suggest_memory_format
 
 
 def grouped_mm(a: torch.Tensor, b: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> torch.Tensor:
@@ -52,11 +53,11 @@ def ctc_loss_backward(gradient: torch.Tensor, log_probs: torch.Tensor, *rest: An
 
 
 INSTEAD: dict[Any, Any] = {
-    torch.ops.aten._grouped_mm.default: grouped_mm,
+    torch_internals.grouped_mm: grouped_mm,
     torch.ops.aten.convolution.default: convolution,
     torch.ops.aten.native_batch_norm.default: batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: batch_norm_backward,
-    torch.ops.aten._ctc_loss_backward.default: ctc_loss_backward,
+    torch_internals.ctc_loss_backward: ctc_loss_backward,
     torch.ops.aten.native_layer_norm_backward.default: layer_norm_backward,
 }
 """Operator -> what runs on meta."""
@@ -74,7 +75,7 @@ def attention(
         return None
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, -torch.inf)
-    fused: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    fused: Any = flash_attention
     result: torch.Tensor = fused(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
     return result
 

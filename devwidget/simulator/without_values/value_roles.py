@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+
+from devwidget.simulator.torch_internals import OpOverload
 
 
 class Nature:
