@@ -25,7 +25,6 @@ from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.memory.accounting import account
-from devwidget.records import json_io
 from devwidget.records._record import presented_by
 from devwidget.records.errors import DevwidgetError, PlacementError, nearest
 from devwidget.records.explanation import Explanation
@@ -33,7 +32,6 @@ from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.plan import Plan
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.rereading import Rereader
 from devwidget.rules import _registry as rules
 from devwidget.simulator import simulate
 
@@ -403,6 +401,8 @@ def load(path: str | pathlib.Path) -> Any:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not one of ours, with the place in the file where it differs.
     """
+    from devwidget.records import json_io  # the typed reader is built when a file is opened
+
     try:
         return json_io.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -474,6 +474,7 @@ def show(
         DevwidgetError: if `model` is no module.
     """
     from devwidget.live import Engine, open_panel
+    from devwidget.rereading import Rereader
 
     refuse_loss(loss_fn)
 
