@@ -1,4 +1,4 @@
-"""Signals at every line of ours and in bursts: nothing is left, and none is lost."""
+"""Signals and full memory at every line of ours, and signals in bursts: nothing is left, and no signal is lost."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.capture import background_births
+from devwidget.capture.recording.allowed_transfers import why_meant
 from tests import faults
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has neither SIGALRM nor bursts of SIGINT")
@@ -115,6 +117,94 @@ def test_an_alarm_at_a_line_of_an_entry_or_an_exit_leaves_nothing(act):
 @pytest.mark.parametrize("act", [recorded, simulated, allowed])
 def test_an_alarm_at_any_line_of_an_entry_or_an_exit_leaves_nothing(act):
     assert struck_at_lines(act, every=1) == ([], [])
+
+
+def watched():
+    """Births between recordings, which two calls begin and end: the second is made again if it is cut short."""
+    try:
+        background_births.begin()
+        background_births.end()
+    finally:
+        background_births.end()
+
+
+def simulated_by_hand():
+    simulation = devwidget.simulate(2, compute=False)
+    try:
+        simulation.start()
+        simulation.stop()
+    finally:
+        simulation.stop()
+
+
+def left_by_full_memory(act, every, look=faults.world):
+    """The lines after which something was left when an exception was raised there, which no guard can hold back."""
+    act()
+    with faults.LinesRun() as lines:
+        act()
+    left, runs = [], [(line, nth) for line, count in lines.counts.items() for nth in {1, count}][::every]
+    for line, nth in runs:
+        before = look()
+        with contextlib.suppress(faults.Fault), faults.RaiseAt(line, nth):  # some are told of in the trace
+            act()
+        left += [(line, nth, what) for what in faults.differences(before, look())]
+    print(f"{act.__name__}: full memory at {len(runs)} lines, {len(left)} left")
+    return left
+
+
+ENTRIES = [recorded, simulated, simulated_by_hand, allowed, watched]
+
+
+@pytest.mark.parametrize("act", ENTRIES)
+def test_full_memory_at_a_line_of_an_entry_or_an_exit_leaves_nothing(act):
+    assert left_by_full_memory(act, every=19) == []
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("act", ENTRIES)
+def test_full_memory_at_any_line_of_an_entry_or_an_exit_leaves_nothing(act):
+    assert left_by_full_memory(act, every=1) == []
+
+
+def left_by_trace(every):
+    """The same of a step, after which the model is to be as it was too."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
+
+    def step():
+        devwidget.trace(model, torch.ones(2, 4), loss_fn=torch.sum, optimizer=optimizer)
+
+    def look():
+        tensors = {name: str(tensor.tolist()) for name, tensor in model.state_dict().items()}
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        return {
+            **faults.world(),
+            "model": dict.fromkeys(tensors.items()),
+            "gradients": gradients,
+            "state": dict(optimizer.state),
+        }
+
+    return left_by_full_memory(step, every, look)
+
+
+def test_full_memory_at_a_line_of_a_trace_leaves_nothing():
+    assert left_by_trace(every=199) == []
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(900)
+def test_full_memory_at_any_line_of_a_trace_leaves_nothing():
+    assert left_by_trace(every=7) == []
+
+
+def test_a_pattern_that_full_memory_cut_short_allows_nothing_any_more():
+    with faults.LinesRun() as lines:
+        allowed()
+    for line in lines.counts:
+        with contextlib.suppress(faults.Fault), faults.RaiseAt(line):
+            allowed()
+        assert why_meant(torch.device("cuda:0"), torch.device("cpu"), ()) == "", line
 
 
 class Strikes:

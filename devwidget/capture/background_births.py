@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 import torch
@@ -14,6 +13,7 @@ from devwidget.capture.patches.attention_fast_path import fast_paths
 from devwidget.capture.patches.tensor_swaps import swaps
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.state import State
+from devwidget.capture.undo import Undo
 
 _LONG_AGO = -(1 << 60)
 """The first number of a birth between recordings: below those of every recording."""
@@ -21,7 +21,7 @@ _ROUNDS, _CALLS = 7, 300
 
 _mode: BirthWatch | None = None
 _state: State | None = None
-_patches = contextlib.ExitStack()
+_undo = Undo()
 
 
 def births() -> Births | None:
@@ -30,15 +30,25 @@ def births() -> Births | None:
 
 
 def begin() -> None:
-    """Watch this thread, until `pause`; a second call changes nothing."""
+    """Watch this thread, until `pause`; a second call changes nothing, and neither does one that fails."""
+    back = end if _state is None else pause
+    try:
+        _begin()
+    except BaseException:
+        back()
+        raise
+
+
+def _begin() -> None:
     global _mode, _state
     if _state is None:
         torch_internals.check("reading tensors", "recording", "watching compiled code")  # loads the compiler: a second
+        _undo.add(_forget)
         _state = State(heal=False, first_number=_LONG_AGO)
-        _patches.enter_context(fast_paths())
-        _patches.enter_context(swaps(_state))
+        fast_paths(None, _undo)
+        swaps(_state, _undo)
         # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
-        _patches.enter_context(compiled.forced(torch_internals.eval_frame))
+        compiled.force(torch_internals.eval_frame, _undo)
     if _mode is None:
         _mode = BirthWatch(_state)
         _mode.__enter__()
@@ -53,10 +63,13 @@ def pause() -> None:
 
 
 def end() -> None:
-    """Stop watching, and forget."""
-    global _state
+    """Stop watching, and forget; called again, do what an exception has kept it from."""
     pause()
-    _patches.close()
+    _undo.run()
+
+
+def _forget() -> None:
+    global _state
     _state = None
 
 

@@ -6,14 +6,14 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+from devwidget.capture.undo import Undo
+
 
 @contextlib.contextmanager
 def paused_gc() -> Iterator[None]:
     """Switch Python's collector off for the duration, unless the user has it off already."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
+    with Undo() as undo:
+        if gc.isenabled():
+            undo.add(gc.enable)
+            gc.disable()
         yield
-    finally:
-        if was_on:
-            gc.enable()

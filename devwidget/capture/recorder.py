@@ -33,6 +33,7 @@ from devwidget.capture.recording.allowed_transfers import Meant
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.threads import threads
 from devwidget.capture.source_code.call_sites import forget_sites
+from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.failure import Failure
@@ -59,7 +60,7 @@ class Recorder:
         self._state = State(heal=heal, older=background_births.births())
         self._state.traffic.allowed = allow
         self._state.watching = self._modes
-        self._stack = contextlib.ExitStack()
+        self._undo = Undo()
         self._memory: MemoryWatch | None = None
         self._held: list[tuple[int, Phase, tuple[DeviceMemory, ...]]] = []
         self._error = ""
@@ -92,7 +93,7 @@ class Recorder:
         from devwidget.capture.memory.watch import MemoryWatch  # only where there are GPUs: `import devwidget` stays light
 
         self._memory = MemoryWatch(self._state, source)
-        self._stack.enter_context(self._memory.watching())
+        self._memory.watch(self._undo)
 
     def given(self, inputs: Any) -> None:
         """These tensors are the batch and the target."""
@@ -116,7 +117,9 @@ class Recorder:
 
         @contextlib.contextmanager
         def both() -> Iterator[None]:
-            with modes(), ours():
+            with Undo() as undo:
+                undo.enter(modes())
+                undo.enter(ours())
                 yield
 
         self._state.watching = both
@@ -153,7 +156,7 @@ class Recorder:
             raise DevwidgetError("a recording can be entered once", instead="with devwidget.record() as recording: ...")
 
     def __enter__(self) -> Recorder:
-        stack = self._stack  # a failure half-way: `__exit__` takes out what is in
+        undo = self._undo  # a failure half-way: `__exit__` takes out what is in
         doors = (
             constructions,
             arrivals,
@@ -167,19 +170,19 @@ class Recorder:
             exports,
         )
         for door in doors:
-            stack.enter_context(door(self._state))
-        stack.enter_context(gradients(self._state, lambda: Calls(self._state)))
-        stack.enter_context(self._state.traffic.watching())
-        stack.enter_context(module_hooks(self._state))
-        stack.enter_context(threads(self._state))
-        stack.enter_context(self._modes())
+            door(self._state, undo)
+        gradients(self._state, lambda: Calls(self._state), undo)
+        self._state.traffic.watch(undo)
+        module_hooks(self._state, undo)
+        threads(self._state, undo)
+        self._enter_modes(undo)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Take out what is in; called again, do what an exception has kept it from."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(forget_sites)
-            stack.callback(self._stack.close)
+        with Undo() as last:
+            last.add(forget_sites)
+            last.add(self._undo.run)
             if self._memory is not None and self._facts is None:
                 self._memory.finish(error)
         if self._facts is None:
@@ -193,6 +196,13 @@ class Recorder:
 
     @contextlib.contextmanager
     def _modes(self) -> Iterator[None]:
-        memory = self._memory.in_thread() if self._memory is not None else contextlib.nullcontext()
-        with self._state.at_work(), Ops(self._state), Calls(self._state), memory:
+        with Undo() as undo:
+            self._enter_modes(undo)
             yield
+
+    def _enter_modes(self, undo: Undo) -> None:
+        self._state.begin_in_thread(undo)
+        undo.enter(Ops(self._state))
+        undo.enter(Calls(self._state))
+        if self._memory is not None:
+            undo.enter(self._memory.in_thread())

@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from devwidget.capture.patching import registry
+from devwidget.capture.undo import Undo
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
 class Patches:
-    """The layers of a simulation in the registry of patches."""
+    """The layers of a simulation in the registry of patches.
 
-    def __init__(self) -> None:
+    Args:
+        undo: runs at the end; what a part puts in other than patches it has undone there, before the patches leave.
+    """
+
+    def __init__(self, undo: Undo) -> None:
+        self.undo = undo
         self._layers: list[registry.Layer] = []
-        self._afterwards: list[Callable[[], None]] = []
+        undo.add(registry.leave, self._layers)  # all at once: each look for whoever has imported one takes milliseconds
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add one that is not there."""
         there = vars(owner).get(name)
         if isinstance(value, _FUNCTIONS) and isinstance(there, (*_FUNCTIONS, registry.Standin)):
-            self._layers.append(registry.wrap(owner, name, lambda original: value))
+            self._enter(registry.patched(owner, name, lambda original: value))
         else:
-            self._layers.append(registry.put(owner, name, value))
+            self._enter(registry.standing(owner, name, value))
 
     def wrap(self, owner: Any, name: str, wrapper: registry.Wrapper) -> None:
         """Replace a function by `wrapper(function)`; nothing happens where there is none."""
         if hasattr(owner, name):
-            self._layers.append(registry.wrap(owner, name, wrapper))
+            self._enter(registry.patched(owner, name, wrapper))
 
     def hold(self, owner: Any, name: str, value: Any) -> None:
         """Replace a variable that torch itself writes; afterwards it is as before, whatever was written."""
-        self._layers.append(registry.put(owner, name, value, always=True))
+        self._enter(registry.standing(owner, name, value, always=True))
 
     def settle(self) -> None:
         """Everything is in place."""
         registry.settle(self._layers)
 
-    def on_undo(self, action: Callable[[], None]) -> None:
-        """Have something done when everything is put back."""
-        self._afterwards.append(action)
-
-    def undo(self) -> None:
-        """Put everything back."""
-        while self._afterwards:
-            self._afterwards.pop()()
-        registry.leave(self._layers)
-        self._layers.clear()
+    def _enter(self, layer: registry.Layer) -> None:
+        self._layers.append(layer)
+        layer.__enter__()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from devwidget.simulator.accelerators.accelerator import Accelerator
+from devwidget.capture.undo import Undo
 from devwidget.simulator.accelerators.cuda import CUDA
 from devwidget.simulator.cluster import Cluster
 from devwidget.simulator.cuda_surface import comm, functions, generators
@@ -38,37 +38,37 @@ PARTS = (
 
 
 class Session:
-    """One running simulation: what it replaced, and the mode of the thread that started it."""
+    """One simulation: what it replaces, and the mode of the thread that starts it.
 
-    def __init__(self, cluster: Cluster) -> None:
-        _open(cluster.accelerator, cluster.compute)
-        machine.build(cluster.memory_bytes)
-        self._patches = Patches()
-        self._mode: Any = mode_without_values.new_mode()
-        try:
-            for part in PARTS:
-                part.install(self._patches)
-            self._patches.settle()
-            self._mode.__enter__()
-        except BaseException:
-            self._put_back()
-            raise
+
+    Args:
+        over: what to do when everything is back.
+    """
+
+    def __init__(self, cluster: Cluster, over: Callable[[], None]) -> None:
+        self._cluster, self._undo = cluster, Undo()
+        self._undo.add(over)
+
+    def begin(self) -> None:
+        """Put everything in; if that fails, `end` takes out what is in."""
+        self._undo.add(_open, Cluster((), True, CUDA))
+        _open(self._cluster)
+        patches = Patches(self._undo)
+        for part in PARTS:
+            part.install(patches)
+        patches.settle()
+        self._undo.enter(mode_without_values.new_mode())
+        self._undo.add(threads.wait_for_all)
 
     def end(self) -> None:
         """Put everything back; modes that were entered after the simulation stay, in whatever thread this is."""
-        threads.wait_for_all()
-        self._mode.__exit__(None, None, None)
-        self._put_back()
-
-    def _put_back(self) -> None:
-        self._patches.undo()
-        _open(CUDA, compute=True)
-        machine.build(())
+        self._undo.run()
 
 
-def _open(accelerator: Accelerator, compute: bool) -> None:
+def _open(cluster: Cluster) -> None:
     """New books, in which nothing is written yet."""
-    Books.accelerator, Books.compute, Books.on_guess = accelerator, compute, None
-    Books.ledger = Ledger((), accelerator.block_bytes)
+    Books.accelerator, Books.compute, Books.on_guess = cluster.accelerator, cluster.compute, None
+    Books.ledger = Ledger((), cluster.accelerator.block_bytes)
     LABELS.clear()
     labels.name_devices()
+    machine.build(cluster.memory_bytes)

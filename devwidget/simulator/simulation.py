@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from devwidget.capture.interrupts import all_or_nothing, sure_exit, uninterrupted
+from devwidget.capture.patching.lock import Lock
 from devwidget.records.errors import SimulationError
 from devwidget.simulator.cluster import Cluster, parse_cluster
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from devwidget.simulator.session import Session
 
 _active: Simulation | None = None
-_lock = threading.RLock()
+_lock = Lock()
 """Held while one begins or ends."""
 
 
@@ -49,18 +49,16 @@ class Simulation:
         """Whether tensors have values."""
         return self._cluster.compute
 
+    @_lock
     def start(self) -> Simulation:
         """Begin: from now on torch has these GPUs.
 
         Raises:
             SimulationError: if virtual GPUs are running already.
         """
-        with _lock:
-            if _active is not None:
-                raise SimulationError(
-                    f"{_active.gpus} virtual GPUs are running already", instead="stop them first, or use those"
-                )
-            return self._begin()
+        if _active is not None:
+            raise SimulationError(f"{_active.gpus} virtual GPUs are running already", instead="stop them first, or use those")
+        return self._begin()
 
     @all_or_nothing
     def _begin(self) -> None:
@@ -70,18 +68,26 @@ class Simulation:
         torch_internals.check(self._cluster.accelerator)
         from devwidget.simulator import session  # needs what was just checked
 
-        self._session = session.Session(self._cluster)
+        self._session = session.Session(self._cluster, self._forget)
+        self._session.begin()
         _active = self
 
     def stop(self) -> None:
-        """End: torch is as it was before. Does nothing if these GPUs are not running."""
+        """End: torch is as it was before. Does nothing if these GPUs are not running; called again, does what is left."""
+        if self._session is not None:
+            with uninterrupted():
+                self._end()
+
+    @_lock
+    def _end(self) -> None:
+        if self._session is not None:
+            self._session.end()
+
+    def _forget(self) -> None:
         global _active
-        if self._session is None:
-            return
-        with uninterrupted(), _lock:
-            if self._session is not None:
-                self._session.end()
-            self._session = _active = None
+        self._session = None
+        if _active is self:
+            _active = None
 
     def __enter__(self) -> Simulation:
         return self.start()

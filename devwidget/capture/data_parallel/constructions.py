@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -12,10 +11,10 @@ from torch import nn
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.undo import Undo
 
 
-@contextlib.contextmanager
-def constructions(state: State) -> Iterator[None]:
+def constructions(state: State, undo: Undo) -> None:
     """Remember the line of each `nn.DataParallel(...)`."""
 
     def watched(original: Callable[..., None]) -> Callable[..., None]:
@@ -26,5 +25,4 @@ def constructions(state: State) -> Iterator[None]:
 
         return init
 
-    with patched(nn.DataParallel, "__init__", watched):
-        yield
+    undo.enter(patched(nn.DataParallel, "__init__", watched))

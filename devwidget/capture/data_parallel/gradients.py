@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import time
@@ -18,6 +17,7 @@ from devwidget.capture.recording.parallel_calls import CALL, Call
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import tensors_in
+from devwidget.capture.undo import Undo
 from devwidget.records.trace import Cause
 
 Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
@@ -25,18 +25,15 @@ Groups = Callable[[Any, Any], Iterator[Crossing]]
 """From the arguments and the result of a step: source, target, and the tensors that went together."""
 
 
-@contextlib.contextmanager
-def parallel_gradients(state: State) -> Iterator[None]:
+def parallel_gradients(state: State, undo: Undo) -> None:
     """Log the crossings of gradients with their cause; in forward the wrapper's own steps are watched already."""
     steps: tuple[tuple[type, Cause, Groups], ...] = (
         (torch_internals.ReduceAddCoalesced, "reduce", _reduced),
         (torch_internals.Scatter, "scatter", _scattered),
         (torch_internals.Gather, "gather", _gathered),
     )
-    with contextlib.ExitStack() as stack:
-        for step, cause, groups in steps:
-            stack.enter_context(patched(step, "forward", functools.partial(_logged, state, cause, groups)))
-        yield
+    for step, cause, groups in steps:
+        undo.enter(patched(step, "forward", functools.partial(_logged, state, cause, groups)))
 
 
 def _logged(state: State, cause: Cause, groups: Groups, original: Any) -> Any:

@@ -26,30 +26,27 @@ from devwidget.capture.recording.state import State
 from devwidget.capture.recording.threads import watched_by_task
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.capture.undo import Undo
 from devwidget.records.trace import Cause
 
 _GROUPS: tuple[Group, ...] = ("_parameters", "_buffers")
 Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
 
 
-@contextlib.contextmanager
-def watching(wrapper: nn.DataParallel[Any], state: State) -> Iterator[None]:
+def watch(wrapper: nn.DataParallel[Any], state: State, undo: Undo) -> None:
     """Watch one call of a DataParallel module, and leave its instance as it was."""
     if not wrapper.device_ids:
-        yield
         return
     misplaced = first_misplaced(wrapper)
-    with contextlib.ExitStack() as stack:
-        if misplaced is not None:
-            report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
-            if state.heal:  # run the wrapped module alone, where it is
-                stack.callback(registry.put(wrapper, "device_ids", []).leave)
-        else:
-            watch = _Watch(wrapper, state)
-            for name in ("scatter", "replicate", "parallel_apply", "gather"):
-                stack.enter_context(registry.patched(wrapper, name, functools.partial(watch.around, getattr(watch, name))))
-            stack.callback(watch.end)
-        yield
+    if misplaced is not None:
+        report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
+        if state.heal:  # run the wrapped module alone, where it is
+            undo.enter(registry.standing(wrapper, "device_ids", []))
+        return
+    watched = _Watch(wrapper, state)
+    for name in ("scatter", "replicate", "parallel_apply", "gather"):
+        undo.enter(registry.patched(wrapper, name, functools.partial(watched.around, getattr(watched, name))))
+    undo.add(watched.end)
 
 
 class _Watch:

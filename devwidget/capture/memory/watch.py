@@ -20,6 +20,7 @@ from devwidget.capture.modules import walk
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
+from devwidget.capture.undo import Undo
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.memory_curve import HELD, MemoryCurve
 
@@ -64,21 +65,18 @@ class MemoryWatch:
         self._curves = Curves(state, self._backward, exact=source.exact)
         self._roles = Roles(state, source.blocks_of)
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Listen until the block ends."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._source.leave, self._curves)
-            self._curves.begin(self._source.listen(self._curves))
-            self.mark()
-            stack.enter_context(MODULE_ENDS.calling(self._left))
-            stack.enter_context(MODULE_BEGINS.calling(self._entered))
-            stack.enter_context(STEP_BEGINS.calling(self._stepping))
-            stack.enter_context(STEP_ENDS.calling(self._stepping))
-            stack.enter_context(patched(torch.autograd, "backward", self._around))
-            stack.enter_context(patched(torch.autograd, "grad", self._around))
-            stack.enter_context(self._source.mode())
-            yield
+    def watch(self, undo: Undo) -> None:
+        """Listen."""
+        undo.add(self._source.leave, self._curves)
+        self._curves.begin(self._source.listen(self._curves))
+        self.mark()
+        MODULE_ENDS.call(self._left, undo)
+        MODULE_BEGINS.call(self._entered, undo)
+        STEP_BEGINS.call(self._stepping, undo)
+        STEP_ENDS.call(self._stepping, undo)
+        undo.enter(patched(torch.autograd, "backward", self._around))
+        undo.enter(patched(torch.autograd, "grad", self._around))
+        undo.enter(self._source.mode())
 
     def in_thread(self) -> contextlib.AbstractContextManager[object]:
         """What has to be active in another thread of the program."""

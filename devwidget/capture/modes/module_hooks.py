@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,16 +17,16 @@ from devwidget.capture.object_fields import is_a
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.event_log import joined
 from devwidget.capture.recording.state import State
-from devwidget.capture.recursion import deeper
+from devwidget.capture.recursion import deepen
 from devwidget.capture.tensors import device_of, tensors_in
+from devwidget.capture.undo import Undo
 
 _now = time.perf_counter
 
 
-@contextlib.contextmanager
-def module_hooks(state: State) -> Iterator[None]:
-    """Follow every module call until the block ends."""
-    watched: dict[int, contextlib.ExitStack] = {}
+def module_hooks(state: State, undo: Undo) -> None:
+    """Follow every module call."""
+    watched: dict[int, Undo] = {}
     places, log, here = state.places, state.log, state.places.here
 
     def before(module: nn.Module, args: Any) -> None:
@@ -39,8 +37,8 @@ def module_hooks(state: State) -> Iterator[None]:
         places.enter(module, sys._getframe(3), _now(), log.number())
         if is_a(module, nn.DataParallel) and id(module) not in watched:
             with uninterrupted():
-                stack = watched[id(module)] = contextlib.ExitStack()
-                stack.enter_context(data_parallel.watching(module, state))
+                watched[id(module)] = Undo()
+                data_parallel.watch(module, state, watched[id(module)])
 
     def after(module: nn.Module, args: Any, *rest: Any) -> None:
         if state.is_elsewhere():
@@ -50,7 +48,8 @@ def module_hooks(state: State) -> Iterator[None]:
         running = places.leave(module)
         if watched and id(module) in watched:
             with uninterrupted():
-                watched.pop(id(module)).close()
+                watched[id(module)].run()
+                del watched[id(module)]
         if running is None or running.path is None:
             return
         if not here.stack and any(hop.moved is not None for hop in state.traffic.hops):
@@ -73,18 +72,17 @@ def module_hooks(state: State) -> Iterator[None]:
             entry.inputs = _with_devices(entry.inputs, rest[0])
         entry.outputs = _with_devices(entry.outputs, rest[1])
 
-    with contextlib.ExitStack() as stack:
-        stack.callback(_close, watched)
-        stack.enter_context(MODULE_BEGINS.calling(before))
-        stack.enter_context(MODULE_ENDS.calling(after))
-        stack.enter_context(deeper())
-        yield
+    undo.add(_end, watched)
+    MODULE_BEGINS.call(before, undo)
+    MODULE_ENDS.call(after, undo)
+    deepen(undo)
 
 
-def _close(watched: dict[int, contextlib.ExitStack]) -> None:
+def _end(watched: dict[int, Undo]) -> None:
     """Calls of wrappers that never ended."""
-    for stack in list(watched.values()):
-        stack.close()
+    while watched:
+        list(watched.values())[-1].run()
+        watched.popitem()
 
 
 def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -12,18 +11,17 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
+from devwidget.capture.undo import Undo
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 
 
-@contextlib.contextmanager
-def fast_paths(state: State | None = None) -> Iterator[None]:
+def fast_paths(state: State | None, undo: Undo) -> None:
     """Have `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` choose the kernels that they choose unwatched.
 
     Both call `torch.overrides.has_torch_function`, by that name, to choose; numbers differ in the last bits.
     """
-    with patched(torch.overrides, "has_torch_function", _asking):
-        yield
+    undo.enter(patched(torch.overrides, "has_torch_function", _asking))
 
 
 def _asking(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any]], bool]:

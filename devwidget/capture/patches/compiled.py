@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,6 +14,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
+from devwidget.capture.undo import Undo
 
 FLEX = "torch.nn.attention.flex_attention"
 NOTE = (
@@ -23,47 +23,39 @@ NOTE = (
 )
 
 
-@contextlib.contextmanager
-def compiled(state: State) -> Iterator[None]:
+def compiled(state: State, undo: Undo) -> None:
     """Run eager originals, and say so in the trace."""
     modules, has_any = torch_internals.target("has_any_global_hook")
     had_hooks = bool(getattr(modules, has_any)())
     # Compiled modules warn of global hooks; ours are no concern of the user's.
-    with (
-        patched(modules, has_any, lambda original: lambda: had_hooks),
-        eager_originals(lambda: state.log.note(NOTE)),
-    ):
-        yield
+    undo.enter(patched(modules, has_any, lambda original: lambda: had_hooks))
+    eager_originals(lambda: state.log.note(NOTE), undo)
 
 
-@contextlib.contextmanager
-def eager_originals(ran: Callable[[], None] = lambda: None) -> Iterator[None]:
+def eager_originals(ran: Callable[[], None], undo: Undo) -> None:
     """Have what `torch.compile` made run as if it had not been compiled; what is compiled already stays so for later.
 
     Args:
         ran: told when compiled code of the user is called.
     """
-    with contextlib.ExitStack() as stack:
-        if torch_internals.DYNAMO in sys.modules:
-            stack.enter_context(_eager(ran))
-        else:
-            stack.enter_context(patched(torch, "compile", functools.partial(_loading, stack, ran)))
-        yield
+    if torch_internals.DYNAMO in sys.modules:
+        _eager(ran, undo)
+    else:
+        undo.enter(patched(torch, "compile", functools.partial(_loading, undo, ran)))
 
 
-def _loading(stack: contextlib.ExitStack, ran: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
+def _loading(undo: Undo, ran: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.compile` that loads the compiler first; to load it for everybody would cost a second."""
 
     def compile(*args: Any, **kwargs: Any) -> Any:
         if torch_internals.DYNAMO not in sys.modules:
-            stack.enter_context(_eager(ran))
+            _eager(ran, undo)
         return original(*args, **kwargs)
 
     return compile
 
 
-@contextlib.contextmanager
-def _eager(ran: Callable[[], None]) -> Iterator[None]:
+def _eager(ran: Callable[[], None], undo: Undo) -> None:
     dynamo: Any = sys.modules[torch_internals.DYNAMO]
 
     def _callback_from_stance(callback: Any) -> Any:
@@ -75,26 +67,24 @@ def _eager(ran: Callable[[], None]) -> Iterator[None]:
             ran()
         return None
 
-    with (
-        patched(dynamo, "_callback_from_stance", lambda original: _callback_from_stance),
-        forced(dynamo),
-        _quiet_attention(),
-    ):
-        yield
+    undo.enter(patched(dynamo, "_callback_from_stance", lambda original: _callback_from_stance))
+    force(dynamo, undo)
+    _quiet_attention(undo)
 
 
-@contextlib.contextmanager
-def forced(dynamo: Any) -> Iterator[None]:
+def force(dynamo: Any, undo: Undo) -> None:
     """Nothing is compiled, and eager originals run.
 
     A stance that the user takes meanwhile stays, and gives back later one that means what was there before.
     """
     eager = dynamo.DynamoStance("force_eager")
-    layer = registry.put(dynamo, "_stance", eager)
-    try:
-        yield
-    finally:
-        layer.leave()
+    layer = registry.standing(dynamo, "_stance", eager)
+    undo.add(_mean, eager, layer)
+    undo.enter(layer)
+
+
+def _mean(eager: Any, layer: registry.Layer) -> None:
+    if layer.below is not registry.ABSENT:
         vars(eager).update(vars(layer.below))
 
 
@@ -104,15 +94,11 @@ def _is_library(frame: FrameType) -> bool:
     return name.startswith(torch_internals.HIGHER_ORDER) or name == FLEX
 
 
-@contextlib.contextmanager
-def _quiet_attention() -> Iterator[None]:
+def _quiet_attention(undo: Undo) -> None:
     """No advice to compile `flex_attention` where it is compiled, though its eager original runs."""
     flex: Any = sys.modules.get(FLEX)
-    if getattr(flex, "_warn_once", None) is None:
-        yield
-        return
-    with patched(flex, "_warn_once", _unless_compiled):
-        yield
+    if getattr(flex, "_warn_once", None) is not None:
+        undo.enter(patched(flex, "_warn_once", _unless_compiled))
 
 
 def _unless_compiled(original: Callable[..., None]) -> Callable[..., None]:

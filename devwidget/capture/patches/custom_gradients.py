@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -21,6 +21,7 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
+from devwidget.capture.undo import Undo
 
 KEY, OVER = "devwidget", "devwidget_is_over"
 Calls = Callable[[], contextlib.AbstractContextManager[object]]
@@ -35,39 +36,35 @@ class _Forward:
     devices: tuple[torch.device | None, ...]
 
 
-@contextlib.contextmanager
-def gradients(state: State, calls: Calls) -> Iterator[None]:
+def gradients(state: State, calls: Calls, undo: Undo) -> None:
     """Watch `torch.autograd.Function`s of the user.
 
     Args:
         state: of the recording.
         calls: makes the function mode, which is not active in a backward that `Tensor.backward` started.
     """
-    with contextlib.ExitStack() as stack:
-        watched: set[type] = set()
+    watched: set[type] = set()
 
-        def applying(original: Callable[..., Any]) -> Callable[..., Any]:
-            def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-                if state.is_elsewhere():
-                    return original(cls, *args, **kwargs)
-                if cls not in watched and _is_users(vars(cls).get("backward")):
-                    watched.add(cls)
-                    with uninterrupted():
-                        stack.enter_context(patched(cls, "backward", functools.partial(_watched, state, calls)))
-                out = original(cls, *args, **kwargs)
-                devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
-                _note(out, _Forward(raw_site(sys._getframe(1)), state.places.module, devices))
-                return out
+    def applying(original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+            if state.is_elsewhere():
+                return original(cls, *args, **kwargs)
+            if cls not in watched and _is_users(vars(cls).get("backward")):
+                watched.add(cls)
+                with uninterrupted():
+                    undo.enter(patched(cls, "backward", functools.partial(_watched, state, calls)))
+            out = original(cls, *args, **kwargs)
+            devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
+            _note(out, _Forward(raw_site(sys._getframe(1)), state.places.module, devices))
+            return out
 
-            return apply
+        return apply
 
-        stack.enter_context(patched(torch.autograd.Function, "apply", applying))
-        recording = [True]  # a hook on a parameter outlives the recording, and must then be as if we had never been there
-        stack.callback(recording.clear)
-        registering = functools.partial(_registering, state, calls, recording, stack)
-        stack.enter_context(patched(torch.Tensor, "register_hook", registering))
-        stack.enter_context(patched(*torch_internals.target("run_backward"), functools.partial(_running, state, calls)))
-        yield
+    undo.enter(patched(torch.autograd.Function, "apply", applying))
+    recording = [True]  # a hook on a parameter outlives the recording, and must then be as if we had never been there
+    undo.add(recording.clear)
+    undo.enter(patched(torch.Tensor, "register_hook", functools.partial(_registering, state, calls, recording, undo)))
+    undo.enter(patched(*torch_internals.target("run_backward"), functools.partial(_running, state, calls)))
 
 
 def _running(state: State, calls: Calls, original: Any) -> Any:
@@ -83,7 +80,7 @@ def _running(state: State, calls: Calls, original: Any) -> Any:
     return _engine_run_backward
 
 
-def _registering(state: State, calls: Calls, recording: list[bool], stack: contextlib.ExitStack, original: Any) -> Any:
+def _registering(state: State, calls: Calls, recording: list[bool], undo: Undo, original: Any) -> Any:
     def register_hook(self: torch.Tensor, hook: Any) -> Any:
         users = isinstance(hook, FunctionType) and not is_library(hook.__code__.co_filename)
         if not users or hasattr(hook, KEY) or state.is_elsewhere():
@@ -103,7 +100,7 @@ def _registering(state: State, calls: Calls, recording: list[bool], stack: conte
         setattr(checked, KEY, True)
         handle = original(self, checked)
         if self.is_leaf:
-            stack.callback(_unwrapped, handle, checked, hook)
+            undo.add(_unwrapped, handle, checked, hook)
         return handle
 
     return register_hook

@@ -18,20 +18,18 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import GlobalHook
 from devwidget.capture.patching.mode_stack import DispatchMode, FunctionMode
+from devwidget.capture.undo import Undo
 
 _SIMULATOR = "devwidget.simulator."
 
 
-@contextlib.contextmanager
-def exports(state: object) -> Iterator[None]:
+def exports(state: object, undo: Undo) -> None:
     """Have torch export as if nobody watched."""
     owners = [(torch.export, "export"), (sys.modules.get(torch_internals.DYNAMO.rpartition(".")[0]), "export")]
     owners.append((sys.modules.get(torch_internals.EXPORT), "_export"))  # which `export` calls, whoever has imported that
-    with contextlib.ExitStack() as stack:
-        for owner, name in owners:
-            if owner is not None:
-                stack.enter_context(registry.patched(owner, name, _apart))
-        yield
+    for owner, name in owners:
+        if owner is not None:
+            undo.enter(registry.patched(owner, name, _apart))
 
 
 def _apart(original: Callable[..., Any]) -> Callable[..., Any]:

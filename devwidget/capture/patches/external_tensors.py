@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,17 +14,15 @@ from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import tensors_in
+from devwidget.capture.undo import Undo
 
 _DOORS = ("from_numpy", "frombuffer", "from_dlpack", "load")
 
 
-@contextlib.contextmanager
-def arrivals(state: State) -> Iterator[None]:
+def arrivals(state: State, undo: Undo) -> None:
     """Remember the user's line behind every tensor that comes in from numpy or a file."""
-    with contextlib.ExitStack() as stack:
-        for name in _DOORS:
-            stack.enter_context(patched(torch, name, functools.partial(_watched, name, state)))
-        yield
+    for name in _DOORS:
+        undo.enter(patched(torch, name, functools.partial(_watched, name, state)))
 
 
 def _watched(name: str, state: State, original: Callable[..., Any]) -> Callable[..., Any]:

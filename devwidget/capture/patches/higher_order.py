@@ -5,9 +5,8 @@ Unwatched, torch compiles the functions that they are given, and runs them below
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
+from devwidget.capture.undo import Undo
 
 Kernel = Callable[..., Any]
 NOTE = (
@@ -23,12 +23,10 @@ NOTE = (
 )
 
 
-@contextlib.contextmanager
-def higher_order(state: State | None = None) -> Iterator[None]:
+def higher_order(state: State | None, undo: Undo) -> None:
     """Have operators that are given functions call them in plain sight, above autograd."""
     said = state.log.note if state is not None else None
-    with patched(torch_internals.HigherOrderOperator, "__call__", functools.partial(_in_sight, said)):
-        yield
+    undo.enter(patched(torch_internals.HigherOrderOperator, "__call__", functools.partial(_in_sight, said)))
 
 
 def _in_sight(said: Callable[[str], None] | None, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import sys
@@ -23,6 +22,7 @@ from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
+from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Fault, Operand
 
@@ -39,8 +39,7 @@ class _Construction:
 Made = MutableMapping[torch.optim.Optimizer, _Construction]
 
 
-@contextlib.contextmanager
-def optimizers(state: State) -> Iterator[None]:
+def optimizers(state: State, undo: Undo) -> None:
     """Watch optimizers from their construction to each step."""
     made: Made = weakref.WeakKeyDictionary()
     phases: list[Any] = []
@@ -60,13 +59,10 @@ def optimizers(state: State) -> Iterator[None]:
         if not state.is_elsewhere():
             state.places.forced = phases.pop() if phases else None
 
-    watched = functools.partial(_watched, state, made, missing)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(patched(torch.optim.Optimizer, "add_param_group", watched))
-        stack.callback(missing.write, state)
-        stack.enter_context(STEP_BEGINS.calling(before))
-        stack.enter_context(STEP_ENDS.calling(after))
-        yield
+    undo.enter(patched(torch.optim.Optimizer, "add_param_group", functools.partial(_watched, state, made, missing)))
+    undo.add(missing.write, state)
+    STEP_BEGINS.call(before, undo)
+    STEP_ENDS.call(after, undo)
 
 
 def _watched(state: State, made: Made, missing: Missing, original: Any) -> Any:

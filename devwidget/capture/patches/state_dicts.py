@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -14,10 +13,10 @@ from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.undo import Undo
 
 
-@contextlib.contextmanager
-def checkpoints(state: State) -> Iterator[None]:
+def checkpoints(state: State, undo: Undo) -> None:
     """Remember where keys come from, and compare them before they are loaded."""
 
     def loading(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,8 +40,8 @@ def checkpoints(state: State) -> Iterator[None]:
 
         return state_dict
 
-    with patched(nn.Module, "load_state_dict", loading), patched(nn.Module, "state_dict", saving):
-        yield
+    undo.enter(patched(nn.Module, "load_state_dict", loading))
+    undo.enter(patched(nn.Module, "state_dict", saving))
 
 
 def _plain(key: str) -> str:

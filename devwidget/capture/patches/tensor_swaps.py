@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,17 +13,13 @@ import torch
 from devwidget.capture.patching import registry
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.tensor_ref import OURS
+from devwidget.capture.undo import Undo
 
 
-@contextlib.contextmanager
-def swaps(state: State) -> Iterator[None]:
+def swaps(state: State, undo: Undo) -> None:
     """A tensor that got the content of another lives where that was put."""
-    layer = registry.put(torch.utils, "weakref", _Weakref("weakref"))
-    try:
-        with registry.patched(torch.utils, "swap_tensors", functools.partial(_swapping, state)):
-            yield
-    finally:
-        layer.leave()
+    undo.enter(registry.standing(torch.utils, "weakref", _Weakref("weakref")))
+    undo.enter(registry.patched(torch.utils, "swap_tensors", functools.partial(_swapping, state)))
 
 
 class _Weakref(types.ModuleType):

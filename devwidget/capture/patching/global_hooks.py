@@ -6,67 +6,63 @@ another thread.
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from devwidget.capture import torch_internals
+from devwidget.capture.patching.lock import Lock
+from devwidget.capture.undo import Undo
 
 Hook = Callable[..., None]
-_lock = threading.RLock()
+_lock = Lock()
 
 
 class GlobalHook:
     """One table: who is to be called, the oldest first.
 
     Args:
-        register: puts a hook into the table, and returns what removes it.
+        register: puts a hook into the table, and returns torch's handle.
+        tidy: removes what torch forgets, given the handle's id.
     """
 
-    def __init__(self, register: Callable[[Hook], Callable[[], None]]) -> None:
-        self._register = register
+    def __init__(self, register: Callable[[Hook], Any], tidy: Callable[[int], object] = lambda number: None) -> None:
+        self._register, self._tidy = register, tidy
         self._hooks: tuple[Hook, ...] = ()
-        self._remove: Callable[[], None] | None = None
+        self._handle: Any = None
 
     def __call__(self, *args: Any) -> None:
         """Call everybody."""
         for hook in self._hooks:
             hook(*args)
 
-    @contextlib.contextmanager
-    def calling(self, hook: Hook) -> Iterator[None]:
-        """Have a hook called inside the block."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._forget, hook)
-            with _lock:
-                self._hooks = (*self._hooks, hook)
-                if self._remove is None:
-                    self._remove = self._register(self)
-            yield
+    def call(self, hook: Hook, undo: Undo) -> None:
+        """Have a hook called, until that is undone."""
+        undo.add(self._forget, hook)
+        self._remember(hook)
 
+    @_lock
+    def _remember(self, hook: Hook) -> None:
+        self._hooks = (*self._hooks, hook)
+        if self._handle is None:
+            self._handle = self._register(self)
+
+    @_lock
     def _forget(self, hook: Hook) -> None:
-        with _lock:
-            self._hooks = tuple(each for each in self._hooks if each is not hook)
-            if not self._hooks and self._remove is not None:
-                self._remove()
-                self._remove = None
+        self._hooks = tuple(each for each in self._hooks if each is not hook)
+        if not self._hooks and self._handle is not None:
+            self._handle.remove()
+            self._tidy(self._handle.id)
+            self._handle = None
 
 
-def _after_modules(hook: Hook) -> Callable[[], None]:
-    handle = modules.register_module_forward_hook(hook, with_kwargs=True, always_call=True)
-
-    def remove() -> None:
-        handle.remove()
-        torch_internals.hooks_with_kwargs.pop(handle.id, None)  # torch 2.13 forgets this table
-
-    return remove
-
-
-MODULE_BEGINS = GlobalHook(lambda hook: modules.register_module_forward_pre_hook(hook).remove)
-MODULE_ENDS = GlobalHook(_after_modules)
-STEP_BEGINS = GlobalHook(lambda hook: optimizers.register_optimizer_step_pre_hook(hook).remove)
-STEP_ENDS = GlobalHook(lambda hook: optimizers.register_optimizer_step_post_hook(hook).remove)
+MODULE_BEGINS = GlobalHook(modules.register_module_forward_pre_hook)
+MODULE_ENDS = GlobalHook(
+    functools.partial(modules.register_module_forward_hook, with_kwargs=True, always_call=True),
+    lambda number: torch_internals.hooks_with_kwargs.pop(number, None),  # torch 2.13 forgets this table
+)
+STEP_BEGINS = GlobalHook(optimizers.register_optimizer_step_pre_hook)
+STEP_ENDS = GlobalHook(optimizers.register_optimizer_step_post_hook)

@@ -28,7 +28,7 @@ class FunctionMode(TorchFunctionMode):
     @staticmethod
     def _take_out(mode: Any) -> bool:
         pop, push = torch_internals.pop_function_mode, torch_internals.push_function_mode
-        return _taken_out(mode, torch_internals.function_modes(), pop, push)
+        return _taken_out(mode, torch_internals.function_modes, pop, push)
 
     def leave(self) -> None:
         """End, wherever it is."""
@@ -60,7 +60,7 @@ class DispatchMode(torch_internals.TorchDispatchMode):  # type: ignore[no-untype
     def __enter__(self) -> Any:
         for each in torch_internals.dispatch_modes():
             if type(each) is EndedDispatchMode:
-                _taken_out(each, torch_internals.dispatch_modes(), _pop, _push)
+                _taken_out(each, torch_internals.dispatch_modes, _pop, _push)
         self._push()
         _look_at_stack()
         return self
@@ -73,10 +73,9 @@ class DispatchMode(torch_internals.TorchDispatchMode):  # type: ignore[no-untype
 
     def leave(self) -> None:
         """End, wherever it is."""
-        if _taken_out(self, torch_internals.dispatch_modes(), _pop, _push):
-            _look_at_stack()
-        else:
+        if not _taken_out(self, torch_internals.dispatch_modes, _pop, _push):
             self.end()
+        _look_at_stack()
 
     def end(self) -> None:
         """Do nothing from now on, in whatever thread it is."""
@@ -97,21 +96,36 @@ def push_below(mode: Any, is_above: Callable[[Any], bool]) -> None:
     """Push a dispatch mode under the lowest of those that are to be above it."""
     stack = torch_internals.dispatch_modes()
     lowest = next((index for index, each in enumerate(stack) if is_above(each)), len(stack))
-    above = [_pop() for _ in stack[lowest:]]
-    for each in (mode, *reversed(above)):
-        _push(each)
+    wanted = [*stack[:lowest], mode, *stack[lowest:]]
+    _restack(wanted, torch_internals.dispatch_modes, _pop, _push)
 
 
-def _taken_out(mode: Any, stack: list[Any], pop: Callable[[], Any], push: Callable[[Any], None]) -> bool:
+def _taken_out(mode: Any, read: Callable[[], list[Any]], pop: Callable[[], Any], push: Callable[[Any], None]) -> bool:
     """Take a mode off this thread's stack; False if it is not there."""
-    if not any(each is mode for each in stack):
+    stack = read()
+    place = next((index for index in reversed(range(len(stack))) if stack[index] is mode), None)
+    if place is None:
         return False
-    above = []
-    while (top := pop()) is not mode:
-        above.append(top)
-    for each in reversed(above):
-        push(each)
+    _restack(stack[:place] + stack[place + 1 :], read, pop, push)
     return True
+
+
+def _restack(wanted: list[Any], read: Callable[[], list[Any]], pop: Callable[[], Any], push: Callable[[Any], None]) -> None:
+    """Make the stack so; no mode of the user's is lost if that is cut short."""
+    try:
+        _move(wanted, read(), pop, push)
+    except BaseException:
+        _move(wanted, read(), pop, push)
+        raise
+
+
+def _move(wanted: list[Any], stack: list[Any], pop: Callable[[], Any], push: Callable[[Any], None]) -> None:
+    pairs = zip(wanted, stack, strict=False)
+    same = next((index for index, (one, other) in enumerate(pairs) if one is not other), min(len(wanted), len(stack)))
+    for _ in stack[same:]:
+        pop()
+    for each in wanted[same:]:
+        push(each)
 
 
 def _pop() -> Any:

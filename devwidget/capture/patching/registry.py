@@ -9,26 +9,27 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from devwidget.capture.patching.lock import Lock
 from devwidget.capture.patching.standin import Standin as Standin
+from devwidget.capture.undo import Undo
 
 ABSENT: Any = object()
 """Stands for a name that the owner's own dictionary does not have: an inherited one is inherited again afterwards."""
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 _METHODS = (classmethod, staticmethod)
-_lock = threading.RLock()
+_lock = Lock()
 _layers: dict[tuple[int, str], list[Layer]] = {}
 """Owner and name -> the layers that have not left, the oldest first."""
 _aside: dict[tuple[int, str], _Aside] = {}
 """While everything is put aside: what stands in each name's place when it is over."""
-_suspensions = 0
+_suspensions: list[object] = []
 
 
 class Layer:
-    """One replacement of one name.
+    """One replacement of one name, while it is entered.
 
     Attributes:
         put: what stands in the name's place.
@@ -36,34 +37,41 @@ class Layer:
         always: torch itself writes this name, so that whatever is there at the end is ours.
     """
 
-    __slots__ = ("_expected", "_under", "_uses", "always", "below", "name", "owner", "put")
+    __slots__ = ("_expected", "_make", "_under", "_uses", "always", "below", "name", "owner", "put")
 
-    def __init__(self, owner: Any, name: str) -> None:
-        self.owner, self.name, self.always = owner, name, False
+    def __init__(self, owner: Any, name: str, make: Callable[[Layer, Any], Any], *, always: bool = False) -> None:
+        self.owner, self.name, self._make, self.always = owner, name, make, always
         self.below: Any = ABSENT
         self.put: Any = ABSENT
         self._under: Any = None
         self._uses = self._expected = 0  # references to what is below, and to what was put there
 
-    def leave(self) -> None:
-        """End; a second time does nothing."""
-        _rebind(_leave([self]))
+    def __enter__(self) -> Layer:
+        try:
+            self._enter()
+        except BaseException:
+            self.leave()
+            raise
+        return self
 
-    def _enter(self, make: Callable[[Any], Any]) -> None:
-        with _lock:
-            self.below = _alive(_standing(self.owner, self.name))
-            references = sys.getrefcount(_function(self.below))
-            self.put = make(self.below)
-            uses = sys.getrefcount(_function(self.below)) - references
-            layers = _layers.setdefault((id(self.owner), self.name), [])
-            layers.append(self)
-            try:
-                _stand(self.owner, self.name, self.put)
-                self._count()
-                self._uses = _expect(layers, self.below, uses)
-            except BaseException:
-                self._end()
-                raise
+    def __exit__(self, *exc_info: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """End, as far as it has begun; a second time does nothing, or what the first has been kept from."""
+        leave([self])
+
+    @_lock
+    def _enter(self) -> None:
+        self.below = _alive(_standing(self.owner, self.name))
+        references = sys.getrefcount(_function(self.below))
+        self.put = self._make(self, self.below)
+        uses = sys.getrefcount(_function(self.below)) - references
+        layers = _layers.setdefault((id(self.owner), self.name), [])
+        layers.append(self)
+        _stand(self.owner, self.name, self.put)
+        self._count()
+        self._uses = _expect(layers, self.below, uses)
 
     def _count(self) -> None:
         """Who holds what was put there, besides its name."""
@@ -81,18 +89,21 @@ class Layer:
     def _end(self) -> None:
         """Take this layer out of its name's chain; the lock is held."""
         layers = _layers[id(self.owner), self.name]
-        layers[:] = [each for each in layers if each is not self]
-        if not layers:
-            del _layers[id(self.owner), self.name]
+        others = [each for each in layers if each is not self]
+        above = next((each for each in others if each.below is self.put), None)
         if self._under is not None:
             _function(self.put).call(self._under)
-        _expect(layers, self.below, -self._uses)
-        above = next((each for each in layers if each.below is self.put), None)
-        if above is not None:
-            above.below = self.below
-            above._uses = _expect(layers, self.below, 1)  # by way of our stand-in, which the one above goes on to call
-        elif self.always or _standing(self.owner, self.name) is self.put:
+        if above is None and (self.always or _standing(self.owner, self.name) is self.put):
             _stand(self.owner, self.name, self.below)
+        _expect(others, self.below, -self._uses)
+        if above is not None:
+            above._uses = _expect(others, self.below, 1)  # by way of our stand-in, which the one above goes on to call
+            above.below, layers[:] = self.below, others  # at once: without the first it would be ended twice
+        layers[:] = others
+
+    def _original(self) -> Any:
+        """What whoever has imported ours is to have in its place."""
+        return self.below if self._under is None else self._under
 
     def _is_held(self) -> bool:
         """Whether somebody has imported the function or class that stood in the name's place."""
@@ -109,8 +120,8 @@ class _Aside:
         self.owner, self.name, self.standing, self.meanwhile = owner, name, standing, meanwhile
 
 
-def wrap(owner: Any, name: str, wrapper: Wrapper) -> Layer:
-    """Replace a function by `wrapper(function)`.
+def patched(owner: Any, name: str, wrapper: Wrapper) -> Layer:
+    """Replace a function by `wrapper(function)`, from when the layer is entered.
 
     Args:
         owner: a module, a class or an instance.
@@ -119,26 +130,39 @@ def wrap(owner: Any, name: str, wrapper: Wrapper) -> Layer:
     Raises:
         AttributeError: if there is none.
     """
-    layer = Layer(owner, name)
-    layer._enter(lambda below: layer._around(wrapper, below))
-    return layer
+    return Layer(owner, name, lambda layer, below: layer._around(wrapper, below))
 
 
-def put(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
-    """Replace whatever a name stands for, or add one.
+def standing(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
+    """Replace whatever a name stands for, or add one, from when the layer is entered.
 
     Args:
         always: the original is back afterwards even if the name was written to meanwhile: torch does that itself.
     """
-    layer = Layer(owner, name)
-    layer.always = always
-    layer._enter(lambda below: value)
-    return layer
+    return Layer(owner, name, lambda layer, below: value, always=always)
+
+
+def wrap(owner: Any, name: str, wrapper: Wrapper) -> Layer:
+    """`patched`, entered."""
+    return patched(owner, name, wrapper).__enter__()
+
+
+def put(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
+    """`standing`, entered."""
+    return standing(owner, name, value, always=always).__enter__()
+
+
+def _ended(layer: Layer, below: Any) -> Any:
+    raise AssertionError("a layer is entered once")
 
 
 def leave(layers: Iterable[Layer]) -> None:
     """End several layers, the last one first."""
-    _rebind(_leave(reversed(list(layers))))
+    begun = [layer for layer in layers if layer.put is not ABSENT]
+    _end(reversed(begun))
+    _rebind([(_function(layer.put), layer._original()) for layer in begun if layer._is_held()])
+    for layer in begun:
+        layer._under, layer._make, layer.put = None, _ended, ABSENT
 
 
 def settle(layers: Iterable[Layer]) -> None:
@@ -148,36 +172,32 @@ def settle(layers: Iterable[Layer]) -> None:
 
 
 @contextlib.contextmanager
-def patched(owner: Any, name: str, wrapper: Wrapper) -> Iterator[None]:
-    """`owner.name` is wrapped inside the block."""
-    layer = wrap(owner, name, wrapper)
-    try:
-        yield
-    finally:
-        layer.leave()
-
-
-@contextlib.contextmanager
 def suspended() -> Iterator[None]:
     """Every name as if no layer was there, for all threads; layers may enter and leave meanwhile."""
-    global _suspensions
-    with _lock:
-        _suspensions += 1
-        if _suspensions == 1:
-            for layers in list(_layers.values()):
-                _put_aside(layers[0].owner, layers[0].name)
-    try:
+    block = object()
+    with Undo() as undo:
+        undo.add(_resume, block)
+        _suspend(block)
         yield
-    finally:
-        with _lock:
-            _suspensions -= 1
-            if not _suspensions:
-                _put_back()
 
 
 def is_suspended() -> bool:
     """Whether everything is put aside."""
-    return _suspensions > 0
+    return bool(_suspensions)
+
+
+@_lock
+def _suspend(block: object) -> None:
+    _suspensions.append(block)
+    for layer in [layers[0] for layers in _layers.values() if layers]:
+        _put_aside(layer.owner, layer.name)
+
+
+@_lock
+def _resume(block: object) -> None:
+    if _suspensions == [block]:
+        _put_back()
+    _suspensions[:] = [each for each in _suspensions if each is not block]
 
 
 # -- what stands in a name's place
@@ -212,13 +232,13 @@ def _put_aside(owner: Any, name: str) -> _Aside:
     known = _aside.get((id(owner), name))
     if known is not None:
         return known
-    standing = meanwhile = vars(owner).get(name, ABSENT)
+    was = meanwhile = vars(owner).get(name, ABSENT)
     below = {id(each.put): each.below for each in _layers.get((id(owner), name), ())}
     while id(meanwhile) in below:
         meanwhile = below.pop(id(meanwhile))
-    if meanwhile is not standing:
+    aside = _aside[id(owner), name] = _Aside(owner, name, was, meanwhile)
+    if meanwhile is not was:
         _write(owner, name, meanwhile)
-    aside = _aside[id(owner), name] = _Aside(owner, name, standing, meanwhile)
     return aside
 
 
@@ -264,17 +284,14 @@ def _expect(layers: list[Layer], below: Any, uses: int) -> int:
     return uses
 
 
-def _leave(layers: Iterable[Layer]) -> list[tuple[Any, Any]]:
-    """End layers; returns what others hold of them, with what they should hold."""
-    held = []
-    with _lock:
-        for layer in layers:
-            if _is_live(layer):
-                layer._end()
-                if layer._is_held():
-                    held.append((_function(layer.put), layer.below if layer._under is None else layer._under))
-                layer._under, layer.put = None, ABSENT
-    return held
+@_lock
+def _end(layers: Iterable[Layer]) -> None:
+    for layer in layers:
+        if _is_live(layer):
+            layer._end()
+        key = id(layer.owner), layer.name
+        if _layers.get(key) == []:
+            del _layers[key]
 
 
 def _rebind(held: list[tuple[Any, Any]]) -> None:

@@ -7,11 +7,12 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from typing import Any
 
 from devwidget.capture.patching.registry import Wrapper, patched
+from devwidget.capture.undo import Undo
 
 Inside = Callable[[], contextlib.AbstractContextManager[object]]
 """Makes the context; called in the thread that does the work."""
@@ -22,16 +23,13 @@ _POOL = "multiprocessing.pool"
 _OTHER_INTERPRETERS: Any = getattr(concurrent.futures, "InterpreterPoolExecutor", ())  # since Python 3.14; it pickles
 
 
-@contextlib.contextmanager
-def thread_starts(choice: Choice) -> Iterator[None]:
-    """Until the block ends, new threads run inside what is chosen for them."""
-    with patched(threading.Thread, "start", functools.partial(_starting, choice)):
-        yield
+def thread_starts(choice: Choice, undo: Undo) -> None:
+    """Until that is undone, new threads run inside what is chosen for them."""
+    undo.enter(patched(threading.Thread, "start", functools.partial(_starting, choice)))
 
 
-@contextlib.contextmanager
-def pool_tasks(choice: Choice, around: Wrapper = lambda submit: submit) -> Iterator[None]:
-    """Until the block ends, what pools of threads are given to do runs inside what is chosen for it.
+def pool_tasks(choice: Choice, undo: Undo, around: Wrapper = lambda submit: submit) -> None:
+    """Until that is undone, what pools of threads are given to do runs inside what is chosen for it.
 
     Args:
         around: wraps the submitting itself, in which a pool may begin threads.
@@ -39,10 +37,8 @@ def pool_tasks(choice: Choice, around: Wrapper = lambda submit: submit) -> Itera
     methods: list[tuple[type, str]] = [(ThreadPoolExecutor, "submit")]
     if _POOL in sys.modules:  # a pool that is made later begins its threads later
         methods += [(sys.modules[_POOL].ThreadPool, name) for name in ("apply_async", "_map_async", "imap", "imap_unordered")]
-    with contextlib.ExitStack() as stack:
-        for owner, name in methods:
-            stack.enter_context(patched(owner, name, lambda submit: _submitting(choice, around(submit), submit)))
-        yield
+    for owner, name in methods:
+        undo.enter(patched(owner, name, lambda submit: _submitting(choice, around(submit), submit)))
 
 
 def _submitting(choice: Choice, submit: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from devwidget.capture.undo import Undo
 from devwidget.capture.validation import words_of
 from devwidget.records.errors import DevwidgetError, nearest
 
@@ -33,7 +34,7 @@ class Meant:
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.allowed: list[Meant] = []
+        self.allowed: tuple[Meant, ...] = ()
 
 
 _here = _Thread()
@@ -77,11 +78,14 @@ def allow(pattern: str, *, why: str) -> Iterator[None]:
     if not "".join(words_of(why, "why", _EXAMPLE)).strip():
         raise DevwidgetError("no reason is given", instead=f'devwidget.allow({pattern!r}, why="...")')
     meant = parsed(pattern, why)
-    _here.allowed.append(meant)
-    try:
+    with Undo() as undo:
+        undo.add(_forget, meant)
+        _here.allowed = (*_here.allowed, meant)
         yield
-    finally:
-        _here.allowed = [each for each in _here.allowed if each is not meant]  # blocks of tasks end in any order
+
+
+def _forget(meant: Meant) -> None:
+    _here.allowed = tuple(each for each in _here.allowed if each is not meant)  # blocks of tasks end in any order
 
 
 def why_meant(source: torch.device, target: torch.device, always: Iterable[Meant]) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from torch.utils.weak import WeakIdKeyDictionary
@@ -17,6 +16,7 @@ from devwidget.capture.recording.parallel_calls import ParallelCalls
 from devwidget.capture.recording.tensor_ref import TensorKeyRef
 from devwidget.capture.recording.ties import Ties
 from devwidget.capture.recording.transfers import Traffic
+from devwidget.capture.undo import Undo
 
 
 class _Thread(threading.local):
@@ -51,14 +51,13 @@ class State:
         self.watching: Callable[[], AbstractContextManager[object]]
         self.forget()
 
-    @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
-        """The program of this recording runs in this thread."""
+    def begin_in_thread(self, undo: Undo) -> None:
+        """The program of this recording runs in this thread, until that is undone."""
+        undo.add(self._end_in_thread)
         _thread.states = (*_thread.states, self)
-        try:
-            yield
-        finally:
-            _thread.states = tuple(each for each in _thread.states if each is not self)
+
+    def _end_in_thread(self) -> None:
+        _thread.states = tuple(each for each in _thread.states if each is not self)
 
     def is_here(self) -> bool:
         """Whether this thread runs the program of this recording."""

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from devwidget.capture import torch_internals
+from devwidget.capture.patching.lock import Lock
 from devwidget.capture.patching.threads import Inside, pool_tasks, thread_starts
 from devwidget.capture.recording.call_stack import Running
 from devwidget.capture.recording.state import State
+from devwidget.capture.undo import Undo
 
 
 class _Here(threading.local):
@@ -21,6 +23,7 @@ class _Here(threading.local):
 
 
 _here = _Here()
+_lock = Lock()
 
 
 @contextlib.contextmanager
@@ -33,15 +36,12 @@ def watched_by_task() -> Iterator[None]:
         _here.by_task = before
 
 
-@contextlib.contextmanager
-def threads(state: State) -> Iterator[None]:
+def threads(state: State, undo: Undo) -> None:
     """Watch threads that the program of this recording begins, and the tasks that it gives to pools of any age."""
     watched = _Watched(state)
-    with contextlib.ExitStack() as stack:
-        stack.callback(watched.end)
-        stack.enter_context(thread_starts(lambda: None if _here.by_task else watched.from_here()))
-        stack.enter_context(pool_tasks(watched.from_here, _by_task))
-        yield
+    undo.add(watched.end)
+    thread_starts(lambda: None if _here.by_task else watched.from_here(), undo)
+    pool_tasks(watched.from_here, undo, _by_task)
 
 
 def _by_task(submit: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,7 +57,6 @@ class _Watched:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._lock = threading.RLock()
         self._modes: list[Any] = []
         self._is_over = False
 
@@ -66,40 +65,40 @@ class _Watched:
         here = self._state.places.here
         return functools.partial(self._inside, list(here.stack), here.path, here.replica) if self._state.is_here() else None
 
+    @_lock
     def end(self) -> None:
         """Have what goes on after the recording be as if nobody watched."""
-        with self._lock:
-            self._is_over = True
-            for mode in self._modes:
-                mode.leave()
-            self._modes.clear()
+        self._is_over = True
+        for mode in self._modes:
+            mode.leave()
+        self._modes.clear()
 
     @contextlib.contextmanager
     def _inside(self, running: list[Running], path: str | None, replica: int) -> Iterator[None]:
         here = self._state.places.here
         before = here.stack, here.path, here.replica
-        with contextlib.ExitStack() as stack:
+        with Undo() as undo:
             if not self._state.is_here():
-                self._enter(stack)
+                self._enter(undo)
                 here.stack, here.path, here.replica = list(running), path, replica
             try:
                 yield
             finally:
                 here.stack, here.path, here.replica = before
 
-    def _enter(self, stack: contextlib.ExitStack) -> None:
-        with self._lock:
-            if self._is_over:
-                return
-            before = _active_modes()
-            stack.enter_context(self._state.watching())
-            ours = [mode for mode in _active_modes() if all(mode is not each for each in before)]
-            self._modes += ours
-            stack.callback(self._forget, ours)
+    @_lock
+    def _enter(self, undo: Undo) -> None:
+        if self._is_over:
+            return
+        before = _active_modes()
+        undo.enter(self._state.watching())
+        ours = [mode for mode in _active_modes() if all(mode is not each for each in before)]
+        undo.add(self._forget, ours)
+        self._modes += ours
 
+    @_lock
     def _forget(self, ours: list[Any]) -> None:
-        with self._lock:
-            self._modes[:] = [mode for mode in self._modes if all(mode is not each for each in ours)]
+        self._modes[:] = [mode for mode in self._modes if all(mode is not each for each in ours)]
 
 
 def _active_modes() -> list[Any]:

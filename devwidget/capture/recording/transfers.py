@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from devwidget.capture.recording.births import Birth, Hop
 from devwidget.capture.recording.call_stack import Places
 from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
+from devwidget.capture.undo import Undo
 from devwidget.records.trace import Crossing, Held, Wait
 
 WAITS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
@@ -111,13 +111,10 @@ class Traffic:
             key = (name, device, self.places.module, self.places.phase, site, library, meant)
             self.waits[key] = self.waits.get(key, 0) + 1
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch(self, undo: Undo) -> None:
         """Notice explicit synchronisation."""
-        with contextlib.ExitStack() as stack:
-            for owner, name in _synchronizers():
-                stack.enter_context(patched(owner, name, self._noticing))
-            yield
+        for owner, name in _synchronizers():
+            undo.enter(patched(owner, name, self._noticing))
 
     def _noticing(self, original: Any) -> Any:
         def synchronize(*args: Any, **kwargs: Any) -> Any:

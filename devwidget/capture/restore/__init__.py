@@ -21,6 +21,7 @@ from devwidget.capture.restore.storages import Storages
 from devwidget.capture.restore.undoing import Step, Undoing
 from devwidget.capture.restore.writes import Writes
 from devwidget.capture.torch_internals import DisableTorchDispatch, DisableTorchFunction
+from devwidget.capture.undo import Undo
 
 _UNSEEN = "it was written out of sight of torch's dispatcher, such as in a thread of its own"
 
@@ -103,11 +104,10 @@ def keeping(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[
     """Put back what the block changes in what a model, its optimizer and its loss reach, and in torch's switches."""
     kept = Kept()
     kept.add(model=model, optimizer=optimizer, loss_fn=loss_fn)
-    with kept.watching():
-        try:
-            yield kept
-        finally:  # inside the mode: an inference mode that ends only now brings back torch's state of inside
-            kept.put_back()
+    with Undo() as undo:
+        undo.enter(kept.watching())
+        undo.add(kept.put_back)  # inside the mode: an inference mode that ends only now brings back torch's state of inside
+        yield kept
 
 
 @contextlib.contextmanager

@@ -124,6 +124,8 @@ class Search:
     def _keep(self, make: Make, value: Any) -> None:
         try:
             self.states.append(make(value))
+        except MemoryError:  # nothing has run yet, and nothing is run that may not be undone
+            raise
         except Exception as error:
             self.lost.append((value, f"it cannot be read, {reason(error)}"))
 

@@ -46,9 +46,12 @@ class Undoing:
             raise interrupt
 
     def attempt(self, owner: Any, undo: Callable[[], None]) -> None:
-        """Run one step; why it failed is kept beside what it should have put back."""
+        """Run one step, and again if memory was full; why it failed is kept beside what it should have put back."""
         try:
-            undo()
+            try:
+                undo()
+            except MemoryError:
+                undo()
         except Exception as error:
             self.lost.append((owner, reason(error)))
 

@@ -6,7 +6,9 @@ import threading
 from typing import Any
 
 from torch import nn
-from torch.nn.modules import module as hooks
+
+from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
+from devwidget.capture.undo import Undo
 
 
 class Whereabouts:
@@ -19,17 +21,15 @@ class Whereabouts:
     def __init__(self, model: nn.Module) -> None:
         self._paths: dict[nn.Module, str] = {module: path for path, module in model.named_modules()}
         self._running = threading.local()
+        self._undo = Undo()
 
     def __enter__(self) -> Whereabouts:
-        self._handles = [
-            hooks.register_module_forward_pre_hook(self._enter),
-            hooks.register_module_forward_hook(self._leave, always_call=True),
-        ]
+        MODULE_BEGINS.call(self._enter, self._undo)
+        MODULE_ENDS.call(self._leave, self._undo)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for handle in self._handles:
-            handle.remove()
+        self._undo.run()
 
     @property
     def path(self) -> str | None:
@@ -46,7 +46,7 @@ class Whereabouts:
     def _enter(self, module: nn.Module, args: Any) -> None:
         self._stack().append((module, self._path_of(module)))
 
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, *rest: Any) -> None:
         stack = self._stack()
         while stack and stack.pop()[0] is not module:
             pass

@@ -31,7 +31,8 @@ class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
 
     def __exit__(self, *exc_info: Any) -> None:
         if self._indices:
-            self._indices.pop().leave()
+            self._indices[-1].leave()
+            self._indices.pop()
         VirtualMode.__exit__(self, *exc_info)  # `super` asks for the class, which may have ended
 
     def __torch_dispatch__(

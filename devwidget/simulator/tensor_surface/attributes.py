@@ -34,7 +34,7 @@ def install(patches: Patches) -> None:
     patches.set(tensor, "grad", property(_grad.__get__, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in {**METHODS, kind: conversions.to_gpu}.items():
         patches.wrap(tensor, name, wrapper)
-    patches.on_undo(gradient_hooks.release_hooks)
+    patches.undo.add(gradient_hooks.release_hooks)
     patches.wrap(*target("parse_to"), conversions.numbers_too)
 
 

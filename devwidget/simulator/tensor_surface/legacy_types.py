@@ -67,7 +67,7 @@ def install(patches: Patches) -> None:
     patches.wrap(torch.Tensor, "new", beside)
     patches.wrap(torch, "set_default_tensor_type", on_gpus_too)
     before, dtype = torch.get_default_device(), torch.get_default_dtype()
-    patches.on_undo(lambda: _put_defaults_back(before, dtype))
+    patches.undo.add(_put_defaults_back, before, dtype)
 
 
 def _new(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:

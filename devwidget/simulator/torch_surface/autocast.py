@@ -38,7 +38,7 @@ def install(patches: Patches) -> None:
     """Follow the switches of autocast."""
     patches.wrap(torch, "set_autocast_enabled", switching)
     patches.wrap(torch, "clear_autocast_cache", clearing)
-    patches.on_undo(unregister)
+    patches.undo.add(unregister)
 
 
 def switching(original: Callable[..., None]) -> Callable[..., None]:
@@ -87,8 +87,8 @@ def unregister() -> None:
     """Give torch its kernels back."""
     if Casting.library is not None:
         Casting.library._destroy()
-        Casting.library = None
         set_dispatch_key_included(Books.accelerator.autocast_key, False)
+        Casting.library = None
     Casting.kept.clear()
 
 

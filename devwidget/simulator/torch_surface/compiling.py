@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from devwidget.capture.patches.compiled import eager_originals
 from devwidget.capture.patches.higher_order import higher_order
 from devwidget.simulator.patching import Patches
@@ -11,7 +9,5 @@ from devwidget.simulator.patching import Patches
 
 def install(patches: Patches) -> None:
     """Until the simulation ends."""
-    stack = contextlib.ExitStack()
-    stack.enter_context(eager_originals())
-    stack.enter_context(higher_order())
-    patches.on_undo(stack.close)
+    eager_originals(lambda: None, patches.undo)
+    higher_order(None, patches.undo)

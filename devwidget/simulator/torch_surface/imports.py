@@ -19,8 +19,12 @@ from devwidget.simulator.patching import Patches
 def install(patches: Patches) -> None:
     """Watch the imports of torch's modules."""
     finder = _Finder()
+    patches.undo.add(_take_out, finder)
     sys.meta_path.insert(0, finder)
-    patches.on_undo(lambda: sys.meta_path.remove(finder))
+
+
+def _take_out(finder: _Finder) -> None:
+    sys.meta_path[:] = [each for each in sys.meta_path if each is not finder]
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 
+from devwidget.capture.patching.lock import Lock
 from devwidget.capture.patching.threads import pool_tasks, thread_starts
+from devwidget.capture.undo import Undo
 from devwidget.simulator.operators import mode_without_values
 from devwidget.simulator.operators.dispatch_mode import VirtualMode
 from devwidget.simulator.patching import Patches
@@ -16,42 +18,47 @@ from devwidget.simulator.torch_internals import dispatch_modes
 GRACE_S = 0.5
 """How long the end of a simulation waits for its threads."""
 _running: dict[threading.Thread, VirtualMode] = {}
-_lock = threading.RLock()
+_lock = Lock()
 _is_simulated = False
 
 
 def install(patches: Patches) -> None:
     """Have every new thread and task enter a mode of its own, and threads of an earlier simulation go on in this one."""
+    patches.undo.add(_rest)
+    _resume()
+    thread_starts(lambda: _simulated, patches.undo)
+    pool_tasks(lambda: _simulated, patches.undo)
+
+
+@_lock
+def _resume() -> None:
     global _is_simulated
-    patches.on_undo(_rest)
-    with _lock:
-        _is_simulated = True
-        for mode in _running.values():
-            mode_without_values.resume(mode)
-    stack = contextlib.ExitStack()
-    patches.on_undo(stack.close)
-    stack.enter_context(thread_starts(lambda: _simulated))
-    stack.enter_context(pool_tasks(lambda: _simulated))
+    _is_simulated = True
+    for mode in _running.values():
+        mode_without_values.resume(mode)
 
 
+@_lock
 def _rest() -> None:
     global _is_simulated
-    with _lock:
-        _is_simulated = False
-        for mode in _running.values():
-            mode_without_values.rest(mode)
+    _is_simulated = False
+    for mode in _running.values():
+        mode_without_values.rest(mode)
 
 
 @contextlib.contextmanager
 def _simulated() -> Iterator[None]:
     """Run the calling thread in the simulation, if that has not ended before the thread began."""
-    thread = threading.current_thread()
-    with contextlib.ExitStack() as stack:
-        with _lock:
-            if _is_simulated and not any(isinstance(mode, VirtualMode) for mode in dispatch_modes()):
-                stack.callback(_running.pop, thread, None)
-                _running[thread] = stack.enter_context(mode_without_values.new_mode())  # modes are kept per thread
+    with Undo() as undo:
+        _join(threading.current_thread(), undo)
         yield
+
+
+@_lock
+def _join(thread: threading.Thread, undo: Undo) -> None:
+    if _is_simulated and not any(isinstance(mode, VirtualMode) for mode in dispatch_modes()):
+        undo.add(_running.pop, thread, None)
+        _running[thread] = undo.enter(mode_without_values.new_mode())  # modes are kept per thread
 
 
 def wait_for_all() -> None:
