@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -105,10 +106,11 @@ class Layer:
         """What whoever has imported ours is to have in its place."""
         return self.below if self._under is None else self._under
 
-    def _is_held(self) -> bool:
-        """Whether somebody has imported the function or class that stood in the name's place."""
+    def _is_held(self, names: int) -> bool:
+        """Whether somebody has imported the function or class that stood in the place of so many names, which are gone."""
         is_name = self._under is not None or (isinstance(self.put, type) and self.below is not ABSENT)
-        return is_name and sys.getrefcount(_function(self.put)) > self._expected
+        gone = names - 1 if type(self.put) not in _METHODS else 0  # one of them is not expected in any case
+        return is_name and sys.getrefcount(_function(self.put)) > self._expected - gone
 
 
 class _Aside:
@@ -160,7 +162,8 @@ def leave(layers: Iterable[Layer]) -> None:
     """End several layers, the last one first."""
     begun = [layer for layer in layers if layer.put is not ABSENT]
     _end(reversed(begun))
-    _rebind([(_function(layer.put), layer._original()) for layer in begun if layer._is_held()])
+    names = Counter(id(layer.put) for layer in begun)
+    _rebind([(_function(layer.put), layer._original()) for layer in begun if layer._is_held(names[id(layer.put)])])
     for layer in begun:
         layer._under, layer._make, layer.put = None, _ended, ABSENT
 
