@@ -146,7 +146,7 @@ def test_what_is_ours_leaves_in_any_order(names):
         played(names, order)
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 @pytest.mark.parametrize("names", TRIPLES, ids="-".join)
 def test_what_is_ours_leaves_in_every_order(names):
     for order in interleavings(names):
@@ -282,7 +282,7 @@ def test_recordings_in_eight_threads_see_their_own_work():
     assert overlapping(8, 10) == []
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 def test_sixteen_hundred_recordings_in_eight_threads_see_their_own_work():
     assert overlapping(8, 200) == []
 

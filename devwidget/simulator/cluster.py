@@ -44,6 +44,10 @@ class Cluster:
         """The number of virtual GPUs."""
         return len(self.memory_bytes)
 
+    def __str__(self) -> str:
+        sizes = sorted({f"{size / 2**30:.3g} GiB" for size in self.memory_bytes if size < UNLIMITED})
+        return f"{self.gpus} of {' and '.join(sizes) or 'any size'}" + ("" if self.compute else " without values")
+
 
 def parse_cluster(gpus: object, memory: object, compute: object, accelerator: Accelerator | None = None) -> Cluster:
     """Check what the user asked for; GPUs are CUDA's unless another accelerator is given.

@@ -53,12 +53,21 @@ class Simulation:
     def start(self) -> Simulation:
         """Begin: from now on torch has these GPUs.
 
+        Returns:
+            This simulation; the one that is running, where that has the same GPUs, so that a cell may be run again.
+
         Raises:
-            SimulationError: if virtual GPUs are running already.
+            SimulationError: if other virtual GPUs are running already.
         """
-        if _active is not None:
-            raise SimulationError(f"{_active.gpus} virtual GPUs are running already", instead="stop them first, or use those")
-        return self._begin()
+        if _active is None:
+            return self._begin()
+        if _active._cluster != self._cluster:
+            raise SimulationError(
+                f"other virtual GPUs are running already: {_active._cluster}",
+                why=f"{self._cluster} were asked for",
+                instead="%devwidget simulate off, or .stop() of what .start() gave, and this line again",
+            )
+        return _active
 
     @all_or_nothing
     def _begin(self) -> None:
@@ -113,7 +122,7 @@ def simulate(gpus: int = 2, memory: int | str | Sequence[int | str] = "16GiB", c
         A context manager, which has `.start()` and `.stop()` too.
 
     Raises:
-        SimulationError: if that makes no sense, or virtual GPUs are running already.
+        SimulationError: if that makes no sense.
     """
     return Simulation(parse_cluster(gpus, memory, compute))
 

@@ -120,6 +120,20 @@ def test_a_simulation_inside_a_simulation_is_refused():
     assert active() is None
 
 
+def test_the_same_gpus_may_be_asked_for_again_as_a_cell_that_is_run_twice_does():
+    outer = simulate(2, "1GiB").start()
+    try:
+        assert simulate(2, "1GiB").start() is outer
+        with simulate(2, "1GiB") as inner:
+            assert inner is outer
+        assert active() is outer
+        with pytest.raises(SimulationError, match=r"2 of 1 GiB\n  why:  4 of 16 GiB and 2 GiB were asked for\n  help: .*off"):
+            simulate(4, ["2GiB", "16GiB", "2GiB", "2GiB"]).start()
+    finally:
+        outer.stop()
+    assert active() is None
+
+
 def test_start_and_stop_work_without_a_block():
     simulation = simulate(3)
     assert simulation.start() is simulation
