@@ -87,6 +87,7 @@ def test_data_parallel_is_predicted_for_a_few_transformers():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("gpus", [2, 3])
 def test_data_parallel_is_predicted_for_all_transformers_that_allow_it(gpus):
     assert misses(gpus, prepare=for_replicas(gpus), skip=NOT_PARALLEL, placement="data parallel") == {}

@@ -54,7 +54,7 @@ def test_with_the_loss_inside_four_numbers_are_gathered(session):
 def test_the_table_says_what_the_allocator_says(session):
     shown = panel(session, "fixed_panel = devwidget.show")
     said = shown.locator(".dw-replica td:nth-child(8)").all_text_contents()
-    format_bytes = "__import__('devwidget.report.style.units').report.units.format_bytes"
+    format_bytes = "__import__('devwidget.report.style.units').report.style.units.format_bytes"
     assert session.python(f"[{format_bytes}(torch.cuda.max_memory_allocated(i)) for i in range(4)]") == str(said)
 
 

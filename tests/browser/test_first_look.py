@@ -65,7 +65,7 @@ def test_trace_batch_marks_the_module_and_shows_line_and_fix(session):
     finding = shown.locator(".dw-finding")
     expect(finding).to_have_count(1, timeout=30_000)
     expect(finding).to_have_attribute("data-kind", "wrong-device")
-    expect(finding).to_contain_text("hidden = torch.zeros(1, len(rows), self.width, device=picture.device)")
+    expect(finding).to_contain_text("hidden = torch.zeros(1, len(rows), self.width, device=rows.device)")
     expect(finding).to_contain_text("_, hidden = self.read(rows, hidden)")
     shown.get_by_role("tab", name="Modules").click()
     expect(shown.locator("[role=row][data-path='read']")).to_have_attribute("data-severity", "error")

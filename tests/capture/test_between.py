@@ -23,6 +23,7 @@ def test_a_mode_of_the_user_below_or_above_stays():
 @pytest.mark.filterwarnings("ignore:torch.compile with fullgraph=True found no compiled frames")  # torch 2.12
 def test_a_compiled_function_is_not_compiled_for_the_mode():
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # which a reset leaves
     doubled = torch.compile(lambda x: x * 2, backend="eager", fullgraph=True)
     background_births.begin()
     try:

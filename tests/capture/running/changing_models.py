@@ -117,7 +117,7 @@ def _draw(m, x):
 def _switch(m, x):
     torch.set_grad_enabled(False)
     torch.set_default_dtype(torch.float64)
-    torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
+    torch.backends.cuda.matmul.allow_tf32 = not torch.backends.cuda.matmul.allow_tf32
     torch.backends.mkldnn.enabled = False
     torch.set_autocast_enabled("cpu", True)
     torch.use_deterministic_algorithms(True)

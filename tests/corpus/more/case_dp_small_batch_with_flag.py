@@ -15,13 +15,13 @@ class Net(nn.Module):
 
 
 def build():
-    model = nn.DataParallel(Net().cuda())
-    x = torch.randn(1, 4).cuda()  # BIRTH
+    model = nn.DataParallel(Net().cuda())  # BIRTH
+    x = torch.randn(1, 4).cuda()
     return dict(model=model, args=(x,), kwargs={'flag': True}, loss_fn=lambda out, _: out.mean())
 
 
 EXPECT = [
     dict(kind='parallel-io', module='', module_alt=['module', None], fault_line=None, birth_line='# BIRTH',
-         fix_contains=['drop_last', 'batch'], severity='error', fatal=True),
+         fix_contains=['drop_last', 'batch', 'device_ids'], severity='error', fatal=True),
 ]
 RAISES = r'missing 1 required positional argument'

@@ -31,6 +31,6 @@ def build():
 
 EXPECT = [
     dict(kind='unregistered-tensor', module='inner.lin', module_alt=['inner', ''], fault_line='# FAULT', birth_line='# BIRTH-1', birth_alt=['# BIRTH-2'],
-         fix_contains=['register_buffer', 'ParameterDict', 'Parameter'], severity='error', fatal=True),
+         fix_contains=['register_buffer', 'ParameterDict', 'Parameter', "device='cuda:0'"], severity='error', fatal=True),
 ]
 RAISES = r'RuntimeError: .*'

@@ -13,8 +13,8 @@ class Refine(nn.Module):
     def forward(self, x):
         for _ in range(3):
             y = self.lin(x)
-            low = y.cpu().sort(-1).values  # FAULT
-            x = low.to(x.device)  # BACK
+            low = y.cpu().sort(-1).values  # OUT
+            x = low.to(x.device)  # FAULT
         return x
 
 
@@ -23,7 +23,7 @@ def build():
 
 
 EXPECT = [
-    dict(kind='ping-pong', module='', fault_line='# FAULT', birth_line=None,
-         fix_contains=['once', 'same device', 'group'], severity='warning', fatal=False),
+    dict(kind='ping-pong', module='', fault_line='# FAULT', birth_line='# OUT',
+         fix_contains=['once', 'same device', 'group', 'stay'], severity='warning', fatal=False),
 ]
 RAISES = None
