@@ -25,14 +25,14 @@ from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.memory.accounting import account
-from devwidget.records._record import presented_by
 from devwidget.records.errors import DevwidgetError, PlacementError, nearest
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.plan import Plan
+from devwidget.records.schema.record import presented_by
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.rules import _registry as rules
+from devwidget.rules import registry as rules
 from devwidget.simulator import simulate
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ def load(path: str | pathlib.Path) -> Any:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not one of ours, with the place in the file where it differs.
     """
-    from devwidget.records import json_io  # the typed reader is built when a file is opened
+    from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
     try:
         return json_io.loads(pathlib.Path(path).read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
-from devwidget.rules import _registry as rules
+from devwidget.rules import registry as rules
 
 _ABOUT = re.compile(r"device|dtype|scalar type|cuda|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU", re.IGNORECASE)
 _ALL = "an exception shows the first fault only; devwidget.trace(model, batch) finds all of them in one run"

@@ -1,25 +1,25 @@
 """Write docs/findings.md from the docstrings of the rules: python docs/build_findings.py."""
 
-import importlib
 import pathlib
+import sys
 
-from devwidget.rules._registry import all_rules
+from devwidget.rules.registry import Rule, all_rules
 
 PAGE = pathlib.Path(__file__).parent / "findings.md"
 HEAD = """# Findings
 
-What devwidget can find, one file of `devwidget/rules/` for each. `error`: it fails, or the result or the training is wrong.
-`warning`: it costs time or memory. This page is written by `python docs/build_findings.py`.
+What devwidget can find, one file of a folder in `devwidget/rules/` for each. `error`: it fails, or the result or the training
+is wrong. `warning`: it costs time or memory. This page is written by `python docs/build_findings.py`.
 """
 
 
-def section(kind: str) -> str:
+def section(rule: Rule) -> str:
     """One rule: its first sentence as text, then why, bad, good and source as a list."""
-    text = importlib.import_module(f"devwidget.rules.{kind.replace('-', '_')}").__doc__ or ""
+    text = sys.modules[rule.check.__module__].__doc__ or ""
     first, _, rest = text.strip().partition("\n\n")
     said = first.partition(": ")[2].replace("\n", " ")
     points = [f"* **{label}** {words.strip()}" for label, words in (line.split(":", 1) for line in _joined(rest))]
-    return f"## {kind}\n\n{said[0].upper()}{said[1:]}\n\n" + "\n".join(points)
+    return f"## {rule.kind}\n\n{said[0].upper()}{said[1:]}\n\n" + "\n".join(points)
 
 
 def _joined(text: str) -> list[str]:
@@ -35,7 +35,7 @@ def _joined(text: str) -> list[str]:
 
 def page() -> str:
     """The whole page."""
-    return "\n\n".join([HEAD.strip(), *(section(rule.kind) for rule in all_rules())]) + "\n"
+    return "\n\n".join([HEAD.strip(), *(section(rule) for rule in all_rules())]) + "\n"
 
 
 if __name__ == "__main__":

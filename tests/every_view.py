@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from devwidget.records._record import Record
-from devwidget.records.json_io import dumps
+from devwidget.records.loading.json_io import dumps
+from devwidget.records.schema.record import Record
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.exports import export

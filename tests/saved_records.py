@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.records.json_io import dumps
+from devwidget.records.loading.json_io import dumps
 
 
 class Stray(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.records import json_io
+from devwidget.records.loading import json_io
 from tests.corpus import score
 
 RETURNED = "the function that made or moved it has returned, and its variables with it"

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.records import json_io
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, SimulationError
+from devwidget.records.loading import json_io
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.site import Site
 from tests.measured import measured, total

@@ -54,7 +54,7 @@ def test_an_edit_of_a_constructor_was_not_tried():
 
 def test_a_wrong_candidate_falls_behind_one_that_works(monkeypatch):
     from devwidget.records.finding import Edit
-    from devwidget.rules import wrong_device
+    from devwidget.rules.placement import wrong_device
 
     real = wrong_device.where_made
 
@@ -76,7 +76,7 @@ def test_a_wrong_candidate_falls_behind_one_that_works(monkeypatch):
 def test_an_edit_that_changes_the_result_is_not_verified(monkeypatch):
     from dataclasses import replace
 
-    from devwidget.rules import wrong_device
+    from devwidget.rules.placement import wrong_device
 
     real = wrong_device.where_made
 

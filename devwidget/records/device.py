@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from devwidget.records.bounds import Size
+from devwidget.records.schema.bounds import Size
 
 
 @dataclass(frozen=True, slots=True)

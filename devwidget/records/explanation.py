@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from devwidget.records._record import Record
-from devwidget.records.bounds import Length
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
+from devwidget.records.schema.bounds import Length
+from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
 

@@ -7,7 +7,7 @@ import linecache
 from dataclasses import dataclass
 from typing import Literal
 
-from devwidget.records._record import Record
+from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
 Severity = Literal["error", "warning", "info"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from devwidget.records.bounds import Size
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.bounds import Size
 
 CATEGORIES = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations", "cache", "others", "free")
 """The parts of a memory bar, in drawing order; they add up to the device's total."""

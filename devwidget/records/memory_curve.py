@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from devwidget.records.bounds import Size
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.phase import Phase
+from devwidget.records.schema.bounds import Size
 from devwidget.records.site import Site
 
 ROLES = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations", "inputs", "other")

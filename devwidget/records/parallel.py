@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from devwidget.records.bounds import Duration, Length, Size
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.bounds import Duration, Length, Size
 from devwidget.records.site import Site
 
 

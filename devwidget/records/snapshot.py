@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from devwidget.records._record import Record
-from devwidget.records.bounds import Size
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.tensor import TensorFacts
 

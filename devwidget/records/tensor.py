@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from devwidget.records.bounds import Length, Size
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.bounds import Length, Size
 
 Role = Literal["parameter", "buffer", "attribute", "optimizer"]
 

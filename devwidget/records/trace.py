@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from devwidget.records._record import Record
-from devwidget.records.bounds import Duration, Length, Size
 from devwidget.records.device import DeviceId
 from devwidget.records.failure import Failure
 from devwidget.records.finding import Finding
 from devwidget.records.memory_curve import MemoryCurve
 from devwidget.records.parallel import DataParallelCall, Replica
 from devwidget.records.phase import Phase as Phase
+from devwidget.records.schema.bounds import Duration, Length, Size
+from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
 Family = Literal[

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from devwidget.records._record import presents
 from devwidget.records.errors import nearest
 from devwidget.records.memory import CATEGORIES, DeviceMemory
 from devwidget.records.memory_curve import ROLES
 from devwidget.records.parallel import Piece
 from devwidget.records.plan import Plan
+from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace

@@ -12,8 +12,8 @@ import torch
 import devwidget
 from devwidget.capture.faults import failed_call
 from devwidget.capture.source_code import expressions, source_index, statements
-from devwidget.rules._repairs import calls
-from devwidget.rules._repairs.code import code_of
+from devwidget.rules.repairs import calls
+from devwidget.rules.repairs.code import code_of
 
 CODE = """
 LIMIT = 3

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.records import json_io
 from devwidget.records.device import CPU
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.loading import json_io
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
 

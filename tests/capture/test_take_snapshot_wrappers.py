@@ -15,8 +15,8 @@ from torch.nn.parallel.replicate import _replicatable_module
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.snapshot.wrapper_facts import wrapping
-from devwidget.records import json_io
 from devwidget.records.device import CPU, DeviceId
+from devwidget.records.loading import json_io
 from devwidget.records.snapshot import ModuleFacts
 from devwidget.records.tensor import TensorFacts
 

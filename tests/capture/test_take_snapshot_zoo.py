@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.records import json_io
+from devwidget.records.loading import json_io
 from tests import zoo
 
 

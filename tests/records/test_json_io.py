@@ -9,7 +9,7 @@ import pytest
 
 import devwidget
 from devwidget.records.device import DeviceId
-from devwidget.records.json_io import dumps, loads
+from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Move, Trace
 from tests.every_view import show_all

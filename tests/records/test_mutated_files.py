@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from devwidget.records.json_io import loads
+from devwidget.records.loading.json_io import loads
 from tests.every_view import show_all
 from tests.saved_records import real_files, real_objects
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from devwidget.records._record import Record
 from devwidget.records.device import DeviceId
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
-from devwidget.records.json_io import dumps, loads
+from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.plan import Plan
+from devwidget.records.schema.record import Record
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.exports import export

@@ -12,7 +12,7 @@ from devwidget.records.parallel import DataParallelCall
 from devwidget.records.phase import Phase
 from devwidget.records.site import Site
 from devwidget.records.trace import Crossing, Fault, Held, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
-from devwidget.rules._registry import judge
+from devwidget.rules.registry import judge
 
 CPU, GPU0, GPU1, GPU2, META = (
     DeviceId("cpu"), DeviceId("cuda", 0), DeviceId("cuda", 1), DeviceId("cuda", 2), DeviceId("meta"),

@@ -3,8 +3,8 @@ import ast
 import pytest
 
 from devwidget.records.finding import Edit
-from devwidget.rules._repairs.code import code_of
-from devwidget.rules._repairs.edits import Draft, applied, mended, merged
+from devwidget.rules.repairs.code import code_of
+from devwidget.rules.repairs.edits import Draft, applied, mended, merged
 from tests.rules.builders import site
 
 FORWARD = """

@@ -6,7 +6,7 @@ import pytest
 
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
-from devwidget.rules._registry import Rule, all_rules, judge
+from devwidget.rules.registry import Rule, all_rules, judge
 from tests.rules.builders import step
 
 

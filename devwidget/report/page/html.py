@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from devwidget.records._record import presents
+from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.assets import PANEL, TREE, joined, static_text

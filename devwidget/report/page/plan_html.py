@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from devwidget.records._record import presents
 from devwidget.records.plan import DevicePlan, Plan
+from devwidget.records.schema.record import presents
 from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.style.units import format_bytes

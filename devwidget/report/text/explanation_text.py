@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.records._record import presents
 from devwidget.records.explanation import Explanation
+from devwidget.records.schema.record import presents
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import first_line, site_words, tensor_words

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from devwidget.records._record import presents
 from devwidget.records.finding import Edit, Finding, Fix
+from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import first_line, mentions, module_words, named_places, site_words
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.records._record import presents
+from devwidget.records.schema.record import presents
 from devwidget.records.trace import Trace
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of

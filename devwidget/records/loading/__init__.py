@@ -1,0 +1,1 @@
+"""Reading saved files: only records of the right types and sizes come out."""

@@ -1,0 +1,78 @@
+"""Records to JSON and back: plain objects, one schema version for all of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from devwidget._version import __version__
+from devwidget.records.explanation import Explanation
+from devwidget.records.finding import Finding
+from devwidget.records.loading import consistency as consistency
+from devwidget.records.loading.typed_reader import Unexpected, reader
+from devwidget.records.plan import Plan
+from devwidget.records.schema.writing import SCHEMA_VERSION
+from devwidget.records.schema.writing import dumps as dumps
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+
+LARGEST_TEXT = 2**30
+"""Characters; a snapshot of 100,000 modules takes 2**26."""
+
+_ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation, Plan)}
+
+
+def loads(text: str) -> Any:
+    """The record that `dumps` wrote; fields that this version does not know are left out.
+
+    Raises:
+        ValueError: if the text is not JSON of ours, or of a schema that this version does not know; the message names the
+            place in the file.
+    """
+    if len(text) > LARGEST_TEXT:
+        raise ValueError(f"not a saved devwidget record: {len(text):,} characters, more than any has")
+    try:
+        return _record(_parsed(text))
+    except RecursionError:
+        raise ValueError("not a saved devwidget record: lists or objects are nested too deeply") from None
+    except Unexpected as wrong:
+        raise ValueError(f"not a saved devwidget record: {wrong}") from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except ValueError as error:  # also of a number with too many digits
+        raise Unexpected(f"JSON; {error}") from None
+
+
+def _record(envelope: Any) -> Any:
+    if not isinstance(envelope, dict) or "devwidget" not in envelope:
+        raise Unexpected("an object with `devwidget`, `record` and `data`", envelope)
+    version, kind = envelope["devwidget"], envelope.get("record")
+    if type(version) is not int or version < 1:
+        raise Unexpected("a whole number of 1 or more as the version `devwidget`", version)
+    if version > SCHEMA_VERSION:
+        raise ValueError(_newer(version, envelope.get("written_by")))
+    if not isinstance(kind, str) or kind not in _ROOTS:
+        raise Unexpected(f"one of {', '.join(_ROOTS)} as `record`", kind)
+    return reader(_ROOTS[kind])(envelope.get("data"))
+
+
+def _newer(version: int, written_by: object) -> str:
+    needed = f"{written_by}" if isinstance(written_by, str) and written_by.replace(".", "").isalnum() else "a newer one"
+    return (
+        f"saved with schema {version}: reading it needs devwidget {needed}, this is {__version__} with schema {SCHEMA_VERSION}"
+    )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise Unexpected(f"every name once, not {next(name for name in names if names.count(name) > 1)!r} again")
+    return found
+
+
+def _refuse(word: str) -> NoReturn:
+    raise Unexpected(f"a finite number, not {word}")

@@ -1,0 +1,188 @@
+"""JSON values to records, field by field as their types say; anything else is refused with the path where it stands."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from devwidget.records.device import DeviceId
+from devwidget.records.schema.bounds import AtLeast
+
+Reader = Callable[[Any], Any]
+Checks = Callable[[Any], Iterable[tuple[str, str]]]
+
+LARGEST = 2**70
+"""No number of a record is larger: the elements of a tensor stay below 2**63, and one takes 16 bytes at most."""
+
+
+class Unexpected(Exception):
+    """A value that a field cannot hold. The path grows on the way out, so that it costs nothing where all is well."""
+
+    def __init__(self, expected: str, value: object = dataclasses.MISSING, *, path: str = "") -> None:
+        super().__init__()
+        self.said = f"expected {expected}" + ("" if value is dataclasses.MISSING else f", got {_brief(value)}")
+        self.path = path
+
+    def inside(self, part: str) -> None:
+        """Put a field name or `[index]` in front of the path."""
+        self.path = part + ("." if self.path and not self.path.startswith("[") else "") + self.path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.said}" if self.path else self.said
+
+
+@functools.cache
+def reader(hint: Any) -> Reader:
+    """The function that reads one type: a record, a tuple, an optional, a literal, a number, a text or a truth value."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _number(args[0], next(each.least for each in args[1:] if isinstance(each, AtLeast)))
+    if dataclasses.is_dataclass(hint):
+        return _record(typing.cast(type, hint))
+    if origin in (types.UnionType, typing.Union):
+        return _optional(reader(next(each for each in args if each is not types.NoneType)))
+    if origin is typing.Literal:
+        return _literal(args)
+    if origin is tuple:
+        return _many(reader(args[0])) if args[-1] is Ellipsis else _fixed(tuple(map(reader, args)))
+    return _number(hint, -LARGEST) if hint in (int, float) else _plain(hint)
+
+
+_checks: dict[type, Checks] = {}
+
+
+def checked(kind: type) -> Callable[[Checks], Checks]:
+    """Register what must hold between the fields of a record: yields `(path, what was expected there)` for what does not."""
+
+    def keep(check: Checks) -> Checks:
+        _checks[kind] = check
+        return check
+
+    return keep
+
+
+def _plain(kind: type) -> Reader:
+    expected = {str: "a text", bool: "true or false"}[kind]
+
+    def read(value: Any) -> Any:
+        if type(value) is not kind:  # not isinstance: `true` is no number
+            raise Unexpected(expected, value)
+        return value
+
+    return read
+
+
+def _number(kind: type, least: int) -> Reader:
+    wanted = "a whole number" if kind is int else "a number"
+    wanted += f" of {least} or more" if least > -LARGEST else ""
+
+    def read(value: Any) -> Any:
+        if type(value) is not int and (kind is int or type(value) is not float or not math.isfinite(value)):
+            raise Unexpected(wanted, value)
+        if not least <= value <= LARGEST:
+            raise Unexpected(wanted if value < least else f"{wanted} below 2**70", value)
+        return kind(value)
+
+    return read
+
+
+def _literal(words: tuple[Any, ...]) -> Reader:
+    known, expected = frozenset(words), f"one of {', '.join(map(str, words))}"
+
+    def read(value: Any) -> Any:
+        if type(value) is not str or value not in known:
+            raise Unexpected(expected, value)
+        return value
+
+    return read
+
+
+def _optional(inner: Reader) -> Reader:
+    return lambda value: None if value is None else inner(value)
+
+
+def _many(inner: Reader) -> Reader:
+    def read(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise Unexpected("a list", value)
+        built: list[Any] = []
+        try:
+            for part in value:
+                built.append(inner(part))  # how far it came is the index of the failure
+        except Unexpected as wrong:
+            wrong.inside(f"[{len(built)}]")
+            raise
+        return tuple(built)
+
+    return read
+
+
+def _fixed(inner: tuple[Reader, ...]) -> Reader:
+    def read(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list or len(value) != len(inner):
+            raise Unexpected(f"a list of {len(inner)}", value)
+        built: list[Any] = []
+        try:
+            for each, part in zip(inner, value, strict=True):
+                built.append(each(part))
+        except Unexpected as wrong:
+            wrong.inside(f"[{len(built)}]")
+            raise
+        return tuple(built)
+
+    return read
+
+
+def _record(kind: Any) -> Reader:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    readers = {field.name: reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    required = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
+    expected, check = _called(kind), _checks.get(kind)
+    build = functools.lru_cache(maxsize=256)(kind) if kind is DeviceId else kind  # few devices, named again and again
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise Unexpected(expected, value)
+        fields, name = {}, ""
+        try:
+            for name, part in value.items():
+                if name in readers:  # a newer version may have more fields
+                    fields[name] = readers[name](part)
+        except Unexpected as wrong:
+            wrong.inside(name)
+            raise
+        if not fields.keys() >= required:
+            raise Unexpected(f"{expected} with {_names(required - fields.keys())}")
+        record = build(**fields)
+        for path, wanted in check(record) if check is not None else ():
+            raise Unexpected(wanted, path=path)
+        return record
+
+    return read
+
+
+def _called(kind: type) -> str:
+    """`DataParallelCall` -> `a data parallel call`, `DeviceId` -> `a device`."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Id|Facts)$", "", kind.__name__)).lower()
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _brief(value: object) -> str:
+    """A value as it stood in the file, shortened before it is written out."""
+    if isinstance(value, dict | list):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
+        return f"a number of {value.bit_length()} bits"
+    known: dict[object, str] = {None: "null", True: "true", False: "false"}
+    text = repr(value[:60]) if isinstance(value, str) else repr(value)
+    return known[value] if value is None or isinstance(value, bool) else text

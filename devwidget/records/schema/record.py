@@ -1,0 +1,81 @@
+"""Record: what every saved record can do; the layers above say how (`@presents`), because records import nobody."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from devwidget.records.schema.writing import dumps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_presenters: dict[tuple[str, type], Callable[..., Any]] = {}
+_not_loaded: list[Callable[[], object]] = []
+
+
+def presents(form: str, record: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as the way to show `record` in one `form`: `text`, `html` (a page), `notebook` or `frame`."""
+
+    def keep(function: Callable[..., Any]) -> Callable[..., Any]:
+        _presenters[form, record] = function
+        return function
+
+    return keep
+
+
+def presented_by(load: Callable[[], object]) -> None:
+    """Have `load` called before a record is shown for the first time: it imports the modules with `@presents`."""
+    _not_loaded.append(load)
+
+
+class Record:
+    """Text, JSON, data frame and HTML of a record."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return str(self._present("text"))
+
+    def to_html(self, path: str | pathlib.Path | None = None) -> str:
+        """One standalone HTML page, also written to `path` if given.
+
+        Raises:
+            NotImplementedError: if this record has no HTML form.
+        """
+        page = str(self._present("html"))
+        if path is not None:
+            pathlib.Path(path).write_text(page, encoding="utf-8")
+        return page
+
+    def to_frame(self, part: str = "") -> pd.DataFrame:
+        """A pandas data frame; `part` names the table where a record holds several.
+
+        Raises:
+            ValueError: if there is no such table.
+        """
+        frame: pd.DataFrame = self._present("frame", part)
+        return frame
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Write the record as JSON; `devwidget.load` reads it back, on any machine."""
+        target = pathlib.Path(path)
+        target.write_text(dumps(self), encoding="utf-8")
+        return target
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """What a notebook shows: the text, and HTML for a record that has a form for notebooks."""
+        bundle = {"text/plain": str(self)}  # the text first: it loads all forms
+        if ("notebook", type(self)) in _presenters:
+            bundle["text/html"] = str(self._present("notebook"))
+        return bundle
+
+    def _present(self, form: str, *args: Any) -> Any:
+        while _not_loaded:
+            _not_loaded[-1]()
+            _not_loaded.pop()
+        for kind in type(self).__mro__:
+            if (form, kind) in _presenters:
+                return _presenters[form, kind](self, *args)
+        raise NotImplementedError(f"{type(self).__name__} has no {form} form")

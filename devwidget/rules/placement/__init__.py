@@ -1,0 +1,1 @@
+"""A tensor or a module is where the step cannot use it."""

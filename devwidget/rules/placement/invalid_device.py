@@ -1,0 +1,76 @@
+"""invalid-device: a device that does not exist on this machine.
+
+Why: torch knows devices by type (`cuda`, `mps`, `cpu`) and by ordinal among the *visible* ones.
+Bad: `model.to('gpu')`; `torch.device('cuda:2')` after `CUDA_VISIBLE_DEVICES=2,3`, which renumbers them 0 and 1.
+Good: `model.to('cuda')`; `torch.device('cuda:0')`.
+Source: the documentation of `torch.device`, and of CUDA_VISIBLE_DEVICES in the CUDA programming guide.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Confidence, Finding, Fix
+from devwidget.records.trace import Fault, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+
+
+@rule("invalid-device", needs=("operations",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each request of a device that is not there."""
+    for fault in trace.faults:
+        if fault.what == "device":
+            yield _finding(fault)
+
+
+def _finding(fault: Fault) -> Finding:
+    here = ", ".join(fault.available)
+    ordinal = fault.requested.partition(":")[2].isdigit()
+    why = "ordinals count the visible devices from 0" if ordinal else "a device string begins with a type that torch knows"
+    visible = "CUDA_VISIBLE_DEVICES hides and renumbers cards: the first visible one is cuda:0"
+    return Finding(
+        kind="invalid-device",
+        severity="error",
+        module=fault.module,
+        headline=f"`{fault.requested}` is no device of this machine, which has {here}",
+        why=why,
+        fault=fault.site,
+        birth=fault.birth or fault.site,
+        fixes=chosen(_fixes(fault)),
+        notes=(visible,) if ordinal else (),
+        explains=(fault.number,),
+        cause=fault.requested,
+    )
+
+
+def _fixes(fault: Fault) -> Iterator[Fix | None]:
+    right = _right_name(fault)
+    sure: Confidence = "sure" if right in ("cuda", "cuda:0") else "likely"
+    for site in (fault.birth, fault.site):
+        yield mended(site, f"ask for {right!r}", lambda draft, statement: _renamed(draft, statement, fault, right), sure)
+    yield Fix(f"ask for {right!r}", repr(right), sure)
+    if right.startswith("cuda"):
+        portable = "device = 'cuda' if torch.cuda.is_available() else 'cpu'"
+        yield Fix("or take the GPU only where there is one", portable, "choice")
+
+
+def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> None:
+    """The wrong name, or the wrong ordinal, in a statement, for the right one."""
+    index = fault.requested.partition(":")[2]
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Constant) and node.value == fault.requested:
+            draft.replace(node, repr(right))
+        elif isinstance(node, ast.Call) and ast.unparse(node).endswith("device_count()"):
+            draft.append(node, " - 1")
+        elif index and isinstance(node, ast.Constant) and node.value == int(index) and type(node.value) is int:
+            around = draft.code.parents.get(node)
+            if isinstance(around, ast.Call) and ast.unparse(around.func).rpartition(".")[2] in ("device", "cuda", "to"):
+                draft.replace(node, "0")
+
+
+def _right_name(fault: Fault) -> str:
+    """The device that was meant: `cuda` for a wrong word, the first visible one for a wrong ordinal, cpu without GPUs."""
+    first = fault.available[0]
+    return "cuda" if first == "cuda:0" and ":" not in fault.requested else first

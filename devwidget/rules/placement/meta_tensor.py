@@ -1,0 +1,64 @@
+"""meta-tensor: a tensor that has no data yet is moved, or used in a computation.
+
+Why: a meta tensor is a shape and a dtype; its data was never made or loaded.
+Bad: a model built under `torch.device('meta')` and moved with `.to('cuda')`.
+Good: `model.to_empty(device='cuda')`, then `model.load_state_dict(checkpoint)`.
+Source: https://docs.pytorch.org/docs/stable/meta.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.wording import described, strays_in
+
+
+@rule("meta-tensor", needs=("operations",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each use of a tensor without data."""
+    for fault, stray in strays_in(trace, "meta"):
+        yield _finding(fault, stray)
+
+
+def _finding(fault: Fault, stray: Operand) -> Finding:
+    held = stray.held
+    name = f"{held.module}.{held.name}".strip(".") if held is not None else stray.expression or stray.argument
+    return Finding(
+        kind="meta-tensor",
+        severity="error",
+        module=fault.module,
+        headline=f"`{name}` is on the meta device and has no data for `{fault.call}`",
+        why="a meta tensor is a shape and a dtype; its data was never made or loaded",
+        fault=fault.site,
+        birth=stray.birth,
+        fixes=chosen(_fixes(fault, stray)),
+        operands=described(o for o in fault.operands if o.stray),
+        explains=(fault.number,),
+    )
+
+
+def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
+    model = fault.model_name or "model"
+    device = str(fault.target) if fault.target is not None and fault.target.is_accelerator else "cuda"
+    for site in (stray.birth, fault.site):
+        yield mended(site, "build it where it has memory", lambda draft, _: _not_on_meta(draft, device))
+    yield Fix(
+        "give the model memory, then fill it: load_state_dict, or initialise the weights",
+        f"{model}.to_empty(device={device!r})\n{model}.load_state_dict(checkpoint)",
+        "choice",
+    )
+    taken = f"{model}.load_state_dict(checkpoint, assign=True)"
+    yield Fix("or load with assign=True, which takes over its tensors", taken, "choice")
+    yield Fix("or build the module without torch.device('meta')", "", "choice")
+
+
+def _not_on_meta(draft: Draft, device: str) -> None:
+    """The one place of the file that says 'meta' names a device with memory."""
+    found = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.Constant) and node.value == "meta"]
+    if len(found) == 1:
+        draft.replace(found[0], repr(device))

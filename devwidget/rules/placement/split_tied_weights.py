@@ -1,0 +1,96 @@
+"""split-tied-weights: two places are meant to share one parameter, and placement broke that.
+
+Why: a shared parameter is one tensor; moving one of its modules moves it away from the other.
+Bad: `model.embed.to('cuda:0')` and `model.head.to('cuda:1')` where `head.weight is embed.weight`.
+Good: both modules on one device, the activations moved instead.
+Source: https://huggingface.co/docs/accelerate/concept_guides/big_model_inference (tied parameters must share a device).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.code import is_self
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.wording import described, strays_in
+
+
+@rule("split-tied-weights", needs=("forward",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each fault whose stray is a parameter that several modules share."""
+    for fault, _ in strays_in(trace, "operands"):
+        for stray in fault.operands:
+            held = stray.held
+            if held is not None and held.shared and held.left_behind != "" and stray.device.is_accelerator:
+                yield _finding(fault, stray, held)
+                break
+    for fault, stray in strays_in(trace, "tie"):
+        if stray.held is not None:
+            yield _copied(fault, stray, stray.held)
+
+
+def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
+    return Finding(
+        kind="split-tied-weights",
+        severity="error",
+        module=fault.module,
+        headline=f"`{stray.expression}` on {stray.device} began as a copy of `{held.shared[0]}` on {fault.target}; both train",
+        why="two tensors with equal values are not tied: each takes its own steps from here on",
+        fault=fault.site,
+        birth=stray.birth,
+        fixes=chosen(_fixes(fault, held, stray)),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
+
+
+def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
+    path = f"{held.module}.{held.name}".strip(".")
+    others = ", ".join(f"`{other}`" for other in held.shared)
+    return Finding(
+        kind="split-tied-weights",
+        severity="error",
+        module=fault.module,
+        headline=f"`{path}` is one tensor with {others}, and was taken to {stray.device} with it",
+        why="a shared parameter is one tensor and lives on one device",
+        fault=fault.site,
+        birth=stray.birth,
+        fixes=chosen(_fixes(fault, held, stray)),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
+
+
+def _fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
+    model, target = fault.model_name or "model", str(fault.target)
+    other = held.shared[0].rpartition(".")[0]
+    words = "keep the tied modules on the same device, and move the activations between them"
+    yield mended(stray.birth, words, lambda draft, statement: _together(draft, statement, stray, held, target))
+    yield Fix(words, f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})", "likely")
+    yield Fix("or give up the tie: two independent parameters, trained apart", "", "choice")
+
+
+def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, target: str) -> None:
+    """The move that took one of the tied modules away takes it to the other; activations go there and come back."""
+    wrong = [n for n in draft.code.parts(statement) if isinstance(n, ast.Constant) and n.value == str(stray.device)]
+    if len(wrong) != 1:
+        return
+    moved = held.name if held.module is None else f"{held.module}.{held.name}"
+    names = {part.rpartition(".")[0].rpartition(".")[2] for part in (moved, *held.shared)}
+    for node in ast.walk(draft.code.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func, node.func.attr):
+            away = [c for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant) and c.value == str(stray.device)]
+            if node.func.attr in names and away:
+                draft.replace(away[0], repr(target))
+                draft.append(node, f".to({str(stray.device)!r})")
+    if isinstance(statement, ast.Assign) and ".weight" in ast.unparse(statement.targets[0]):
+        shared = held.shared[0]
+        inner = [n for n in ast.walk(statement.value) if isinstance(n, ast.Attribute) and ast.unparse(n).endswith(shared)]
+        if inner:
+            draft.replace(statement.value, draft.code.text(inner[0]))
+            return
+    draft.replace(wrong[0], repr(target))

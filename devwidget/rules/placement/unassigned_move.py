@@ -1,0 +1,65 @@
+"""unassigned-move: the author asked for a move that did not happen.
+
+Why: `Tensor.to` returns the moved tensor and leaves the tensor itself where it is; only `Module.to` works in place.
+Bad: `x.to('cuda:0')` alone on its line; `x.cuda` without parentheses.
+Good: `x = x.to('cuda:0')`.
+Source: the documentation of `torch.Tensor.to`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs import calls
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.wording import described, strays_in
+
+
+@rule("unassigned-move", needs=("operations",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each move that was asked for in vain and whose tensor was then missed."""
+    for fault, _ in strays_in(trace, "operands", "dtype"):
+        for stray in fault.operands:
+            if stray.ineffective is not None:
+                yield _finding(fault, stray, stray.ineffective)
+                break
+
+
+def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
+    subject = calls.moved_name(move.text)
+    return Finding(
+        kind="unassigned-move",
+        severity="error",
+        module=fault.module,
+        headline=f"the result of `{move.text}` is thrown away, and `{fault.call}` got the tensor that did not move",
+        why="`Tensor.to` returns the moved tensor and leaves the tensor itself where it is",
+        fault=fault.site,
+        birth=move,
+        fixes=chosen(_fixes(move, subject)),
+        notes=(f"`{subject or stray.argument}` is still on {stray.device}",),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
+
+
+def _fixes(move: Site, subject: str) -> Iterator[Fix | None]:
+    yield mended(move, "assign the result", _assigned, "sure")
+    yield Fix("assign the result of the move", f"{subject} = {move.text.split('#')[0].rstrip()}" if subject else "")
+
+
+def _assigned(draft: Draft, statement: ast.stmt) -> None:
+    """`x.to(d)` becomes `x = x.to(d)`, `x.cuda` is called, `[t.to(d) for t in batch]` is kept."""
+    value = getattr(statement, "value", None)
+    method = value.func if isinstance(value, ast.Call) else value
+    if isinstance(method, ast.Attribute):
+        if isinstance(value, ast.Attribute):
+            draft.append(value, "()")
+        if isinstance(statement, ast.Expr):
+            draft.begin(statement, f"{draft.code.text(method.value)} = ")
+    elif isinstance(value, ast.ListComp) and isinstance(statement, ast.Expr):
+        draft.begin(statement, f"{draft.code.text(value.generators[0].iter)} = ")

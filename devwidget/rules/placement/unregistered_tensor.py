@@ -1,0 +1,87 @@
+"""unregistered-tensor: a tensor or module that a module holds where `.to()` cannot reach it.
+
+Why: `Module.to` moves parameters, buffers and registered children; a tensor stored with `self.mask = ...` is none of them.
+Bad: `self.mask = torch.tril(torch.ones(n, n))` in `__init__`.
+Good: `self.register_buffer('mask', torch.tril(torch.ones(n, n)), persistent=False)`.
+Source: the documentation of `torch.nn.Module.register_buffer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs import calls
+from devwidget.rules.repairs.attributes import registered
+from devwidget.rules.repairs.edits import chosen
+from devwidget.rules.repairs.moves import where_made, where_used
+from devwidget.rules.wording import described, one_target
+
+
+@rule("unregistered-tensor", needs=("forward",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each fault whose stray tensor a module keeps unregistered."""
+    for fault in trace.faults:
+        for stray in fault.operands if fault.what in ("operands", "untrained") else ():
+            held = stray.held
+            if stray.stray and held is not None and held.how in ("attribute", "class attribute"):
+                yield _finding(trace, fault, stray, held)
+                break
+
+
+def _finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
+    path = f"{held.module}.{held.name}".strip(".")
+    return Finding(
+        kind="unregistered-tensor",
+        severity="error",
+        module=fault.module,
+        headline=f"`{path}` stayed on {stray.device} when the model went to {fault.target}"
+        if fault.what == "operands"
+        else f"`{path}` gets gradients, and no optimizer trains it",
+        why="`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them",
+        fault=fault.site,
+        birth=_birth(stray, held),
+        fixes=chosen(_fixes(trace, fault, stray, held)),
+        notes=(f"`{held.owner_class}` keeps it as a plain {held.how}, `{held.name}`",),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
+
+
+def _birth(stray: Operand, held: Held) -> Site | None:
+    """Where the attribute got its value; if that was handed in ready-made, or is in an object, where the tensor was made."""
+    if held.assigned is None or "." in held.name or calls.hands_on(held.assigned.text):
+        return stray.birth or held.assigned
+    return held.assigned
+
+
+def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
+    literal = one_target(trace, fault, stray)
+    filled = held.assigned is not None and _is_none(held.assigned.text)
+    made = where_made(fault, stray, literal=literal) if fault.what == "operands" else None
+    if made is not None and (filled or stray.birth_partners):
+        yield made  # it came later than the model's move, which a buffer would have missed too
+    yield from registered(held)
+    yield made
+    if fault.what == "operands":
+        yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
+    attribute = held.name.split("[")[0].split(".")[0]
+    if held.note:
+        yield Fix("register the modules", f"self.{attribute} = nn.ModuleList(self.{attribute})", "choice")
+    elif "." in held.name:
+        code = f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)"
+        yield Fix(f"register the tensor as a buffer, and build `{attribute}` from it in forward", code)
+    else:
+        yield Fix("or register what it holds: a buffer, an nn.ParameterList, a module of its own", "", "choice")
+
+
+def _flat(name: str) -> str:
+    """`grid.centres` -> `grid_centres`, because the name of a buffer holds no dots."""
+    return "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")
+
+
+def _is_none(statement: str) -> bool:
+    return statement.split("#")[0].rstrip().endswith("= None")

@@ -1,0 +1,84 @@
+"""unsupported-on-device: the operator has no kernel for this device, or none for this dtype on it.
+
+Why: kernels are written device by device and dtype by dtype.
+Bad: `torch.histogram(cuda_tensor)`; `torch.linalg.inv(half_tensor)`.
+Good: `torch.histc(cuda_tensor)`; `torch.linalg.inv(half_tensor.float())`.
+Source: dispatch keys in PyTorch's native_functions.yaml, 2.13.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.syntax import parsed_expression
+from devwidget.records.trace import Fault, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.wording import described, first_stray
+
+_ALTERNATIVES = {
+    "histogram": "torch.histc, or torch.bucketize and torch.bincount, have kernels for GPUs",
+    "histogramdd": "torch.bucketize and torch.bincount have kernels for GPUs",
+}
+
+
+@rule("unsupported-on-device", needs=("operations",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each call without a kernel."""
+    for fault in trace.faults:
+        if fault.what == "kernel":
+            yield _finding(fault)
+
+
+def _finding(fault: Fault) -> Finding:
+    dtype = dict(fault.facts).get("dtype", "")
+    of = f"{dtype} on {fault.target}" if dtype else str(fault.target)
+    return Finding(
+        kind="unsupported-on-device",
+        severity="error",
+        module=fault.module,
+        headline=f"`{fault.call}` has no kernel for {of}",
+        why="kernels are written device by device and dtype by dtype",
+        fault=fault.site,
+        birth=stray.birth if dtype and (stray := first_stray(fault)) is not None else None,
+        fixes=chosen(_fixes(fault, dtype)),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
+
+
+def _fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
+    stray = first_stray(fault)
+    subject = (stray.source or stray.expression if stray is not None else "") or "x"
+    if dtype:
+        yield mended(fault.site, "compute in float32 and cast back",
+                     lambda draft, statement: _around(draft, statement, fault, subject, ".float()", "dtype"))  # fmt: skip
+    yield mended(fault.site, "run it on the CPU, and bring the result back",
+                 lambda draft, statement: _around(draft, statement, fault, subject, ".cpu()", "device"))  # fmt: skip
+    yield Fix(f"run it on the CPU, and bring the result back with .to({subject}.device)", f"{subject}.cpu()")
+    if fault.call in _ALTERNATIVES:
+        yield Fix(_ALTERNATIVES[fault.call], "", "choice")
+
+
+def _around(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, move: str, back: str) -> None:
+    """`torch.linalg.inv(x)` becomes `torch.linalg.inv(x.float()).to(x.dtype)`, `histogram(x).hist` likewise."""
+    for call in draft.code.alike(statement, fault.expression):
+        if not isinstance(call, ast.Call):
+            continue
+        for argument in (n for n in ast.walk(call) if isinstance(n, ast.expr) and n is not call):
+            if ast.unparse(argument) == subject and isinstance(getattr(argument, "ctx", ast.Load()), ast.Load):
+                draft.append(argument, move)
+        whole = draft.code.parents.get(call)
+        outer = draft.code.parents.get(whole) if whole is not None else None
+        is_method = isinstance(outer, ast.Call) and outer.func is whole
+        result = whole if isinstance(whole, ast.Attribute) and not is_method else call
+        if not isinstance(draft.code.parents.get(result), ast.Attribute | ast.Assign) or _one_result(statement, result):
+            home = subject if not isinstance(parsed_expression(subject), ast.BinOp | ast.UnaryOp) else f"({subject})"
+            draft.append(result, f".to({home}.{back})")
+
+
+def _one_result(statement: ast.stmt, result: ast.AST) -> bool:
+    """False where `values, vectors = f(x)` takes several."""
+    return isinstance(statement, ast.Assign) and statement.value is result and isinstance(statement.targets[0], ast.Name)

@@ -1,0 +1,126 @@
+"""wrong-device: an operation received tensors on devices that it cannot mix.
+
+Why: a kernel runs on one device, and operands are not copied for you.
+Bad: `h0 = torch.zeros(1, batch, width)` in a `forward` whose input is on a GPU.
+Good: `h0 = torch.zeros(1, batch, width, device=x.device)`.
+Source: `Expected all tensors to be on the same device`, TensorIterator and the device checks of native_functions.yaml.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.code import code_at
+from devwidget.rules.repairs.edits import Draft, chosen, fix
+from devwidget.rules.repairs.modules import where_built
+from devwidget.rules.repairs.moves import from_helper, value_moved, where_made, where_used
+from devwidget.rules.wording import described, devices_of, one_target, right_device, strays_in
+
+
+@rule(
+    "wrong-device",
+    needs=("operations",),
+    loses_to=("unregistered-tensor", "unassigned-move", "parallel-misplaced", "split-tied-weights", "meta-tensor"),
+)
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each fault of operands; the registry folds equal causes."""
+    for fault, stray in strays_in(trace, "operands"):
+        yield _finding(fault, stray, literal=one_target(trace, fault, stray))
+
+
+def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
+    return Finding(
+        kind="wrong-device",
+        severity="error",
+        module=fault.module,
+        headline=_headline(fault),
+        why="a kernel runs on one device, and operands are not copied for you",
+        fault=fault.site,
+        birth=stray.birth,
+        fixes=chosen(_fixes(fault, stray, literal=literal)),
+        notes=_notes(fault, stray),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+        cause=f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else "",
+    )
+
+
+def _headline(fault: Fault) -> str:
+    if len({operand.device for operand in fault.operands}) < 2:  # the call itself demands another device
+        return f"`{fault.call}` was given a tensor on {devices_of(fault)} where it needs one on {fault.target}"
+    return f"`{fault.call}` was given tensors from {devices_of(fault)}"
+
+
+def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
+    name = stray.expression or stray.argument
+    if stray.held is not None and stray.held.how in ("parameter", "buffer"):
+        path = f"{stray.held.module}.{stray.held.name}".strip(".")
+        where = f"`{path}` is on {stray.device}"
+        if stray.held.left_behind == "":
+            where = f"the whole model is on {stray.device}"
+    elif stray.birth is not None:
+        where = f"`{name}` was {'moved to' if stray.from_move else 'made on'} {stray.device}"
+    else:
+        where = f"`{name}` is on {stray.device}, and no line seen here put it there"
+    return (f"{where}; the others are on {fault.target}",)
+
+
+def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
+    if stray.held is not None and stray.held.how in ("parameter", "buffer"):
+        yield from _move_the_module(fault, stray, literal=literal)
+        return
+    if stray.argument == "generator":
+        yield _generator(fault, stray)
+        yield Fix("make the generator on the device of the numbers", f"torch.Generator(device={str(fault.target)!r})", "sure")
+        return
+    use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
+    made = None if stray.from_move else where_made(fault, stray, literal=literal)
+    yield made if str(fault.target) != "cpu" else None
+    yield use
+    yield from_helper(fault, stray) if stray.birth is None else None
+    if literal:
+        yield value_moved(stray, repr(str(fault.target)))
+    device = right_device(fault)
+    name = stray.expression or stray.source
+    yield Fix(f"move `{name or 'the tensor'}` to the device of the others before `{fault.call}`",
+              f"{name}.to({device})" if name else "")  # fmt: skip
+
+
+def _generator(fault: Fault, stray: Operand) -> Fix | None:
+    """`torch.Generator()` on the line that made it, with the device of the numbers."""
+    at = code_at(stray.birth)
+    if at is None:
+        return None
+    draft = Draft(at[0])
+    for node in at[0].parts(at[1]):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Generator"):
+            draft.keyword(node, "device", repr(str(fault.target)))
+    return fix("make the generator on the device of the numbers", draft, "sure")
+
+
+def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
+    """The stray is a parameter: its module, or the whole model, is not where its inputs are."""
+    held, model, target = stray.held, fault.model_name or "model", str(fault.target)
+    use = [o for o in fault.operands if o.stray]
+    if stray.device.is_accelerator and fault.target is not None and fault.target.is_accelerator:
+        yield where_used(fault, use, literal=literal)  # a model that is split on purpose
+    if held is not None and literal:
+        yield where_made(fault, stray, literal=True) if held.how == "buffer" else None
+        yield from where_built(fault, stray, held)
+    if not stray.expression.isidentifier():  # what `forward` calls by one name is not the parameter itself
+        yield where_used(fault, use, literal=literal)
+    yield Fix("move the model to its inputs' device, after its last layer is in place", f"{model}.to({target!r})")
+    path = held.left_behind if held is not None else None
+    if path:
+        yield Fix("or move this module alone", f"{model}.get_submodule({path!r}).to({target!r})", "choice")
+    other = next((o for o in fault.operands if not o.stray and o.expression), None)
+    if other is not None:
+        yield Fix(
+            f"or keep the module on {stray.device} and move the data to it",
+            f"{other.expression} = {other.expression}.to({str(stray.device)!r})",
+            "choice",
+        )

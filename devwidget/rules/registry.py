@@ -1,0 +1,147 @@
+"""Running the rules: the folders are the list, one root cause gives one finding, and a crash of one rule is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+
+from devwidget.records.errors import error_text
+from devwidget.records.finding import Finding, Fix, Severity
+from devwidget.records.site import Site
+from devwidget.records.trace import Trace
+from devwidget.rules.needs import Need, missing
+
+Check = Callable[[Trace], Iterator[Finding]]
+
+_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of finding.
+
+    Attributes:
+        kind: its name, as in the findings.
+        check: yields findings for a trace.
+        needs: what must have run before its silence is an answer.
+        loses_to: kinds that explain the same fault better.
+    """
+
+    kind: str
+    check: Check
+    needs: tuple[Need, ...]
+    loses_to: tuple[str, ...]
+
+
+_rules: dict[str, Rule] = {}
+
+
+def rule(kind: str, *, needs: tuple[Need, ...], loses_to: tuple[str, ...] = ()) -> Callable[[Check], Check]:
+    """Register a check under the name of its kind; every rule needs something, if only that anything ran."""
+
+    def keep(check: Check) -> Check:
+        _rules[kind] = Rule(kind, check, needs, loses_to)
+        return check
+
+    return keep
+
+
+@functools.cache
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule of the folders beside this file, by name."""
+    package = importlib.import_module("devwidget.rules")
+    for module in pkgutil.walk_packages(package.__path__, "devwidget.rules."):
+        importlib.import_module(module.name)
+    return tuple(_rules[kind] for kind in sorted(_rules))
+
+
+def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
+    """The trace with its findings, worst first."""
+    found: list[Finding] = []
+    checked, not_checked = [], []
+    chosen = all_rules() if rules is None else tuple(rules)
+    for each in chosen:
+        try:
+            told = list(each.check(trace))
+        except Exception as error:  # one broken rule must not hide what the others found
+            not_checked.append(f"{each.kind}: the rule itself failed with {error_text(error)}")
+            continue
+        found += told
+        lacking = "" if told else missing(each.needs, trace)  # what was found is an answer, whatever else did not run
+        if lacking:
+            not_checked.append(f"{each.kind}: {lacking}")
+        else:
+            checked.append(each.kind)
+    causes = _one_per_cause(_without_losers(found, chosen))
+    ordered = sorted(_in_harmony(list(causes)), key=lambda f: _ORDER[f.severity])
+    return dataclasses.replace(
+        trace, findings=tuple(ordered), checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked)
+    )
+
+
+def _without_losers(found: list[Finding], rules: Iterable[Rule]) -> list[Finding]:
+    """Drop a finding whose faults a more specific kind explains."""
+    loses = {each.kind: each.loses_to for each in rules}
+
+    def lost(finding: Finding) -> bool:
+        better = {n for f in found if f.kind in loses.get(finding.kind, ()) for n in f.explains}
+        return bool(finding.explains) and better.issuperset(finding.explains)
+
+    return [finding for finding in found if not lost(finding)]
+
+
+def _one_per_cause(found: list[Finding]) -> Iterator[Finding]:
+    """Merge findings of one kind and one birth; the first one speaks, the others become `also` and notes."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in found:
+        groups.setdefault((finding.kind, _cause(finding)), []).append(finding)
+    for first, *others in groups.values():
+        modules = dict.fromkeys(m for f in others for m in (f.module, *f.also) if m is not None)
+        lines = dict.fromkeys(str(f.fault) for f in others if f.fault is not None and f.fault != first.fault)
+        yield dataclasses.replace(
+            first,
+            fixes=_together([first, *others]),
+            also=tuple(m for m in modules if m != first.module),
+            notes=(*first.notes, *((f"the same cause also strikes at {', '.join(lines)}",) if lines else ())),
+            explains=tuple(sorted({n for f in (first, *others) for n in f.explains})),
+        )
+
+
+def _cause(finding: Finding) -> object:
+    """What two findings of one root cause share: what the rule says, the line of birth, else the line of fault."""
+    if finding.cause:
+        return finding.cause
+    site: Site | None = finding.birth or finding.fault
+    return (site.file, site.line) if site is not None else (finding.module, finding.headline)
+
+
+def _together(group: list[Finding]) -> tuple[Fix, ...]:
+    """The fixes of the first, its edits with those that the same cause needs at other lines."""
+    from devwidget.rules.repairs.edits import code_of_edits, merged  # with the rules, not with `import devwidget`
+
+    fixes = group[0].fixes
+    if not fixes or not fixes[0].edits or len(group) == 1:
+        return fixes
+    alike = [f.fixes[0].edits for f in group if f.fixes and f.fixes[0].summary.split()[:2] == fixes[0].summary.split()[:2]]
+    edits = merged(alike)
+    if edits is None or edits == fixes[0].edits:
+        return fixes
+    return (dataclasses.replace(fixes[0], edits=edits, code=code_of_edits(edits)), *fixes[1:])
+
+
+def _in_harmony(found: list[Finding]) -> list[Finding]:
+    """First fixes that change the same line in different places become edits that do both."""
+    from devwidget.rules.repairs.edits import code_of_edits, with_others
+
+    firsts = [f.fixes[0].edits if f.fixes else () for f in found]
+    result = []
+    for finding, mine in zip(found, firsts, strict=True):
+        edits = tuple(with_others(edit, firsts) for edit in mine)
+        if edits != mine:
+            first = dataclasses.replace(finding.fixes[0], edits=edits, code=code_of_edits(edits))
+            finding = dataclasses.replace(finding, fixes=(first, *finding.fixes[1:]))
+        result.append(finding)
+    return result

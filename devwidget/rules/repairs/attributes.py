@@ -1,0 +1,186 @@
+"""Attributes: edits that turn what a module keeps in a plain attribute into a buffer, a parameter or registered modules."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from devwidget.records.finding import Fix
+from devwidget.records.trace import Held
+from devwidget.rules.repairs.code import Code, code_at, is_self, targets
+from devwidget.rules.repairs.edits import Draft, fix
+from devwidget.rules.repairs.modules import spelled
+
+_RANDOM = frozenset({"rand", "randn", "empty", "normal", "randn_like", "rand_like", "empty_like", "Tensor", "FloatTensor"})
+_INITIAL = frozenset({"zeros", "ones", "full", "zeros_like", "ones_like", "full_like"})
+_CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp, ast.GeneratorExp)
+
+
+def registered(held: Held) -> Iterator[Fix | None]:
+    """Ways to register what a module keeps, best first."""
+    at = code_at(held.assigned)
+    owner = at[0].owner(at[1]) if at is not None else None
+    if at is None or held.assigned is None:
+        return
+    code, statement = at
+    attribute = re.split(r"[.\[]", held.name)[0]
+    if held.how == "class attribute":
+        yield _class_attribute(code, statement, owner, attribute)
+        return
+    value = getattr(statement, "value", None)
+    if value is None or not any(is_self(target, attribute) for target in targets(statement)) or len(targets(statement)) != 1:
+        return
+    if held.note:
+        yield _modules(code, owner, statement, attribute, held)
+    elif held.name == attribute:
+        yield _one_tensor(code, owner, statement, attribute)
+    elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
+        yield _many_tensors(code, owner, statement, attribute)
+    elif isinstance(value, ast.Call) and re.fullmatch(rf"{attribute}\.\w+", held.name):
+        yield _rebuilt(code, owner, statement, attribute, value)
+
+
+def _assignments(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> list[ast.stmt]:
+    """Every statement of the class that sets the attribute."""
+    if owner is None:
+        return [statement]
+    return [n for n in ast.walk(owner) if isinstance(n, ast.stmt) and any(is_self(t, attribute) for t in targets(n))]
+
+
+def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
+    """`self.mask = value` becomes a buffer. Where it is set again later, a buffer takes the new value by itself."""
+    draft, kind = Draft(code), ""
+    inside = [n for n in _assignments(code, owner, statement, attribute) if getattr(code.scope(n), "name", "") == "__init__"]
+    for each in inside or [statement]:
+        value = getattr(each, "value", None)
+        if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None or len(targets(each)) != 1:
+            return None
+        text = code.text(value)
+        if isinstance(value, ast.Constant) and value.value is None:
+            draft.rewrite(each, f"self.register_buffer({attribute!r}, None)")
+            continue
+        kind = _kind_of(code, owner, value, attribute)
+        new = f"self.{attribute} = {spelled(code, 'Parameter')}({text})" if kind == "parameter" else (
+            f"self.register_buffer({attribute!r}, {text}{', persistent=False' if kind == 'constant' else ''})")  # fmt: skip
+        draft.rewrite(each, new)
+    words = "register it as a parameter" if kind == "parameter" else "register it as a buffer"
+    return fix(f"{words} in `{getattr(code.scope(statement), 'name', '__init__')}`", draft, "sure")
+
+
+def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute: str) -> str:
+    """`parameter` for random numbers and what is initialised in place, `state` for zeros and ones, `constant` for the rest.
+
+    What a model starts from belongs in its checkpoint; what its class computes anew does not.
+    """
+    made = {ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(value) if isinstance(n, ast.Call)}
+    initialised = any(
+        isinstance(n, ast.Call) and re.search(r"init\.\w+_$", ast.unparse(n.func)) and n.args
+        and ast.unparse(n.args[0]).endswith(f".{attribute}")
+        for n in ast.walk(code.tree)
+    )  # fmt: skip
+    if "requires_grad" not in ast.unparse(value) and (made & _RANDOM or initialised):
+        return "parameter"
+    if re.search(r"mask|index|ids$|position", attribute):
+        return "constant"
+    return "state" if made & _INITIAL and not made - _INITIAL else "constant"
+
+
+def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, held: Held) -> Fix | None:
+    """A list or dict of modules becomes an `nn.ModuleList` or `nn.ModuleDict`, which take `append` and items too."""
+    draft = Draft(code)
+    for each in _assignments(code, owner, statement, attribute):
+        value = getattr(each, "value", None)
+        if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None:
+            return None
+        kind = _module_container(value, held.name[len(attribute) :])
+        if not kind:
+            return None
+        inner = value.args[0] if _is_plain_container_call(value) and value.args else value
+        empty = (_is_plain_container_call(value) and not value.args) or _is_empty(value)
+        text = "" if empty else code.text(inner)
+        text = text[1:-1] if isinstance(inner, ast.GeneratorExp) and text.startswith("(") else text
+        draft.replace(value, f"{spelled(code, kind)}({text})")
+    return fix("register the modules", draft, "sure")
+
+
+def _is_plain_container_call(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("list", "dict", "tuple")
+
+
+def _is_empty(value: ast.expr) -> bool:
+    return (isinstance(value, ast.List | ast.Tuple) and not value.elts) or (isinstance(value, ast.Dict) and not value.keys)
+
+
+def _module_container(value: ast.expr, path: str) -> str:
+    """`ModuleList` for `[0].weight`, `ModuleDict` for `['name'].weight`; "" where lists are in lists."""
+    if not re.match(r"\[[^\[\]]+\]\.", path):
+        return ""
+    return "ModuleDict" if re.match(r"\['[^.']+'\]", path) else "ModuleList" if re.match(r"\[\d+\]", path) else ""
+
+
+def _many_tensors(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
+    """A list or dict of tensors becomes an `nn.ParameterList` or `nn.ParameterDict` that asks for no gradient."""
+    value = getattr(statement, "value", None)
+    if value is None or len(_assignments(code, owner, statement, attribute)) != 1 or _is_empty(value):
+        return None
+    parameter, text = spelled(code, "Parameter"), code.text(value)
+    named = isinstance(value, ast.Dict | ast.DictComp)
+    if named:
+        items = f"{{name: {parameter}(part, requires_grad=False) for name, part in {text}.items()}}"
+    elif isinstance(value, _CONTAINERS) or _is_plain_container_call(value):
+        items = f"{parameter}(part, requires_grad=False) for part in {text}"
+    else:
+        return None
+    draft = Draft(code)
+    draft.replace(value, f"{spelled(code, 'ParameterDict' if named else 'ParameterList')}({items})")
+    return fix("register each tensor, as a parameter that is not trained", draft, "sure")
+
+
+def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, value: ast.Call) -> Fix | None:
+    """`self.prior = Normal(zeros, ones)`: the tensors become buffers, and a property builds the object from them."""
+    given = [(f"{attribute}_{index}", arg) for index, arg in enumerate(value.args)]
+    given += [(f"{attribute}_{k.arg}", k.value) for k in value.keywords if k.arg]
+    tensors = [(name, arg) for name, arg in given if isinstance(arg, ast.Call)]
+    rest = [arg for _, arg in given if not isinstance(arg, ast.Call)]
+    if owner is None or not tensors or len(_assignments(code, owner, statement, attribute)) != 1:
+        return None
+    if any(not isinstance(arg, ast.Constant) for arg in rest) or any(isinstance(arg, ast.Starred) for arg in value.args):
+        return None
+    draft = Draft(code)
+    lines = [f"self.register_buffer({name!r}, {code.text(arg)}, persistent=False)" for name, arg in tensors]
+    draft.rewrite(statement, "\n".join(lines))
+    built = _spliced(code, value, tensors)
+    method = code.scope(statement)
+    if not isinstance(method, ast.FunctionDef):
+        return None
+    draft.before(_after(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
+    return fix(f"register its tensors as buffers, and build `{attribute}` from them", draft, "likely")
+
+
+def _after(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
+    """The next method of the class, above which a new one can stand; the method itself if it is the last."""
+    index = owner.body.index(method)
+    return owner.body[index + 1] if index + 1 < len(owner.body) else method
+
+
+def _spliced(code: Code, call: ast.Call, tensors: Sequence[tuple[str, ast.expr]]) -> str:
+    names = {id(arg): name for name, arg in tensors}
+    args = [f"self.{names[id(a)]}" if id(a) in names else code.text(a) for a in call.args]
+    for keyword in call.keywords:
+        value = f"self.{names[id(keyword.value)]}" if id(keyword.value) in names else code.text(keyword.value)
+        args.append(f"{keyword.arg}={value}")
+    return f"{code.text(call.func)}({', '.join(args)})"
+
+
+def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None, attribute: str) -> Fix | None:
+    """`mask = torch.ones(3)` in the body of the class becomes a buffer that `__init__` registers."""
+    inits = [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"] if owner is not None else []
+    value = getattr(statement, "value", None)
+    begun = [n for n in inits[0].body if "super()" in ast.unparse(n)] if inits else []
+    if value is None or not begun or len(targets(statement)) != 1:
+        return None
+    draft = Draft(code)
+    draft.rewrite(statement, "pass" if owner is not None and len(owner.body) == 1 else f"{attribute}: torch.Tensor")
+    draft.after(begun[0], f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
+    return fix("register it as a buffer in `__init__`", draft, "sure")

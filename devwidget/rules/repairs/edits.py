@@ -1,0 +1,223 @@
+"""Edits of source files: changes of single expressions collected, checked by the parser, and written as whole lines."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from devwidget.records.finding import Confidence, Edit, Fix
+from devwidget.records.site import Site
+from devwidget.records.syntax import parsed
+from devwidget.rules.repairs.code import Code, code_at, own_lines
+
+_ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Change:
+    """A stretch of text, from (line, byte column) to (line, byte column), and what it becomes."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+    text: str
+
+
+@dataclass
+class Draft:
+    """Changes of one file that belong together."""
+
+    code: Code
+    changes: set[_Change] = field(default_factory=set)
+    inserted: dict[int, list[str]] = field(default_factory=dict)
+    removed: set[tuple[int, int]] = field(default_factory=set)
+
+    def replace(self, node: ast.AST, text: str) -> None:
+        """Another text in the place of a node."""
+        start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+        self.changes.add(_Change(start, end, text))
+
+    def append(self, node: ast.expr, text: str) -> None:
+        """`node` becomes `node.to(device)`, in parentheses where its operators would bind less."""
+        if isinstance(node, _ATOMS):
+            self.changes.add(_Change(_end(node), _end(node), text))
+        else:
+            self.replace(node, f"({self.code.text(node)}){text}")
+
+    def keyword(self, call: ast.Call, name: str, value: str) -> None:
+        """A keyword argument, in the place of one of that name."""
+        old = next((k.value for k in call.keywords if k.arg == name), None)
+        if old is not None:
+            self.replace(old, value)
+            return
+        given = [*call.args, *(k.value for k in call.keywords)]
+        if given:
+            last = max(given, key=_end)
+            self.changes.add(_Change(_end(last), _end(last), f", {name}={value}"))
+        else:
+            line, column = _end(call)
+            self.changes.add(_Change((line, column - 1), (line, column - 1), f"{name}={value}"))
+
+    def before(self, statement: ast.stmt, text: str) -> None:
+        """New lines above a statement."""
+        self._insert(own_lines(statement).start, statement, text)
+
+    def after(self, statement: ast.stmt, text: str) -> None:
+        """New lines below a simple statement."""
+        self._insert((statement.end_lineno or statement.lineno) + 1, statement, text)
+
+    def rewrite(self, statement: ast.stmt, text: str) -> None:
+        """Other lines in the place of a simple statement; a comment behind it stays."""
+        indent = " " * statement.col_offset
+        self.replace(statement, textwrap.indent(text, indent).lstrip())
+
+    def remove(self, statement: ast.stmt) -> None:
+        """The lines of a simple statement, gone."""
+        self.removed.add((statement.lineno, statement.end_lineno or statement.lineno))
+
+    def begin(self, node: ast.AST, text: str) -> None:
+        """A text in front of a node."""
+        start = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        self.changes.add(_Change(start, start, text))
+
+    def edits(self) -> tuple[Edit, ...]:
+        """The changes as whole lines; () if two of them overlap or the file would not parse."""
+        try:
+            edits = tuple(self._edits())
+        except _Overlap:
+            return ()
+        return edits if parsed("\n".join(applied(self.code.rows, edits)), deep=True) is not None else ()
+
+    def _insert(self, line: int, beside: ast.stmt, text: str) -> None:
+        row = self.code.rows[beside.lineno - 1]
+        indent = row[: len(row) - len(row.lstrip())]
+        lines = self.inserted.setdefault(line, [])
+        if (new := textwrap.indent(text, indent)) not in lines:
+            lines.append(new)
+
+    def _edits(self) -> Iterable[Edit]:
+        for line, texts in self.inserted.items():
+            yield Edit(self.code.file, line, line - 1, "\n".join(texts))
+        for first, last in self.removed:
+            yield Edit(self.code.file, first, last, "", "\n".join(self.code.rows[first - 1 : last]))
+        group: list[_Change] = []
+        for change in sorted(self.changes):
+            if group and change.start[0] > max(c.end[0] for c in group):
+                yield self._edit(group)
+                group = []
+            group.append(change)
+        if group:
+            yield self._edit(group)
+
+    def _edit(self, group: list[_Change]) -> Edit:
+        first, last = group[0].start[0], max(c.end[0] for c in group)
+        rows = [row.encode() for row in self.code.rows[first - 1 : last]]
+        was = b"\n".join(rows).decode()
+        limit: tuple[int, int] = (last + 1, 0)
+        for change in reversed(group):
+            if change.end > limit:
+                raise _Overlap
+            (a, left), (b, right) = change.start, change.end
+            head, tail = rows[a - first][:left], rows[b - first][right:]
+            rows[a - first : b - first + 1] = [head + change.text.encode() + tail]
+            limit = change.start
+        return Edit(self.code.file, first, last, b"\n".join(rows).decode(), was)
+
+
+def _end(node: ast.expr) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
+
+
+class _Overlap(Exception):
+    """Two changes of one place."""
+
+
+def applied(rows: Iterable[str], edits: Iterable[Edit]) -> list[str]:
+    """The lines of a file after its edits, which name the lines of the file as it is."""
+    lines = list(rows)
+    for edit in sorted(edits, key=lambda e: (e.first, e.last), reverse=True):
+        lines[edit.first - 1 : edit.last] = edit.text.split("\n") if edit.text else []
+    return lines
+
+
+def fix(summary: str, draft: Draft | None, confidence: Confidence = "likely") -> Fix | None:
+    """A repair that is an edit; None where nothing can be edited."""
+    edits = draft.edits() if draft is not None else ()
+    if not edits:
+        return None
+    return Fix(summary, code_of_edits(edits), confidence, edits=edits)
+
+
+def code_of_edits(edits: Iterable[Edit]) -> str:
+    """The new lines alone, dedented."""
+    return "\n".join(textwrap.dedent(edit.text) for edit in edits)
+
+
+def mended(
+    site: Site | None, summary: str, change: Callable[[Draft, ast.stmt], object], confidence: Confidence = "likely"
+) -> Fix | None:
+    """The repair that `change` makes of the statement at a site; None where there is no source or it changes nothing."""
+    at = code_at(site)
+    if at is None:
+        return None
+    draft = Draft(at[0])
+    change(draft, at[1])
+    return fix(summary, draft, confidence)
+
+
+def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:
+    """The edits of several fixes as one; None if two of them want different things at one place."""
+    kept: list[Edit] = []
+    for edit in dict.fromkeys(edit for edits in many for edit in edits):
+        for index, other in enumerate(kept):
+            same = edit.file == other.file and max(edit.first, other.first) <= min(edit.last, other.last)
+            if same:
+                both = _both(edit, other)
+                if both is None:
+                    return None
+                kept[index] = both
+                break
+        else:
+            kept.append(edit)
+    return tuple(kept)
+
+
+def with_others(edit: Edit, many: Iterable[tuple[Edit, ...]]) -> Edit:
+    """An edit, and with it what other edits change in the same lines."""
+    for other in (each for edits in many for each in edits):
+        meets = other.file == edit.file and max(edit.first, other.first) <= min(edit.last, other.last)
+        if meets and other.text != edit.text:
+            edit = _both(edit, other) or edit
+    return edit
+
+
+def _both(one: Edit, other: Edit) -> Edit | None:
+    """Two edits of the same lines, if they change different stretches of them."""
+    if (one.first, one.last) != (other.first, other.last):
+        return None
+    (a, b, first), (c, d, second) = sorted((_stretch(one), _stretch(other)))
+    if b > c or (a, b) == (c, d):
+        return one if one.text == other.text else None
+    text = one.was[:a] + first + one.was[b:c] + second + one.was[d:]
+    return Edit(one.file, one.first, one.last, text, one.was)
+
+
+def _stretch(edit: Edit) -> tuple[int, int, str]:
+    """Where the old text of an edit differs from the new: begin, end, and what stands there afterwards."""
+    old, new = edit.was, edit.text
+    begin = next((i for i, (x, y) in enumerate(zip(old, new, strict=False)) if x != y), min(len(old), len(new)))
+    most = min(len(old), len(new)) - begin
+    tail = next((i for i in range(most) if old[-1 - i] != new[-1 - i]), most)
+    return begin, len(old) - tail, new[begin : len(new) - tail]
+
+
+def chosen(fixes: Iterable[Fix | None]) -> tuple[Fix, ...]:
+    """Those that there are, each once: edits, then other designs. What can only be told stands where nothing can be edited."""
+    there = list(dict.fromkeys(each for each in fixes if each is not None))
+    if any(each.edits for each in there):
+        there = [each for each in there if each.edits or each.confidence == "choice"]
+    texts: dict[object, Fix] = {}
+    for each in there:
+        texts.setdefault(each.edits or (each.summary, each.code), each)
+    return tuple(sorted(texts.values(), key=lambda each: not each.edits))

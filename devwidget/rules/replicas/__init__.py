@@ -1,0 +1,1 @@
+"""What `nn.DataParallel` does to a model that was not written for it."""

@@ -1,0 +1,118 @@
+"""parallel-io: what enters or leaves DataParallel cannot be split or joined as intended.
+
+Why: every tensor is cut along its first axis, one piece for each GPU, and the outputs are joined along it.
+Bad: a `forward` that returns a scalar loss; a hidden state of shape [layers, batch, width].
+Good: `loss = model(x, y).mean()`; a hidden state made inside `forward`, or with the batch first.
+Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.site import Site
+from devwidget.records.trace import Fault, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.code import Code, code_at, targets
+from devwidget.rules.repairs.edits import Draft, chosen, fix, mended
+from devwidget.rules.wording import described
+
+
+@rule("parallel-io", needs=("replicas",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each input or output that does not fit the wrapper."""
+    for fault in trace.faults:
+        if fault.what == "io":
+            yield _finding(fault, dict(fault.facts))
+
+
+def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
+    birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
+    return Finding(
+        kind="parallel-io",
+        severity="error",
+        module=fault.module,
+        headline=_headline(fault, facts),
+        why="DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it",
+        fault=fault.site,
+        birth=birth,
+        fixes=chosen(_fixes(fault, facts, birth)),
+        notes=(f"the replica failed with {fault.error}",) if fault.error else (),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
+
+
+def _headline(fault: Fault, facts: dict[str, str]) -> str:
+    if facts["problem"] == "scalar":
+        return f"`{facts['owner']}.forward` returns a scalar, and {facts['replicas']} of them are gathered into a vector"
+    if facts["problem"] == "axis":
+        shape = list(fault.operands[0].shape) if fault.operands else []
+        return f"an input of shape {shape} is cut along axis {facts['dim']}, where the batch has length {facts['batch']}"
+    return f"{facts['samples']} samples cannot feed {facts['replicas']} replicas, and the values that are no tensors go to all"
+
+
+def _fixes(fault: Fault, facts: dict[str, str], birth: Site | None) -> Iterator[Fix | None]:
+    if facts["problem"] == "scalar":
+        yield _reduced(fault)
+        yield Fix("reduce the gathered losses before backward", "loss = loss.mean()", "sure")
+        yield Fix("or return one value for each sample, or loss.unsqueeze(0)", "", "choice")
+    elif facts["problem"] == "axis":
+        yield _batch_first(fault, facts, birth)
+        yield Fix("make the state inside forward, from the replica's own share of the batch", "", "likely")
+        yield Fix("or pass it with the batch first and transpose(0, 1) it inside forward", "", "choice")
+    else:
+        words = "use no more GPUs than there are samples"
+        yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, facts), "likely")
+        yield Fix("use batches of at least as many samples as there are GPUs, or drop_last=True in the loader", "", "likely")
+
+
+def _fewer(draft: Draft, statement: ast.stmt, facts: dict[str, str]) -> None:
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DataParallel"):
+            draft.keyword(node, "device_ids", f"list(range({facts['samples']}))")
+
+
+def _batch_first(fault: Fault, facts: dict[str, str], birth: Site | None) -> Fix | None:
+    """The line that makes the input puts the batch first, and `forward` puts it back."""
+    made, used = code_at(birth), code_at(fault.site)
+    shape = fault.operands[0].shape if fault.operands else ()
+    batch = int(facts["batch"])
+    if made is None or used is None or made[0].file != used[0].file or batch not in shape:
+        return None
+    axis, (code, statement) = shape.index(batch), made
+    function, value = code.scope(used[1]), getattr(statement, "value", None)
+    if not isinstance(function, ast.FunctionDef) or value is None or len(targets(statement)) != 1:
+        return None
+    name = _argument(code, function, used[1], shape, targets(statement)[0])
+    if not name:
+        return None
+    draft = Draft(code)
+    draft.append(value, f".transpose(0, {axis}).contiguous()")
+    draft.before(used[1], f"{name} = {name}.transpose(0, {axis}).contiguous()")
+    return fix("pass it with the batch first, and put it back inside forward", draft, "likely")
+
+
+def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape: tuple[int, ...], target: ast.expr) -> str:
+    """The parameter that the input is: the one of its name, else the only one that the line passes on after the first."""
+    given = [a.arg for a in function.args.args if a.arg != "self"]
+    used = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in given]
+    same = [name for name in used if name == ast.unparse(target)]
+    return (same or used[1:] or [""])[0]
+
+
+def _reduced(fault: Fault) -> Fix | None:
+    """Where the loss function hands on what forward returned: `lambda loss, _: loss` becomes `lambda loss, _: loss.mean()`."""
+    at = code_at(fault.site)
+    if at is None:
+        return None
+    draft, code = Draft(at[0]), at[0]
+    for node in ast.walk(code.tree):
+        if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Name) and "loss" in ast.unparse(node):
+            draft.append(node.body, ".mean()")
+        method = node.func if isinstance(node, ast.Call) and not node.args else None
+        if isinstance(method, ast.Attribute) and method.attr == "backward" and isinstance(method.value, ast.Name):
+            draft.append(method.value, ".mean()")
+    return fix("reduce the gathered losses before backward", draft, "sure")

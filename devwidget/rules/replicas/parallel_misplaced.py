@@ -1,0 +1,96 @@
+"""parallel-misplaced: a DataParallel wrapper and the placement of what it wraps disagree.
+
+Why: DataParallel copies the model from `device_ids[0]` at every call, so all of it must be there.
+Bad: `nn.DataParallel(model.to('cuda:0'), device_ids=[2, 3])`; a wrapper around a model meant for the CPU.
+Good: `nn.DataParallel(model.to('cuda:2'), device_ids=[2, 3])`, or CUDA_VISIBLE_DEVICES=2,3 and `device_ids=[0, 1]`.
+Source: `torch.nn.DataParallel.forward`, "module must have its parameters and buffers on device".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Fault, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.calls import FACTORIES
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+
+
+@rule("parallel-misplaced", needs=("replicas",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each wrapper that could not run."""
+    for fault in trace.faults:
+        if fault.what == "parallel":
+            yield _finding(fault)
+
+
+def _finding(fault: Fault) -> Finding:
+    facts = dict(fault.facts)
+    name = fault.operands[0].argument
+    return Finding(
+        kind="parallel-misplaced",
+        severity="error",
+        module=fault.module,
+        headline=f"`DataParallel` with device_ids [{facts['device_ids']}] wraps a model on {facts['found']}",
+        why="the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there",
+        fault=fault.site,
+        birth=fault.birth or fault.site,
+        fixes=chosen(_fixes(fault, facts)),
+        notes=(f"`{name}` is on {fault.operands[0].device}, `device_ids[0]` is {fault.target}",),
+        explains=(fault.number,),
+    )
+
+
+def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
+    model, target = fault.model_name or "model", str(fault.target)
+    first = facts["found"].partition(":")[2]
+    if "," in facts["found"]:
+        yield mended(fault.birth, "make it where the rest of the model is", lambda d, s: _made(d, s, target))
+    if facts["found"] == "cpu":
+        yield mended(fault.birth, "for a model meant for the CPU, remove the wrapper", _unwrapped, "choice")
+        yield mended(fault.birth, "for GPUs, move the model before it is wrapped", lambda d, s: _moved(d, s, target), "choice")
+        yield Fix("for GPUs, move the model before it is wrapped", f"{model}.to({target!r})", "choice")
+        return
+    if first.isdigit() and "," not in facts["found"]:
+        words = "begin the list with the model's GPU"
+        yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, int(first)), "likely")
+    yield mended(fault.birth, "move the model to `device_ids[0]`", lambda d, s: _moved(d, s, target), "likely")
+    yield Fix("move the model to `device_ids[0]`", f"{model}.to({target!r})", "likely")
+    if first.isdigit():
+        ids = facts["device_ids"].replace(" ", "")
+        yield Fix(f"or hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", "", "choice")
+
+
+def _made(draft: Draft, statement: ast.stmt, target: str) -> None:
+    """The line that made the one tensor that came later."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES:
+            draft.keyword(node, "device", repr(target))
+
+
+def _wrappers(draft: Draft, statement: ast.stmt) -> Iterator[ast.Call]:
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DataParallel") and node.args:
+            yield node
+
+
+def _unwrapped(draft: Draft, statement: ast.stmt) -> None:
+    for node in _wrappers(draft, statement):
+        draft.replace(node, draft.code.text(node.args[0]))
+
+
+def _moved(draft: Draft, statement: ast.stmt, target: str) -> None:
+    for node in _wrappers(draft, statement):
+        draft.append(node.args[0], f".to({target!r})")
+
+
+def _first_id(draft: Draft, statement: ast.stmt, first: int) -> None:
+    """`device_ids=[2, 3]` becomes `device_ids=[0, 3]` for a model on cuda:0."""
+    for node in _wrappers(draft, statement):
+        for keyword in node.keywords:
+            if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List) and keyword.value.elts:
+                ids = [draft.code.text(element) for element in keyword.value.elts]
+                rest = [each for each in ids[1:] if each != str(first)]
+                draft.replace(keyword.value, f"[{', '.join([str(first), *rest])}]")

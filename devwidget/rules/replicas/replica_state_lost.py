@@ -1,0 +1,92 @@
+"""replica-state-lost: `forward` relies on something that a DataParallel replica does not have, or loses.
+
+Why: replicas are made anew at every call and thrown away after it; their parameters are copies kept as plain tensors.
+Bad: `self.calls += 1` in `forward`; `next(self.parameters()).device`.
+Good: a registered buffer, updated in place; `x.device`; DistributedDataParallel, which makes no replicas.
+Source: the warning in https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Fault, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.code import is_self
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+
+
+@rule("replica-state-lost", needs=("replicas",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each attribute that is lost, or look-up that finds nothing."""
+    for fault in trace.faults:
+        if fault.what == "replica":
+            yield _finding(fault, dict(fault.facts))
+
+
+def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
+    written = facts["problem"] == "write"
+    name = facts["attribute"]
+    return Finding(
+        kind="replica-state-lost",
+        severity="error",
+        module=fault.module,
+        headline=f"`self.{name}` is written in a replica and lost with it"
+        if written
+        else "`self.parameters()` is empty in a replica",
+        why="DataParallel makes its replicas anew at every call and throws them away"
+        if written
+        else "a replica keeps its parameters as plain tensors, so that gradients flow back through the copies",
+        fault=fault.site,
+        fixes=chosen(_written(fault, name) if written else _looked_up(fault, name)),
+        explains=(fault.number,),
+    )
+
+
+def _written(fault: Fault, name: str) -> Iterator[Fix | None]:
+    yield mended(fault.site, "keep it in a buffer and update that in place: the first device's is kept",
+                 lambda draft, statement: _in_buffer(draft, statement, name))  # fmt: skip
+    buffer = f"self.register_buffer({name!r}, torch.zeros(()))  # in __init__; in forward: self.{name}.add_(1)"
+    yield Fix("keep it in a buffer and update that in place: the first device's is kept", buffer, "likely")
+    yield Fix("or return it from forward; or count outside, in the training loop; or use DistributedDataParallel", "", "choice")
+
+
+def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
+    """`self.calls = 0` in `__init__` and `self.calls += 1` in forward become a buffer and an addition in place."""
+    code = draft.code
+    owner = code.owner(statement)
+    lines = [n for n in ast.walk(owner) if isinstance(n, ast.Assign)] if owner is not None else []
+    begun = [n for n in lines if any(is_self(t, name) for t in n.targets) and isinstance(n.value, ast.Constant)]
+    step = statement.value if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) else None
+    if step is None or len(begun) != 1 or type(begun[0].value.value) not in (int, float):  # type: ignore[attr-defined]
+        return
+    draft.rewrite(begun[0], f"self.register_buffer({name!r}, torch.tensor({code.text(begun[0].value)}))")
+    draft.rewrite(statement, f"self.{name}.add_({code.text(step)})")
+    for node in ast.walk(owner) if owner is not None else ():
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("min", "max") and len(node.args) == 2:
+            _clamped(draft, node, name)
+
+
+def _clamped(draft: Draft, call: ast.Call, name: str) -> None:
+    """`min(1.0, self.calls / n)` would wait for the tensor: `(self.calls / n).clamp(max=1.0)` does not."""
+    number, other = sorted(call.args, key=lambda a: not isinstance(a, ast.Constant))
+    uses = any(is_self(node, name) for node in ast.walk(other))
+    if uses and isinstance(number, ast.Constant):
+        bound = "max" if ast.unparse(call.func) == "min" else "min"
+        draft.replace(call, f"({draft.code.text(other)}).clamp({bound}={draft.code.text(number)})")
+
+
+def _looked_up(fault: Fault, name: str) -> Iterator[Fix | None]:
+    yield mended(fault.site, "take a parameter by its name", lambda draft, statement: _by_name(draft, statement, name))
+    yield Fix("take the device from an input, x.device, or make the tensor with x.new_zeros(...)", "", "likely")
+    yield Fix("or from a parameter by its name, such as self.<layer>.weight", f"self.{name}.device", "choice")
+    yield Fix("or use DistributedDataParallel, which makes no replicas", "", "choice")
+
+
+def _by_name(draft: Draft, statement: ast.stmt, name: str) -> None:
+    """`next(self.parameters())` becomes `self.layer.weight`, which a replica has too."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "next" and "parameters()" in ast.unparse(node):
+            draft.replace(node, f"self.{name}")

@@ -1,0 +1,1 @@
+"""What makes training wrong without an error: gradients, optimizers, checkpoints, dtypes."""

@@ -1,0 +1,78 @@
+"""non-leaf-grad: a tensor meant to be optimised is not a leaf, because it was moved after `requires_grad` was set.
+
+Why: `.cuda()` on a tensor that requires a gradient is an operation; the leaf, which collects it, stays behind.
+Bad: `torch.randn(4, requires_grad=True).cuda()`.
+Good: `torch.randn(4, device='cuda', requires_grad=True)`, or an nn.Parameter of the module.
+Source: https://docs.pytorch.org/docs/stable/generated/torch.Tensor.is_leaf.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.wording import described
+
+
+@rule("non-leaf-grad", needs=("backward",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each tensor that an optimizer refused, or that has no gradient where the code looks for it."""
+    for fault in trace.faults:
+        for operand in fault.operands if fault.what == "leaf" else ():
+            yield _finding(fault, operand)
+
+
+def _finding(fault: Fault, operand: Operand) -> Finding:
+    told = "has no `.grad`" if fault.call == "grad" else "was given to an optimizer"
+    return Finding(
+        kind="non-leaf-grad",
+        severity="error",
+        module=None,
+        headline=f"`{operand.expression}` {told} and is no leaf: an operation made it",
+        why="a move of a tensor that requires a gradient is an operation, and the leaf stays behind it",
+        fault=fault.site,
+        birth=operand.birth,
+        fixes=chosen(_fixes(operand)),
+        operands=described([operand]),
+        explains=(fault.number,),
+    )
+
+
+def _fixes(operand: Operand) -> Iterator[Fix | None]:
+    for birth in (operand.birth, operand.held.assigned if operand.held is not None else None):
+        yield mended(birth, "make it on its device, so that it is a leaf there", _made_as_leaf, "sure")
+        yield mended(birth, "cut it off from its origin, so that it is a leaf", _cut_off)
+    name = operand.expression
+    yield Fix("or cut it off from its origin after the move", f"{name} = {name}.detach().requires_grad_()")
+    yield Fix("or make it an nn.Parameter of the module, which moves with it", "", "choice")
+
+
+def _made_as_leaf(draft: Draft, statement: ast.stmt) -> None:
+    """`torch.randn(4, requires_grad=True).cuda()`: the move goes before the flag, or into the nn.Parameter."""
+    moved = _move(statement)
+    inner = moved.func.value if moved is not None and isinstance(moved.func, ast.Attribute) else None
+    if moved is None or not isinstance(inner, ast.Call):
+        return
+    tail = draft.code.text(moved)[len(draft.code.text(inner)) :]
+    flags = [k for k in inner.keywords if k.arg == "requires_grad"]
+    if flags:
+        rest = ", ".join(draft.code.text(a) for a in (*inner.args, *(k for k in inner.keywords if k not in flags)))
+        draft.replace(moved, f"{draft.code.text(inner.func)}({rest}){tail}.requires_grad_()")
+    elif ast.unparse(inner.func).endswith("Parameter") and inner.args:
+        draft.replace(moved, f"{draft.code.text(inner.func)}({draft.code.text(inner.args[0])}{tail})")
+
+
+def _cut_off(draft: Draft, statement: ast.stmt) -> None:
+    moved = _move(statement)
+    if moved is not None:
+        draft.append(moved, ".detach().requires_grad_()")
+
+
+def _move(statement: ast.stmt) -> ast.Call | None:
+    value = getattr(statement, "value", None)
+    is_move = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+    return value if is_move and isinstance(statement, ast.Assign) else None

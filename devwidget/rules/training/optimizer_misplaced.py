@@ -1,0 +1,151 @@
+"""optimizer-misplaced: the optimizer's state is not where its parameters are, or its parameters are not those that train.
+
+Why: an optimizer keeps references; state that it allocates at construction stays where it was when the model moves.
+Bad: `Adagrad(model.parameters())`, then `model.cuda()`; an optimizer built before a layer is replaced.
+Good: move and finish the model first, then build the optimizer.
+Source: https://docs.pytorch.org/docs/stable/optim.html#constructing-it; pytorch#7844 (SGD and Adam survive the move).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Fault, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.calls import FACTORIES
+from devwidget.rules.repairs.code import targets
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.wording import described
+
+
+@rule("optimizer-misplaced", needs=("backward", "optimizer"))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each optimizer and problem."""
+    for fault in trace.faults:
+        if fault.what == "optimizer":
+            yield _finding(fault, dict(fault.facts))
+
+
+def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
+    optimizer = facts["optimizer"]
+    if facts["problem"] == "state":
+        headline = f"`{optimizer}` keeps `{facts['state']}` on {fault.operands[0].device} for parameters on {fault.target}"
+        why = "the state was allocated when the optimizer was built, and does not move with the model"
+    else:
+        headline = f"`{optimizer}` does not know `{facts['missing']}`, which received gradients"
+        ages = {"frozen": "were frozen when the optimizer was built", "loss": "belong to the loss, not to the model"}
+        age = ages.get(facts["reason"], "are younger than the optimizer")
+        why = f"the parameters {age}, and it only trains those it was given"
+    return Finding(
+        kind="optimizer-misplaced",
+        severity="error",
+        module=None,
+        headline=headline,
+        why=why,
+        fault=fault.site,
+        birth=fault.birth or fault.site,
+        fixes=chosen(_fixes(fault, facts)),
+        operands=described(fault.operands[:4]),
+        explains=(fault.number,),
+        cause=f"{optimizer} {facts['problem']} {fault.birth or fault.site}",
+    )
+
+
+def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
+    model = fault.model_name or "model"
+    if facts["problem"] == "state":
+        if facts["optimizer"] not in _EAGER:
+            yield mended(fault.birth, "put the state where its parameters are", _restored_there)
+        words = "build the optimizer after the model has moved"
+        yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
+        yield mended(fault.birth, "put the state where its parameters are",
+                     lambda draft, statement: _state_there(draft, statement, fault))  # fmt: skip
+        yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
+        return
+    if facts["reason"] == "loss":
+        words = "give it the parameters of the loss too"
+        yield mended(fault.birth, words, lambda draft, statement: _with_the_loss(draft, statement, facts), "sure")
+        yield Fix("or add the group", "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
+        return
+    when = "after the parameters are freed" if facts["reason"] == "frozen" else "after the last layer is in place"
+    yield mended(fault.birth, f"build the optimizer {when}", _later, "sure")
+    yield Fix(f"build the optimizer {when}", "", "sure")
+    yield Fix("or add the group", f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
+
+
+def _with_the_loss(draft: Draft, statement: ast.stmt, facts: dict[str, str]) -> None:
+    """`SGD(model.parameters())` becomes `SGD([*model.parameters(), *head.parameters()])`, if `head` is there by then."""
+    kind, bound = facts["missing"].partition(".")[0], draft.code.bound(statement)
+    built = [
+        ast.unparse(target)
+        for node in ast.walk(draft.code.scope(statement))
+        if isinstance(node, ast.Assign) and any(isinstance(n, ast.Call) and _kind(n) == kind for n in ast.walk(node.value))
+        for target in node.targets
+    ]
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".parameters") and built and built[0] in bound:
+            draft.replace(node, f"[*{draft.code.text(node)}, *{built[0]}.parameters()]")
+            return
+
+
+def _kind(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
+    """The model whose parameters the line gives to the optimizer is moved above it."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters") and _is_optimizers(statement):
+            draft.before(statement, f"{draft.code.text(node.value)}.to({str(fault.target)!r})")
+            return
+
+
+def _is_optimizers(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2][:1].isupper()
+
+
+_EAGER = frozenset({"Adagrad", "ASGD"})
+"""Optimizers that allocate their state when they are built; that of others was put there by the program."""
+
+
+def _restored_there(draft: Draft, statement: ast.stmt) -> None:
+    """`opt.state[p] = state` takes the tensors of a restored state to their parameter."""
+    for node in ast.walk(draft.code.tree):
+        place = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(node, ast.Assign) and isinstance(place, ast.Subscript) and ast.unparse(place.value).endswith(".state"):
+            device, given = f"{draft.code.text(place.slice)}.device", draft.code.text(node.value)
+            moved = f"value.to({device}) if torch.is_tensor(value) and key != 'step' else value"
+            draft.replace(node.value, f"{{key: {moved} for key, value in {given}.items()}}")
+
+
+def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
+    """Factories of the state's line get the device of the parameter that it names, else the parameters' own."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES and not _is_step(draft, node):
+            shaped = [n.value for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "shape"]
+            device = f"{draft.code.text(shaped[0])}.device" if shaped else repr(str(fault.target))
+            draft.keyword(node, "device", device)
+
+
+def _is_step(draft: Draft, node: ast.Call) -> bool:
+    """`{'step': torch.tensor(10.)}` may stay on the CPU."""
+    around = draft.code.parents.get(node)
+    keys = dict(zip(map(id, around.values), around.keys, strict=True)) if isinstance(around, ast.Dict) else {}
+    key = keys.get(id(node))
+    return isinstance(key, ast.Constant) and key.value == "step"
+
+
+def _later(draft: Draft, statement: ast.stmt) -> None:
+    """The line goes down to just above the first statement of its block that uses what it makes."""
+    around = draft.code.parents.get(statement)
+    block = next((b for b in (getattr(around, "body", []), getattr(around, "orelse", [])) if statement in b), [])
+    names = {ast.unparse(target) for target in targets(statement)}
+    later = block[block.index(statement) + 1 :] if statement in block else []
+    user = next((s for s in later if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))), None)
+    if user is None or not later or user is later[0]:
+        return
+    draft.remove(statement)
+    draft.before(user, "\n".join(draft.code.rows[statement.lineno - 1 : statement.end_lineno]).strip())

@@ -1,0 +1,75 @@
+"""state-dict-prefix: keys with and without the prefix `module.` meet in `load_state_dict`.
+
+Why: DataParallel registers the model as its child `module`, so its keys begin with `module.`.
+Bad: `plain.load_state_dict(parallel.state_dict(), strict=False)`, which loads nothing and says nothing.
+Good: `plain.load_state_dict(parallel.module.state_dict())`.
+Source: torch.nn.modules.utils.consume_prefix_in_state_dict_if_present.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Fault, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+
+
+@rule("state-dict-prefix", needs=("operations",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each checkpoint whose names miss the module's by a prefix."""
+    for fault in trace.faults:
+        if fault.what == "checkpoint":
+            yield _finding(fault, dict(fault.facts))
+
+
+def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
+    return Finding(
+        kind="state-dict-prefix",
+        severity="error",
+        module=fault.module,
+        headline=f"`{facts['owner']}` calls it `{facts['right']}`, the checkpoint `{facts['key']}`: {facts['count']} of "
+        f"{facts['total']} keys miss by the prefix",
+        why="DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence",
+        fault=fault.site,
+        birth=fault.birth,
+        fixes=chosen(_fixes(fault, facts)),
+        explains=(fault.number,),
+    )
+
+
+def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
+    name = fault.expression or "checkpoint"
+    if len(facts["key"]) > len(facts["right"]):
+        yield mended(fault.site, "take the prefix off", _without_prefix, "sure")
+        code = f"{name} = {{key.removeprefix('module.'): value for key, value in {name}.items()}}"
+        yield Fix("take the prefix off", code, "sure")
+        yield mended(fault.birth, "or save the model inside the wrapper", _saved_inside, "choice")
+    else:
+        yield mended(fault.site, "load into the model inside the wrapper", _loaded_inside, "sure")
+        yield Fix("load into the model inside the wrapper", f"model.module.load_state_dict({name})", "choice")
+
+
+def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
+            yield node, node.func
+
+
+def _without_prefix(draft: Draft, statement: ast.stmt) -> None:
+    for call, _ in _calls(draft, statement, "load_state_dict"):
+        if call.args:
+            given = draft.code.text(call.args[0])
+            draft.replace(call.args[0], f"{{key.removeprefix('module.'): value for key, value in {given}.items()}}")
+
+
+def _loaded_inside(draft: Draft, statement: ast.stmt) -> None:
+    for _, method in _calls(draft, statement, "load_state_dict"):
+        draft.append(method.value, ".module")
+
+
+def _saved_inside(draft: Draft, statement: ast.stmt) -> None:
+    for _, method in _calls(draft, statement, "state_dict"):
+        draft.append(method.value, ".module")

@@ -1,0 +1,111 @@
+"""wrong-dtype: floating types that an operator does not mix.
+
+Why: matrix products, convolutions and recurrent layers want one floating type; element-wise operators promote instead.
+Bad: `model(torch.from_numpy(array))` with a float64 array and a float32 model.
+Good: `model(torch.from_numpy(array).float())`.
+Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html (type promotion).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.calls import FACTORIES
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.moves import cast_where_used
+from devwidget.rules.wording import described, strays_in
+
+
+@rule("wrong-dtype", needs=("operations",), loses_to=("unassigned-move",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each fault of floating types."""
+    for fault, stray in strays_in(trace, "dtype"):
+        yield _finding(fault, stray)
+    for fault, stray in strays_in(trace, "promotion"):  # after the errors, so that one with the same birth speaks for both
+        yield _promotion(fault, stray)
+
+
+def _promotion(fault: Fault, stray: Operand) -> Finding:
+    name = stray.expression or stray.argument
+    return Finding(
+        kind="wrong-dtype",
+        severity="warning",
+        module=fault.module,
+        headline=f"`{name}` is float64 and makes the result of `{fault.call}` float64",
+        why="element-wise operators promote to the wider type, which is slow on most GPUs and spreads",
+        fault=fault.site,
+        birth=stray.birth,
+        fixes=chosen(_fixes(fault, stray)),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
+
+
+def _constant(fault: Fault, stray: Operand) -> Finding:
+    limits = f"torch.finfo({stray.expression or 'x'}.dtype)"
+    return Finding(
+        kind="wrong-dtype",
+        severity="error",
+        module=fault.module,
+        headline=f"`{fault.call}` was given a number that {stray.dtype} cannot hold",
+        why="half precision ends at 65504; masks written for float32 use larger numbers",
+        fault=fault.site,
+        birth=stray.birth or fault.site,
+        fixes=chosen((_constant_fix(fault, limits), Fix("take the limit of the dtype, or float('-inf')", f"{limits}.min"))),
+        operands=described([stray]),
+        explains=(fault.number,),
+    )
+
+
+def _finding(fault: Fault, stray: Operand) -> Finding:
+    if dict(fault.facts).get("problem") == "constant":
+        return _constant(fault, stray)
+    types = " and ".join(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
+    return Finding(
+        kind="wrong-dtype",
+        severity="error",
+        module=fault.module,
+        headline=f"`{fault.call}` was given {types}",
+        why="this operator wants one floating type and casts nothing for you",
+        fault=fault.site,
+        birth=stray.birth,
+        fixes=chosen(_fixes(fault, stray)),
+        notes=(f"`{stray.expression or stray.argument}` is {stray.dtype}, the others are {dict(fault.facts)['wanted']}",),
+        operands=described(fault.operands),
+        explains=(fault.number,),
+    )
+
+
+def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
+    wanted = dict(fault.facts)["wanted"]
+    cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
+    if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
+        yield mended(stray.birth, f"make it {wanted}", lambda draft, statement: _made(draft, statement, stray, wanted, cast))
+    yield cast_where_used(fault, [o for o in fault.operands if o.stray], cast, f"cast it to {wanted} where it is used")
+    name = stray.expression or stray.source
+    yield Fix(f"cast it to {wanted} where it is used", f"{name}{cast}" if name else "")
+
+
+def _made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
+    for call in draft.code.alike(statement, stray.birth_call):
+        if stray.birth_op in FACTORIES and isinstance(call, ast.Call):
+            draft.keyword(call, "dtype", f"torch.{wanted}")
+        elif not stray.from_move:
+            draft.append(call, cast)
+
+
+def _constant_fix(fault: Fault, limits: str) -> Fix | None:
+    """The number on the failing line becomes the limit of the dtype."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for call in draft.code.alike(statement, fault.expression):
+            for argument in call.args if isinstance(call, ast.Call) else ():
+                if isinstance(argument, ast.UnaryOp | ast.Constant):
+                    low = isinstance(argument, ast.UnaryOp) and isinstance(argument.op, ast.USub)
+                    draft.replace(argument, f"{limits}.{'min' if low else 'max'}")
+
+    return mended(fault.site, "take the limit of the dtype", change, "sure")

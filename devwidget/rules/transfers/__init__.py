@@ -1,0 +1,1 @@
+"""Moves between devices that cost time or arrive too late."""

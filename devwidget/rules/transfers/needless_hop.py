@@ -1,0 +1,101 @@
+"""needless-hop: a crossing that could be avoided without changing the program's plan.
+
+Why: a copy between devices costs time on the bus, and a copy to the host makes the GPU wait.
+Bad: `h.cpu().to('cuda:1')`; `self.scale.to(x.device)` at every call, with `self.scale` a plain attribute.
+Good: `h.to('cuda:1')`; `self.register_buffer('scale', scale)`.
+Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU synchronisation).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Crossing, Held, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.attributes import registered
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+
+
+@rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """Round trips, detours, and attributes that are copied anew at every call."""
+    known = {crossing.number: crossing for crossing in trace.crossings}
+    for crossing in trace.crossings:
+        before = known.get(crossing.direct_from)
+        if crossing.meant or (before is not None and before.meant):
+            continue
+        if before is not None and _in_one_step(before, crossing):
+            yield _around(before, crossing)
+        elif crossing.held is not None and crossing.phase in ("forward", "loss") and crossing.target.is_accelerator:
+            yield _every_time(crossing, crossing.held)
+
+
+def _in_one_step(before: Crossing, last: Crossing) -> bool:
+    """False for an input that the loop moved to the model, whose first stage is on another GPU."""
+    return before.step == last.step and "build" not in (before.phase, last.phase)
+
+
+def _around(before: Crossing, last: Crossing) -> Finding:
+    back = before.source == last.target
+    path = f"{before.source} to {before.target} to {last.target}"
+    words = "stay on the device" if back else f"copy directly, without .{_verb(before)}"
+    return Finding(
+        kind="needless-hop",
+        severity="warning",
+        module=last.module,
+        headline=f"{last.bytes} bytes go from {path}, and nothing is computed on the way",
+        why="each copy costs time on the bus, and one to the host makes the GPU wait",
+        fault=last.site,
+        birth=before.site,
+        fixes=chosen((without_move(before, words), Fix(words))),
+        explains=(),
+    )
+
+
+def _verb(crossing: Crossing) -> str:
+    return "cpu()" if crossing.target.kind == "cpu" else f"to({str(crossing.target)!r})"
+
+
+def _every_time(crossing: Crossing, held: Held) -> Finding:
+    owner = f"`{held.module}`" if held.module else "the model" if held.module is not None else "the program"
+    once = "register it as a buffer, so that it moves once, with the model" if held.module is not None else "move it once"
+    fixes = list(registered(held)) if held.module is not None else [_moved_once(crossing, held)]
+    return Finding(
+        kind="needless-hop",
+        severity="warning",
+        module=crossing.module,
+        headline=f"`{held.name}`, {crossing.bytes} bytes, is copied from {crossing.source} to {crossing.target} at every call",
+        why=f"{owner} keeps it on {crossing.source}, where `Module.to` does not reach it",
+        fault=crossing.site,
+        birth=held.assigned,
+        fixes=chosen((*fixes, Fix(once))),
+    )
+
+
+def _moved_once(crossing: Crossing, held: Held) -> Fix | None:
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Assign):
+            draft.append(statement.value, f".to({str(crossing.target)!r})")
+
+    return mended(held.assigned, "move it once", change)
+
+
+def without_move(crossing: Crossing, summary: str) -> Fix | None:
+    """The line of a crossing without the call that makes it."""
+    return mended(crossing.site, summary, lambda draft, statement: stay(draft, statement, crossing))
+
+
+def stay(draft: Draft, statement: ast.stmt, crossing: Crossing) -> None:
+    """Take `.cpu()`, or `.to('cpu')`, off every tensor of a statement."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_move(node, node.func, crossing):
+            draft.replace(node, draft.code.text(node.func.value))
+
+
+def _is_move(node: ast.Call, method: ast.Attribute, crossing: Crossing) -> bool:
+    target = str(crossing.target)
+    if method.attr == "cpu":
+        return target == "cpu"
+    return method.attr in ("to", "cuda") and target in ast.unparse(node).replace("cuda(", "cuda:")

@@ -1,0 +1,55 @@
+"""unsafe-async-copy: a copy to the host is read before it has arrived.
+
+Why: with `non_blocking=True` the call returns while the bytes are still under way; nothing on the host waits for them.
+Bad: `host = out.to('cpu', non_blocking=True)`, then `host.mean()`.
+Good: `host = out.to('cpu')`; or `torch.cuda.synchronize()` before the first read.
+Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Crossing, Trace
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+
+
+@rule("unsafe-async-copy", needs=("operations",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each asynchronous copy that was read too early."""
+    for crossing in trace.crossings:
+        if crossing.unsafe_read is not None and not crossing.meant:
+            yield _finding(crossing)
+
+
+def _finding(crossing: Crossing) -> Finding:
+    return Finding(
+        kind="unsafe-async-copy",
+        severity="error",
+        module=crossing.unsafe_module,
+        headline=f"{crossing.bytes} bytes from {crossing.source} are read on the host while they may still be under way",
+        why="with `non_blocking=True` the copy returns at once, and nothing on the host waits for it",
+        fault=crossing.unsafe_read,
+        birth=crossing.site,
+        fixes=chosen(
+            (
+                mended(crossing.site, "let the copy block", _blocking),
+                mended(crossing.unsafe_read, "or wait once, before the first read", _waiting, "choice"),
+                Fix("or wait once, before the first read", "torch.cuda.synchronize()", "choice"),
+            )
+        ),
+    )
+
+
+def _blocking(draft: Draft, statement: ast.stmt) -> None:
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.keyword) and node.arg == "non_blocking":
+            draft.replace(node.value, "False")
+
+
+def _waiting(draft: Draft, statement: ast.stmt) -> None:
+    if not getattr(statement, "body", None):
+        draft.before(statement, "torch.cuda.synchronize()")
