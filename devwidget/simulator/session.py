@@ -9,9 +9,9 @@ from devwidget.simulator.accelerators.cuda import CUDA
 from devwidget.simulator.cluster import Cluster
 from devwidget.simulator.cuda_surface import comm, functions, generators
 from devwidget.simulator.devices import labels, machine
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import mode_without_values
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import attributes, device_type, factories, legacy_types, storage, wrapper_subclasses
@@ -66,9 +66,9 @@ class Session:
 
 
 def _open(cluster: Cluster) -> None:
-    """New books, in which nothing is written yet."""
-    Books.accelerator, Books.compute, Books.on_guess = cluster.accelerator, cluster.compute, None
-    Books.ledger = Ledger((), cluster.accelerator.block_bytes)
+    """A new state, in which nothing is noted yet."""
+    SimulationState.accelerator, SimulationState.compute, SimulationState.on_guess = cluster.accelerator, cluster.compute, None
+    SimulationState.ledger = Ledger((), cluster.accelerator.block_bytes)
     LABELS.clear()
     labels.name_devices()
     machine.build(cluster.memory_bytes)

@@ -134,7 +134,7 @@ def active() -> Simulation | None:
 
 def memory() -> VirtualMemory:
     """The memory of the simulation that is running, for a recording to watch."""
-    from devwidget.simulator.devices.books import Books
     from devwidget.simulator.devices.ledger_listeners import VirtualMemory
+    from devwidget.simulator.devices.simulation_state import SimulationState
 
-    return VirtualMemory(Books.ledger)
+    return VirtualMemory(SimulationState.ledger)

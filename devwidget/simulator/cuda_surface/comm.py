@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import labels, machine, moves
-from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import C, target
 
@@ -70,8 +70,8 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     for place, tensor in enumerate(tensors):
         if labels.label_of(tensor) < 0:
             raise RuntimeError(
-                f"Expected all input tensors to be {Books.accelerator.title} tensors, but tensor at index {place} has device "
-                f"'{labels.device_of(tensor)}'"
+                f"Expected all input tensors to be {SimulationState.accelerator.title} tensors, "
+                f"but tensor at index {place} has device '{labels.device_of(tensor)}'"
             )
     shape = list(tensors[0].shape)
     shape[dim] = sum(tensor.size(dim) for tensor in tensors)

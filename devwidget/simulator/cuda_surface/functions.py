@@ -10,9 +10,9 @@ import torch
 
 from devwidget.simulator.cuda_surface import generators, memory_stats, streams
 from devwidget.simulator.devices import machine
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import C, target
 
@@ -23,7 +23,7 @@ def properties(index: int) -> object:
     """The properties of one GPU."""
     built_in = Machine.visible[machine.checked(index)]
     identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{built_in}")
-    return Books.accelerator.properties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
+    return SimulationState.accelerator.properties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
 
 
 def device_count() -> int:
@@ -33,7 +33,7 @@ def device_count() -> int:
 
 def install(patches: Patches) -> None:
     """Give torch the virtual GPUs."""
-    accelerator, module = Books.accelerator, torch.get_device_module(Books.accelerator.type)
+    accelerator, module = SimulationState.accelerator, torch.get_device_module(SimulationState.accelerator.type)
     answers = {name: functools.partial(_always, answer) for name, answer in accelerator.answers.items()}
     for name, function in {**C_FUNCTIONS, **memory_stats.C_FUNCTIONS, **answers}.items():
         patches.set(C, accelerator.c_prefix + name, function)
@@ -102,7 +102,7 @@ class _stream(metaclass=_StreamType):
 
     def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
         """A virtual stream, unless the device is no GPU."""
-        if isinstance(device, (str, torch.device)) and torch.device(device).type != Books.accelerator.type:
+        if isinstance(device, (str, torch.device)) and torch.device(device).type != SimulationState.accelerator.type:
             return _real_stream(device, **kwargs)
         return streams.VirtualStream(device, **kwargs)
 
@@ -112,7 +112,7 @@ class _event(metaclass=_StreamType):
 
     def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
         """A virtual event, unless the device is no GPU."""
-        if isinstance(device, (str, torch.device)) and torch.device(device).type != Books.accelerator.type:
+        if isinstance(device, (str, torch.device)) and torch.device(device).type != SimulationState.accelerator.type:
             return _real_event(device, **kwargs)
         return streams.VirtualEvent(**kwargs)
 
@@ -125,7 +125,7 @@ def _always(answer: object, *args: Any) -> object:
 
 
 def _current(check: Any = None) -> torch.device:
-    return torch.device(Books.accelerator.type)
+    return torch.device(SimulationState.accelerator.type)
 
 
 def _nothing(*args: Any) -> None:

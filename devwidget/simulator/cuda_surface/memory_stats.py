@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from devwidget.simulator.devices import machine
-from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.simulation_state import SimulationState
 
 POOLS = ("all", "small_pool", "large_pool")
 
@@ -18,7 +18,7 @@ def _figure(current: int, peak: int, allocated: int, freed: int) -> dict[str, di
 
 def stats(index: int) -> dict[str, Any]:
     """What `torch.cuda.memory_stats_as_nested_dict` returns."""
-    account = Books.ledger.account(machine.checked(index))
+    account = SimulationState.ledger.account(machine.checked(index))
     held = _figure(account.held, account.peak, account.allocated_total, account.freed_total)
     blocks = _figure(account.active, account.peak_active, account.allocations, account.frees)
     reserved = _figure(account.reserved, account.peak_reserved, account.reserved, 0)
@@ -46,18 +46,18 @@ def stats(index: int) -> dict[str, Any]:
 
 def free_and_total(index: int) -> tuple[int, int]:
     """What `torch.cuda.mem_get_info` returns: cached bytes are not free."""
-    account = Books.ledger.account(machine.checked(index))
+    account = SimulationState.ledger.account(machine.checked(index))
     return account.capacity - account.reserved, account.capacity
 
 
 def reset_peaks(index: int) -> None:
     """Start the peaks again."""
-    Books.ledger.reset_peaks(machine.checked(index))
+    SimulationState.ledger.reset_peaks(machine.checked(index))
 
 
 def empty_cache() -> None:
     """Give back what is cached."""
-    Books.ledger.release_cache()
+    SimulationState.ledger.release_cache()
 
 
 C_FUNCTIONS: dict[str, Any] = {

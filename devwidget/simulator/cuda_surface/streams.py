@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import machine
-from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.tensor_surface import conversions
 
 
@@ -34,7 +34,7 @@ class VirtualStream(torch.Stream):
         if stream_id is None:
             _last_id += 1
             stream_id = _last_id
-        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=Books.accelerator.number)
+        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=SimulationState.accelerator.number)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._before: list[tuple[int, VirtualStream]] = []

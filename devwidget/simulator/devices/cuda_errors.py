@@ -7,13 +7,13 @@ import re
 import torch
 
 from devwidget.records.errors import SimulationError, message
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.ledger import Ledger
+from devwidget.simulator.devices.simulation_state import SimulationState
 
 
 def invalid_ordinal() -> RuntimeError:
     """A GPU that does not exist."""
-    return torch.AcceleratorError(Books.accelerator.invalid_ordinal)
+    return torch.AcceleratorError(SimulationState.accelerator.invalid_ordinal)
 
 
 def two_devices(common: str, other: str) -> RuntimeError:
@@ -26,7 +26,7 @@ def checked_argument(argument: str, device: str, common: str, method: str) -> Ru
     return RuntimeError(
         f"Expected all tensors to be on the same device, but got {argument} is on {device}, "
         f"different from other tensors on {common} "
-        f"(when checking argument in method wrapper_{Books.accelerator.title}_{method})"
+        f"(when checking argument in method wrapper_{SimulationState.accelerator.title}_{method})"
     )
 
 
@@ -43,22 +43,22 @@ def wrong_generator(expected: str, found: str) -> RuntimeError:
 def no_kernel(operator: str) -> NotImplementedError:
     """An operator that only the CPU has. Source: `OperatorEntry::reportError`."""
     return NotImplementedError(
-        f"Could not run '{operator}' with arguments from the '{Books.accelerator.title}' backend. This could be because the "
-        "operator doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "
-        "build). If you are a Facebook employee using PyTorch on mobile, please visit https://fburl.com/ptmfixes for possible "
-        "resolutions."
+        f"Could not run '{operator}' with arguments from the '{SimulationState.accelerator.title}' backend. "
+        "This could be because the operator doesn't exist for this backend, or was omitted during the selective/custom build "
+        "process (if using custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
+        "https://fburl.com/ptmfixes for possible resolutions."
     )
 
 
 def type_text(dtype: torch.dtype, on_gpu: bool) -> str:
     """`torch.cuda.FloatTensor`, the old name of a dtype on a device."""
     legacy = _LEGACY.get(dtype, str(dtype).removeprefix("torch.").capitalize())
-    return f"torch.{Books.accelerator.type + '.' if on_gpu else ''}{legacy}Tensor"
+    return f"torch.{SimulationState.accelerator.type + '.' if on_gpu else ''}{legacy}Tensor"
 
 
 def in_device_words(error: Exception) -> Exception:
     """The error of a CPU kernel as that of the GPU would word it: types and kernels are named after the device."""
-    kind, title = Books.accelerator.type, Books.accelerator.title
+    kind, title = SimulationState.accelerator.type, SimulationState.accelerator.title
     text = _TYPE.sub(rf"torch.{kind}.\1Tensor", message(error)).replace("CPUFloatType", f"{title}FloatType")
     text = _KERNEL.sub(rf'"\1_{kind}" not implemented', text)
     return error if text == message(error) else type(error)(text)
@@ -88,7 +88,9 @@ def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
     account.ooms += 1
     sizes = {"requested": requested, "capacity": account.capacity, "free": account.capacity - account.held,
              "held": account.held, "cached": max(account.reserved - account.held, 0)}  # fmt: skip
-    text = Books.accelerator.out_of_memory.format(index=index, **{name: _size(count) for name, count in sizes.items()})
+    text = SimulationState.accelerator.out_of_memory.format(
+        index=index, **{name: _size(count) for name, count in sizes.items()}
+    )
     return torch.OutOfMemoryError(text)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.simulation_state import SimulationState
 
 _virtual: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """By the address of the C++ object: on its way to a mode, torch wraps a generator in a new Python object."""
@@ -20,4 +20,4 @@ def remember(generator: Any) -> None:
 
 def kind_of(generator: torch.Generator) -> str:
     """The device type of a generator as the user knows it."""
-    return Books.accelerator.type if int(generator._cdata) in _virtual else generator.device.type  # type: ignore[attr-defined]
+    return SimulationState.accelerator.type if int(generator._cdata) in _virtual else generator.device.type  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ import torch
 from devwidget.capture.memory.block import Block
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
-from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import DisableTorchDispatch, DisableTorchFunction, FakeTensor, TensorBase, functorch
 
 TEMPORARY = -1
@@ -48,11 +48,11 @@ class Allocation:
     __slots__ = ("address", "block", "ledger")
 
     def __init__(self, address: int, block: Block | None) -> None:
-        self.address, self.block, self.ledger = address, block, Books.ledger
+        self.address, self.block, self.ledger = address, block, SimulationState.ledger
 
     def __del__(self) -> None:
         # Module globals may be gone while the interpreter shuts down, so only what the object holds is used.
-        if self.ledger is Books.ledger:
+        if self.ledger is SimulationState.ledger:
             LABELS.pop(self.address, None)
         if self.block is not None:
             self.ledger.freed.append(self.block)
@@ -60,7 +60,7 @@ class Allocation:
 
 def name_devices() -> None:
     """Have the GPUs named after the kind of accelerator that they are."""
-    DEVICES[:] = [torch.device(Books.accelerator.type, index) for index in range(128)]
+    DEVICES[:] = [torch.device(SimulationState.accelerator.type, index) for index in range(128)]
 
 
 name_devices()
@@ -82,7 +82,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 def _label_of_wrapper(tensor: torch.Tensor) -> int:
     """Fake tensors say themselves where they would be."""
     device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
-    return device.index if device.type == Books.accelerator.type else CPU
+    return device.index if device.type == SimulationState.accelerator.type else CPU
 
 
 def name_wrapper(tensor: torch.Tensor, label: int) -> None:
@@ -163,7 +163,7 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
         return
     block = None
     if label >= 0:
-        ledger = Books.ledger
+        ledger = SimulationState.ledger
         size = ledger.block_bytes(storage.nbytes())
         if not ledger.fits(label, size):
             raise cuda_errors.out_of_memory(label, storage.nbytes(), ledger)
@@ -185,7 +185,7 @@ def remeasure(storage: torch.UntypedStorage) -> None:
     """Count a storage anew."""
     label = LABELS.get(storage._cdata, CPU)
     held = getattr(storage, "_devwidget", None)
-    if label >= 0 and held is not None and held.block.size != Books.ledger.block_bytes(storage.nbytes()):
+    if label >= 0 and held is not None and held.block.size != SimulationState.ledger.block_bytes(storage.nbytes()):
         label_storage(storage, label)
 
 
@@ -194,12 +194,12 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     label = label_of(tensor)
     if label >= 0:
         return DEVICES[label]
-    return real_device(tensor) if Books.compute else META_DEVICE if label == META else CPU_DEVICE
+    return real_device(tensor) if SimulationState.compute else META_DEVICE if label == META else CPU_DEVICE
 
 
 def name_of(label: int) -> str:
     """`cuda:1`, as it is written in messages."""
-    return f"{Books.accelerator.type}:{label}" if label >= 0 else "meta" if label == META else "cpu"
+    return f"{SimulationState.accelerator.type}:{label}" if label >= 0 else "meta" if label == META else "cpu"
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:

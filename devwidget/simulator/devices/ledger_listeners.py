@@ -12,8 +12,8 @@ from devwidget.capture.devices.memory import compose, read_memory
 from devwidget.capture.memory.block import Block
 from devwidget.records.memory import DeviceMemory
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.ledger import Ledger, Listener
+from devwidget.simulator.devices.simulation_state import SimulationState
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def watch(watcher: Callable[[int, int], None], on_guess: Callable[[], None]) -> 
         watcher: called after each allocation with the ordinal of a GPU and the bytes that it holds.
         on_guess: called when the program reads a choice that was guessed; without it nothing is guessed.
     """
-    Books.ledger.listeners += (_Watcher(watcher),)
-    Books.on_guess = on_guess
+    SimulationState.ledger.listeners += (_Watcher(watcher),)
+    SimulationState.on_guess = on_guess
 
 
 class VirtualMemory:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import cuda_errors
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.ledger import Account
+from devwidget.simulator.devices.simulation_state import SimulationState
 
 
 class _Current(threading.local):
@@ -54,7 +54,7 @@ def gpus() -> int:
 
 
 def _variable() -> str | None:
-    return os.environ.get(Books.accelerator.visible_variable)
+    return os.environ.get(SimulationState.accelerator.visible_variable)
 
 
 def _look(variable: str | None) -> None:
@@ -62,7 +62,7 @@ def _look(variable: str | None) -> None:
     count = len(Machine.capacities)
     every = variable is None or variable == Machine._ignored
     Machine.visible = tuple(range(count)) if every or variable is None else _parse(variable, count)
-    Books.ledger.accounts = tuple(Account(Machine.capacities[number]) for number in Machine.visible)
+    SimulationState.ledger.accounts = tuple(Account(Machine.capacities[number]) for number in Machine.visible)
 
 
 def _parse(variable: str, count: int) -> tuple[int, ...]:

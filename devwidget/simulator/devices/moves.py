@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, DEVICES, META, META_DEVICE
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import to_copy
 
 
@@ -59,11 +59,11 @@ def _keeps_gradient(dtype: torch.dtype) -> bool:
 def own_label(tensor: torch.Tensor) -> int:
     """The label of a tensor, in the words of a user: temporaries are on the CPU, and meta is a device."""
     label = labels.label_of(tensor)
-    if label < 0 and Books.compute and tensor.is_meta:
+    if label < 0 and SimulationState.compute and tensor.is_meta:
         return META
     return CPU if label == labels.TEMPORARY else label
 
 
 def shown(real: torch.device, label: int) -> torch.device:
     """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
-    return real if Books.compute or label == META else CPU_DEVICE
+    return real if SimulationState.compute or label == META else CPU_DEVICE

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import labels, machine
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import guards, propagate
 from devwidget.simulator.operators.op_schema import Plan
 from devwidget.simulator.torch_internals import OpOverload
@@ -44,11 +44,11 @@ def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
     label = _asked_for(kwargs)
     if label is None:  # a number that C++ wraps in a tensor comes down as a number, and goes where its partner is
         label = labels.label_of(args[0]) if isinstance(args[0], torch.Tensor) else TEMPORARY
-    if label != META and not Books.compute and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) == META:
+    if label != META and not SimulationState.compute and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) == META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     kwargs = _real(kwargs)
     kwargs.pop("non_blocking", None)
-    if Books.compute:
+    if SimulationState.compute:
         result = func(*args, **kwargs)
     elif label == META:
         result = func(known_values.bare(args[0]), *args[1:], **kwargs, device=META_DEVICE)
@@ -59,9 +59,9 @@ def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
 
 def run_resize(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator that may change the size of a storage."""
-    if not Books.compute:
+    if not SimulationState.compute:
         known_values.forget(args[0])
-    result = func(*args, **kwargs) if Books.compute else call.call(func, args, kwargs)
+    result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
     labels.measure_again(result)
     return result
 
@@ -75,12 +75,12 @@ def _asked_for(kwargs: dict[str, Any]) -> int | None:
     device = kwargs.get("device")
     if device is None:
         return None
-    if device.type == Books.accelerator.type:
+    if device.type == SimulationState.accelerator.type:
         return machine.ordinal(device)
     if device.type == "cpu":
         return CPU if "pin_memory" in kwargs else None
     # Without values the real device is meta, and C++ copies that.
-    return META if Books.compute or "pin_memory" in kwargs else None
+    return META if SimulationState.compute or "pin_memory" in kwargs else None
 
 
 def _from_composite(kwargs: dict[str, Any]) -> int:
@@ -92,16 +92,16 @@ def _real(kwargs: dict[str, Any]) -> dict[str, Any]:
     """The same arguments for the CPU."""
     kwargs = dict(kwargs)
     device = kwargs.get("device")
-    if not Books.compute:
+    if not SimulationState.compute:
         kwargs.pop("device", None)
-    elif device is not None and device.type == Books.accelerator.type:
+    elif device is not None and device.type == SimulationState.accelerator.type:
         kwargs["device"] = CPU_DEVICE
     kwargs.pop("pin_memory", None)
     return kwargs
 
 
 def _mark(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
-    if label >= 0 or label == TEMPORARY or (label == META and not Books.compute):
+    if label >= 0 or label == TEMPORARY or (label == META and not SimulationState.compute):
         propagate.label_results(result, label)
     elif kwargs.get("pin_memory") and isinstance(result, torch.Tensor):
         labels.pin(result)

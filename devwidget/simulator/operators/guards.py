@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import cuda_errors, generators, labels
-from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators.op_schema import Plan
 
 
@@ -73,7 +73,7 @@ def no_integers(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], targe
     dtype = args[0].dtype
     if target >= 0 and not (dtype.is_floating_point or dtype.is_complex):
         kind = cuda_errors.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
-        kernel = INTEGER_KERNELS[plan.name].format(Books.accelerator.type)
+        kernel = INTEGER_KERNELS[plan.name].format(SimulationState.accelerator.type)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
 
@@ -100,9 +100,10 @@ def class_indices(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], tar
     """
     given, indices = args[0], args[1]
     if target >= 0 and indices.dtype not in (torch.int64, torch.uint8):
-        kernel = f"nll_loss_forward_no_reduce_{Books.accelerator.type}_kernel_index"
+        accelerator = SimulationState.accelerator.type
+        kernel = f"nll_loss_forward_no_reduce_{accelerator}_kernel_index"
         if args[3] != 0 or given.dim() == 1:
-            kernel = f"nll_loss_forward_reduce_{Books.accelerator.type}_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
+            kernel = f"nll_loss_forward_reduce_{accelerator}_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
         kind = cuda_errors.type_text(indices.dtype, False).removeprefix("torch.").removesuffix("Tensor")
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
@@ -120,7 +121,7 @@ def check_generator(generator: torch.Generator, target: int) -> None:
     Raises:
         RuntimeError: in the words of the accelerator.
     """
-    expected = Books.accelerator.type if target >= 0 else "cpu"
+    expected = SimulationState.accelerator.type if target >= 0 else "cpu"
     found = generators.kind_of(generator)
     if found != expected and target != labels.META:
         raise cuda_errors.wrong_generator(expected, found)

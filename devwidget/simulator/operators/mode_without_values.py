@@ -8,8 +8,8 @@ from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import EndedDispatchMode, EndedFunctionMode
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import inside
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import rule_table, tracing
 from devwidget.simulator.operators.dispatch_mode import PLANS, VirtualMode
 from devwidget.simulator.torch_internals import OpOverload
@@ -83,9 +83,9 @@ def rest(mode: VirtualMode) -> None:
 def resume(mode: VirtualMode) -> None:
     """A simulation has begun: threads of an earlier one belong to it, unless only one of both has values."""
     indices: list[WrittenIndices] | None = vars(mode).get("_indices")
-    if Books.compute and indices is None:
+    if SimulationState.compute and indices is None:
         mode.__class__ = VirtualMode
-    elif not Books.compute and indices is not None:
+    elif not SimulationState.compute and indices is not None:
         mode.__class__ = ValuelessMode
         for each in indices:
             each.__class__ = WrittenIndices
@@ -93,7 +93,7 @@ def resume(mode: VirtualMode) -> None:
 
 def new_mode() -> Any:
     """The mode of the running simulation, for one thread."""
-    return VirtualMode() if Books.compute else ValuelessMode()  # type: ignore[no-untyped-call]
+    return VirtualMode() if SimulationState.compute else ValuelessMode()  # type: ignore[no-untyped-call]
 
 
 def _is_about_values(error: Exception) -> bool:

@@ -9,8 +9,8 @@ import torch
 
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors, labels
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, META, TEMPORARY, name_of
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import backward
 from devwidget.simulator.operators.op_schema import Plan
 from devwidget.simulator.operators.operand import Operand
@@ -28,7 +28,7 @@ def resolve(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         distinct = {operand.label for operand in found} - {TEMPORARY}
         if len(distinct) < 2:
             return distinct.pop() if distinct else TEMPORARY if found else CPU
-        if Books.compute and any(operand.tensor.is_meta for operand in found) and plan.resolve is not by_destination:
+        if SimulationState.compute and any(operand.tensor.is_meta for operand in found) and plan.resolve is not by_destination:
             return META
         if plan.resolve is by_position:
             return by_position(plan, args, kwargs)

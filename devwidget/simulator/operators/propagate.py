@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import cuda_errors, labels
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, storage_id
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import guards, placement_rules, substitutes
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, Plan
 from devwidget.simulator.torch_internals import OpOverload
@@ -20,14 +20,14 @@ UNSEEN = -9
 def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The common path: all tensors on one device, or a rule that says where a mixture runs."""
     target, has_temporary = where(plan, args, kwargs)
-    if target == META and Books.compute:
+    if target == META and SimulationState.compute:
         return placement_rules.beside_meta(plan, func, args, kwargs)
     if kwargs and plan.has_generator and kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], target)
     if plan.guard is not None:
         plan.guard(plan, args, kwargs, target)
     try:
-        result = func(*args, **kwargs) if Books.compute else call.call(func, args, kwargs)
+        result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
     except NotImplementedError as error:
         if target == CPU or plan.written:
             raise

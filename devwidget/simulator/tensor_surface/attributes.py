@@ -10,8 +10,8 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from devwidget.simulator.devices import cuda_errors, labels, moves
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, storage_id
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions, methods
 from devwidget.simulator.torch_internals import TensorBase, target
@@ -24,10 +24,10 @@ _grad = TensorBase.grad
 def install(patches: Patches) -> None:
     """Replace what has to know virtual devices on `torch.Tensor`."""
     tensor = torch.Tensor
-    kind = Books.accelerator.type
+    kind = SimulationState.accelerator.type
     for name, getter in {**PROPERTIES, f"is_{kind}": is_on_gpu}.items():
         patches.set(tensor, name, property(getter))
-    if not Books.compute:
+    if not SimulationState.compute:
         patches.set(tensor, "is_meta", property(is_meta))
         patches.wrap(*target("printed_tensor"), contents)
         patches.set(*target("validate_distributions"), False)

@@ -10,8 +10,8 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from devwidget.simulator.devices import labels, machine, moves
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, DEVICES, META
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import TensorBase, parse_to
 
 
@@ -25,7 +25,7 @@ def label_of_device(device: Any) -> int:
         return machine.checked(device)
     if isinstance(device, str):
         device = torch.device(device)
-    if device.type == Books.accelerator.type:
+    if device.type == SimulationState.accelerator.type:
         return machine.ordinal(device)
     return META if device.type == "meta" else CPU
 
@@ -121,7 +121,7 @@ def to_gpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
             return handle_torch_function(public, (self,), self, device, memory_format=memory_format, **given)  # type: ignore[no-any-return]
         label = machine.current_index() if device is None else label_of_device(device)
         if label < 0:
-            raise RuntimeError(f"Invalid device, must be {Books.accelerator.type} device, but got {device}")
+            raise RuntimeError(f"Invalid device, must be {SimulationState.accelerator.type} device, but got {device}")
         return to_device(original_to, self, label, None, non_blocking, False, memory_format)
 
     return cuda

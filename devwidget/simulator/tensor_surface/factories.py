@@ -11,8 +11,8 @@ import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
 from devwidget.simulator.torch_internals import device_constructors
@@ -67,7 +67,7 @@ def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
             return _as_tensor(original, data, device, args, kwargs)
         label = _label_for(data, device)
         pinned = kwargs.pop("pin_memory", False)
-        kwargs["device"] = labels.META_DEVICE if label == META and Books.compute else CPU_DEVICE
+        kwargs["device"] = labels.META_DEVICE if label == META and SimulationState.compute else CPU_DEVICE
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
         result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)
@@ -115,8 +115,8 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 
 def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
-    tensor = tensor if Books.compute else known_values.bare(tensor)
-    if label >= 0 or (label == META and not Books.compute):
+    tensor = tensor if SimulationState.compute else known_values.bare(tensor)
+    if label >= 0 or (label == META and not SimulationState.compute):
         labels.put_label(tensor, label)
     return tensor
 

@@ -10,8 +10,8 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from devwidget.simulator.devices import labels, machine
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, TEMPORARY
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import TensorBase
 
@@ -55,7 +55,7 @@ def meant(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 def install(patches: Patches) -> None:
     """Replace the constructors."""
-    kind = Books.accelerator.type
+    kind = SimulationState.accelerator.type
     for name in NAMES:
         full = name + "Tensor"
         real = getattr(torch, full)
@@ -96,7 +96,7 @@ def on_gpus_too(original: Callable[[Any], None]) -> Callable[[Any], None]:
         name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
         owner, _, kind = name.rpartition(".")
         torch.set_default_dtype(getattr(torch, kind).dtype)
-        kind = Books.accelerator.type
+        kind = SimulationState.accelerator.type
         torch.set_default_device(kind if owner == f"torch.{kind}" else None)
 
     return set_default_tensor_type
@@ -104,6 +104,6 @@ def on_gpus_too(original: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _put_defaults_back(device: torch.device, dtype: torch.dtype) -> None:
     """A default GPU would outlive the simulation."""
-    if torch.get_default_device().type == Books.accelerator.type:
+    if torch.get_default_device().type == SimulationState.accelerator.type:
         torch.set_default_device(None if device.type == "cpu" else device)
         torch.set_default_dtype(dtype)

@@ -10,8 +10,8 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from devwidget.simulator.devices import cuda_errors, labels, machine, moves
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.tensor_surface import conversions
 from devwidget.simulator.without_values import known_values
 
@@ -48,7 +48,7 @@ def type_(original: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(dtype, torch.dtype):
             return original(self, dtype, non_blocking, **kwargs)
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-        own = f"torch.{Books.accelerator.type}."
+        own = f"torch.{SimulationState.accelerator.type}."
         label = machine.current_index() if name.startswith(own) else CPU
         wanted = torch.zeros(0).type(name.replace(own, "torch.")).dtype if label >= 0 else original(torch.zeros(0), dtype).dtype
         return self.to(labels.DEVICES[label] if label >= 0 else labels.CPU_DEVICE, wanted, non_blocking)
@@ -123,7 +123,7 @@ def data_ptr(original: Callable[..., int]) -> Callable[..., int]:
     def data_ptr(self: torch.Tensor) -> int:
         if has_torch_function_unary(self):
             return handle_torch_function(torch.Tensor.data_ptr, (self,), self)
-        if Books.compute or labels.real_device(self) != labels.META_DEVICE or not self.numel():
+        if SimulationState.compute or labels.real_device(self) != labels.META_DEVICE or not self.numel():
             return original(self)
         return labels.storage_id(self) + int(self.storage_offset()) * self.element_size()
 

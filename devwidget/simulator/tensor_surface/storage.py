@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import labels, moves
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
 from devwidget.simulator.torch_internals import DisableTorchDispatch, StorageBase
@@ -22,7 +22,7 @@ Storage = torch.UntypedStorage
 def install(patches: Patches) -> None:
     """Replace what has to know virtual devices on `torch.UntypedStorage`."""
     patches.set(Storage, "device", property(device))
-    for name, wrapper in {**METHODS, Books.accelerator.type: to_gpu}.items():
+    for name, wrapper in {**METHODS, SimulationState.accelerator.type: to_gpu}.items():
         patches.wrap(Storage, name, wrapper)
 
 
@@ -52,7 +52,7 @@ def copied(storage: Storage, label: int) -> Storage:
         kept = getattr(storage, "_devwidget_values", None)
         if kept is not None and label != META:
             copy._devwidget_values = kept.clone()  # type: ignore[attr-defined]
-    if label >= 0 or (label == META and not Books.compute):
+    if label >= 0 or (label == META and not SimulationState.compute):
         labels.label_storage(copy, label)
     return copy
 
@@ -84,7 +84,7 @@ def to_gpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
 
     @functools.wraps(original)
     def cuda(self: Storage, device: Any = None, non_blocking: bool = False) -> Storage:
-        named = Books.accelerator.type if device is None else DEVICES[conversions.label_of_device(device)]
+        named = SimulationState.accelerator.type if device is None else DEVICES[conversions.label_of_device(device)]
         there: Storage = self.to(device=named)
         return there
 
@@ -132,7 +132,7 @@ def data_ptr(original: Callable[[Storage], int]) -> Callable[[Storage], int]:
 
     @functools.wraps(original)
     def data_ptr(self: Storage) -> int:
-        return original(self) if Books.compute or _real_device(self).type != "meta" else int(self._cdata)
+        return original(self) if SimulationState.compute or _real_device(self).type != "meta" else int(self._cdata)
 
     return data_ptr
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU_DEVICE
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
 
@@ -33,7 +33,7 @@ def wrapping(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
     @functools.wraps(original)
     def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> torch.Tensor:
         given = kwargs.get("device", args[DEVICE_AT] if len(args) > DEVICE_AT else None)
-        if given is None or torch.device(conversions.as_device(given)).type != Books.accelerator.type:
+        if given is None or torch.device(conversions.as_device(given)).type != SimulationState.accelerator.type:
             return original(*args, **kwargs)
         if "device" in kwargs:
             kwargs["device"] = CPU_DEVICE
@@ -52,7 +52,7 @@ def subclassing(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
     @functools.wraps(original)
     def _make_subclass(*args: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.get("device_for_backend_keys")
-        if device is not None and torch.device(device).type == Books.accelerator.type:
+        if device is not None and torch.device(device).type == SimulationState.accelerator.type:
             kwargs["device_for_backend_keys"] = CPU_DEVICE
         return original(*args, **kwargs)
 

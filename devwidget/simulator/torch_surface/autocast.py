@@ -16,7 +16,7 @@ import torch
 
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.books import Books
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import (
     DispatchKey,
@@ -48,10 +48,10 @@ def switching(original: Callable[..., None]) -> Callable[..., None]:
     def set_autocast_enabled(*args: Any) -> None:
         device, enabled = args if len(args) == 2 else ("cuda", args[0])  # one argument has always meant CUDA
         original(*args)
-        if device == Books.accelerator.type:
+        if device == SimulationState.accelerator.type:
             if enabled:
                 register()
-            set_dispatch_key_included(Books.accelerator.autocast_key, enabled)
+            set_dispatch_key_included(SimulationState.accelerator.autocast_key, enabled)
 
     return set_autocast_enabled
 
@@ -71,7 +71,7 @@ def register() -> None:
     """Put the kernels in place, once."""
     if Casting.library is not None:
         return
-    key = Books.accelerator.autocast_key
+    key = SimulationState.accelerator.autocast_key
     library: Any = torch.library.Library("aten", "IMPL", key)  # type: ignore[no-untyped-call]
     Casting.library = library
     with warnings.catch_warnings():
@@ -87,16 +87,16 @@ def unregister() -> None:
     """Give torch its kernels back."""
     if Casting.library is not None:
         Casting.library._destroy()
-        set_dispatch_key_included(Books.accelerator.autocast_key, False)
+        set_dispatch_key_included(SimulationState.accelerator.autocast_key, False)
         Casting.library = None
     Casting.kept.clear()
 
 
 def _kernel(name: str, operator: Any) -> Callable[..., Any]:
-    casts = Books.accelerator.casts
+    casts = SimulationState.accelerator.casts
     policy = to_lower if name in casts.lower else to_widest if name in casts.promote else to_float
     refused = casts.refused.get(name)
-    own_key = DispatchKeySet(getattr(DispatchKey, Books.accelerator.autocast_key))
+    own_key = DispatchKeySet(getattr(DispatchKey, SimulationState.accelerator.autocast_key))
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)
@@ -136,7 +136,7 @@ def _eligible(tensor: Any) -> bool:
 
 def to_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the fast dtype."""
-    dtype = torch.get_autocast_dtype(Books.accelerator.type)
+    dtype = torch.get_autocast_dtype(SimulationState.accelerator.type)
     return lambda tensor: _cast(tensor, dtype) if _eligible(tensor) else tensor
 
 
@@ -148,7 +148,7 @@ def to_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
 def to_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the widest dtype among the arguments."""
     wide = any(isinstance(value, torch.Tensor) and value.dtype == torch.float32 for value in values)
-    dtype = torch.float32 if wide else torch.get_autocast_dtype(Books.accelerator.type)
+    dtype = torch.float32 if wide else torch.get_autocast_dtype(SimulationState.accelerator.type)
     return lambda tensor: tensor.to(dtype) if _eligible(tensor) else tensor
 
 

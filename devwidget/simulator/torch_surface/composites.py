@@ -11,8 +11,8 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import TEMPORARY, device_of
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import VariableFunctions, functions, target
 from devwidget.simulator.without_values import known_values, meta_kernels
@@ -103,7 +103,7 @@ def beside_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
         if has_torch_function((log_probs, *given)):
             return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
         device = device_of(log_probs)
-        if not Books.compute:  # lengths are read behind the modes' back
+        if not SimulationState.compute:  # lengths are read behind the modes' back
             given = (targets, *(known_values.listed(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
         moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
         return original(log_probs, *moved, *args, **kw)
@@ -125,7 +125,7 @@ def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 "Expected query, key, and value to have the same device type, but got "
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
-        fused = None if Books.compute else meta_kernels.attention(query, key, value, *args, **kwargs)
+        fused = None if SimulationState.compute else meta_kernels.attention(query, key, value, *args, **kwargs)
         return original(query, key, value, *args, **kwargs) if fused is None else fused
 
     return scaled_dot_product_attention

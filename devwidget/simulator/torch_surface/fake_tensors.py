@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU_DEVICE
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import FakeTensor, fake_answers, target
 
@@ -39,4 +39,4 @@ def for_class(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def below_python(device: torch.device) -> torch.device:
     """The device that C++ may know of."""
-    return CPU_DEVICE if device.type == Books.accelerator.type else device
+    return CPU_DEVICE if device.type == SimulationState.accelerator.type else device

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import META_DEVICE
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import OpOverload, tree_leaves, tree_map_only
 from devwidget.simulator.without_values import known_values
 from devwidget.simulator.without_values.guessed_choices import CHOOSERS, spread
@@ -43,7 +43,7 @@ def _suppose(nature: Nature, args: tuple[Any, ...], kwargs: dict[str, Any], resu
     answer = _if_finite(nature.name, args)
     if answer is not None and known_values.is_small(result):
         known_values.keep(result, answer)
-    if nature.name in CHOOSERS and Books.on_guess is not None:
+    if nature.name in CHOOSERS and SimulationState.on_guess is not None:
         dim = dict(zip(nature.names, args, strict=False)).get("dim", kwargs.get("dim", nature.defaults.get("dim")))
         found = spread(nature.name, dim, args[0], result)
         if found is not None and known_values.is_small(found[0]):

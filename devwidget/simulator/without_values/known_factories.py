@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import CPU_DEVICE, META_DEVICE
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import OpOverload, tree_map_only
 from devwidget.simulator.without_values import known_values
 from devwidget.simulator.without_values.value_roles import nature_of
@@ -27,7 +27,7 @@ def create(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], on_m
         kwargs: its keywords, without a device.
         on_meta: the user asked for meta.
     """
-    if Books.compute:
+    if SimulationState.compute:
         return func(*args, **kwargs)
     result = func(*tree_map_only(torch.Tensor, known_values.bare, args), **{**kwargs, "device": META_DEVICE})
     if not on_meta and isinstance(result, torch.Tensor) and known_values.is_small(result):

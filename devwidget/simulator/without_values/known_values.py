@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import cuda_errors
-from devwidget.simulator.devices.books import Books
 from devwidget.simulator.devices.labels import META_DEVICE
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import (
     DisableTorchDispatch,
     DisableTorchFunction,
@@ -84,8 +84,8 @@ def are_guessed() -> bool:
 def all_read(tree: Any) -> Any:
     """As `all_known`, for a program that goes on by these values: it is told of if they are guessed."""
     real = all_known(tree)
-    if real is not None and _asked.has_guess and Books.on_guess is not None:
-        Books.on_guess()
+    if real is not None and _asked.has_guess and SimulationState.on_guess is not None:
+        SimulationState.on_guess()
     return real
 
 
@@ -145,13 +145,13 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
 
 def read(tensor: torch.Tensor) -> torch.Tensor:
     """The real tensor wherever values are known, for what reads memory behind the modes' back; else the same."""
-    real = None if Books.compute or not _is_meta(tensor) else all_read(tensor)
+    real = None if SimulationState.compute or not _is_meta(tensor) else all_read(tensor)
     return tensor if real is None else real
 
 
 def read_numbers(data: Any) -> Any:
     """The same nested lists with Python numbers in place of tensors that are one number."""
-    if Books.compute or isinstance(data, torch.Tensor):
+    if SimulationState.compute or isinstance(data, torch.Tensor):
         return data
     return tree_map_only(torch.Tensor, lambda tensor: tensor.item() if tensor.dim() == 0 else read(tensor), data)
 
@@ -171,4 +171,4 @@ def listed(given: Any, what: str) -> Any:
 
 def is_unknown(tensor: torch.Tensor) -> bool:
     """Whether there is nothing to read."""
-    return not Books.compute and _is_meta(read(tensor))
+    return not SimulationState.compute and _is_meta(read(tensor))

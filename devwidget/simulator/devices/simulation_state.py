@@ -9,7 +9,7 @@ from devwidget.simulator.accelerators.cuda import CUDA
 from devwidget.simulator.devices.ledger import Ledger
 
 
-class Books:
+class SimulationState:
     """The state of the running simulation.
 
     Attributes:
