@@ -92,16 +92,16 @@ def test_allow_without_a_reason_is_refused():
 
 
 def test_it_ends_with_its_block_and_belongs_to_its_thread():
-    from devwidget.capture.recording.allowed_transfers import why_meant
+    from devwidget.capture.recording.allowed_transfers import why_allowed
 
     elsewhere = []
     with devwidget.allow("cuda:0 -> cpu", why="probe"):
-        assert why_meant(HOME, HOST, ()) == "probe"
-        thread = threading.Thread(target=lambda: elsewhere.append(why_meant(HOME, HOST, ())))
+        assert why_allowed(HOME, HOST, ()) == "probe"
+        thread = threading.Thread(target=lambda: elsewhere.append(why_allowed(HOME, HOST, ())))
         thread.start()
         thread.join()
     assert elsewhere == [""]
-    assert why_meant(HOME, HOST, ()) == ""
+    assert why_allowed(HOME, HOST, ()) == ""
 
 
 def test_wildcards_match_what_they_say():

@@ -172,9 +172,9 @@ def broken(*_):
     raise RuntimeError("broken")
 
 
-@pytest.mark.parametrize("door", ["constructions", "optimizers", "fast_paths", "gradients", "module_hooks", "Ops", "Calls"])
-def test_a_recording_that_cannot_begin_leaves_nothing_behind(door, monkeypatch):
-    monkeypatch.setattr(recorder, door, broken)
+@pytest.mark.parametrize("part", ["constructions", "optimizers", "fast_paths", "gradients", "module_hooks", "Ops", "Calls"])
+def test_a_recording_that_cannot_begin_leaves_nothing_behind(part, monkeypatch):
+    monkeypatch.setattr(recorder, part, broken)
     program, world = Program("", None), faults.world()
     before = program.facts()
     with pytest.raises(RuntimeError, match="broken"):

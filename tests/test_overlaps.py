@@ -311,7 +311,7 @@ def test_allowances_of_asyncio_tasks_end_in_any_order():
 
     async def main():
         await asyncio.gather(task("cuda:0 -> cpu", 1), task("cpu -> cuda:0", 3))
-        return allowed_transfers.why_meant(torch.device("cuda", 0), torch.device("cpu"), ())
+        return allowed_transfers.why_allowed(torch.device("cuda", 0), torch.device("cpu"), ())
 
     assert asyncio.run(main()) == ""
 

@@ -17,7 +17,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture import background_births
-from devwidget.capture.recording.allowed_transfers import why_meant
+from devwidget.capture.recording.allowed_transfers import why_allowed
 from tests import faults
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has neither SIGALRM nor bursts of SIGINT")
@@ -204,7 +204,7 @@ def test_a_pattern_that_full_memory_cut_short_allows_nothing_any_more():
     for line in lines.counts:
         with contextlib.suppress(faults.Fault), faults.RaiseAt(line):
             allowed()
-        assert why_meant(torch.device("cuda:0"), torch.device("cpu"), ()) == "", line
+        assert why_allowed(torch.device("cuda:0"), torch.device("cpu"), ()) == "", line
 
 
 class Strikes:

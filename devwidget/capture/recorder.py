@@ -29,7 +29,7 @@ from devwidget.capture.patches.higher_order import higher_order
 from devwidget.capture.patches.optimizers import optimizers
 from devwidget.capture.patches.state_dicts import checkpoints
 from devwidget.capture.patches.tensor_swaps import swaps
-from devwidget.capture.recording.allowed_transfers import Meant
+from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.threads import threads
 from devwidget.capture.source_code.call_sites import forget_sites
@@ -55,10 +55,10 @@ class Recorder:
         allow: hops and waits that are meant.
     """
 
-    def __init__(self, *, heal: bool = False, allow: tuple[Meant, ...] = ()) -> None:
+    def __init__(self, *, heal: bool = False, allow: tuple[AllowedTransfer, ...] = ()) -> None:
         torch_internals.check("reading tensors", "recording")
         self._state = State(heal=heal, older=background_births.births())
-        self._state.traffic.allowed = allow
+        self._state.transfers.allowed = allow
         self._state.watching = self._modes
         self._undo = Undo()
         self._memory: MemoryWatch | None = None
@@ -81,12 +81,12 @@ class Recorder:
             DevwidgetError: if `model` is no module.
         """
         refuse_model(model)
-        self._state.places.close_roots()
-        self._state.places.attach(model, name)
+        self._state.tracker.close_roots()
+        self._state.tracker.attach(model, name)
 
     def during(self, phase: Phase) -> contextlib.AbstractContextManager[None]:
         """Name the phase of the step that the block is."""
-        return self._state.places.during(phase)
+        return self._state.tracker.during(phase)
 
     def watch_memory(self, source: Source) -> None:
         """Follow every allocation on the devices of a source, until the recording ends."""
@@ -138,8 +138,8 @@ class Recorder:
             memory=self._memory.curves() if self._memory is not None else held_curves(self._held),
             replicas=self._state.parallel.replicas(),
             parallel=self._state.parallel.calls(),
-            crossings=self._state.traffic.crossings(),
-            waits=self._state.traffic.waits_seen(),
+            crossings=self._state.transfers.crossings(),
+            waits=self._state.transfers.waits_seen(),
             error=self._error,
             failure=self._failure,
             not_checked=tuple(log.troubles),
@@ -157,7 +157,7 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         undo = self._undo  # a failure half-way: `__exit__` takes out what is in
-        doors = (
+        patches = (
             constructions,
             arrivals,
             optimizers,
@@ -169,10 +169,10 @@ class Recorder:
             swaps,
             exports,
         )
-        for door in doors:
-            door(self._state, undo)
+        for put_in in patches:
+            put_in(self._state, undo)
         gradients(self._state, lambda: Calls(self._state), undo)
-        self._state.traffic.watch(undo)
+        self._state.transfers.watch(undo)
         module_hooks(self._state, undo)
         threads(self._state, undo)
         self._enter_modes(undo)
@@ -189,7 +189,7 @@ class Recorder:
             self._seconds = time.perf_counter() - self._state.started
             if error is not None:
                 self._error = error_text(error)
-                self._failure = failure_of(error, message(error), self._state.places.failed)
+                self._failure = failure_of(error, message(error), self._state.tracker.failed)
             self._facts = self._read()
         self._state.forget()
         self._state.watching = self._modes  # what stood beside them holds the whole model

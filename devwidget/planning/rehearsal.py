@@ -10,7 +10,7 @@ from torch import nn
 
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.step.current_module import Whereabouts
+from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import replace_tensors
 from devwidget.planning.lines import deepest_line
@@ -40,7 +40,7 @@ def rehearse(
     batch = Arguments(args, kwargs, replace_tensors(inputs.target, last.of))
     step = MeanStep(twin.placed, batch, _there(loss_fn), optimizer_for(model, twin.inner, optimizer))
     phases: list[Phase] = []
-    with Whereabouts(twin.inner) as watcher.where, watcher.counting_gradients(twin.inner):
+    with CurrentModule(twin.inner) as watcher.where, watcher.counting_gradients(twin.inner):
         for _ in range(1 if step.optimizer is None else 2):
             phases = [run_phase(phase, run, watcher) for phase, run in step.phases()]
             if step.optimizer is not None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.source_code.call_sites import RawSite, to_site
-from devwidget.capture.step.current_module import Whereabouts
+from devwidget.capture.step.current_module import CurrentModule
 from devwidget.memory.accounting import block_bytes
 from devwidget.planning.lines import line_below
 from devwidget.records.device import DeviceId
@@ -54,7 +54,7 @@ class Watcher:
     """
 
     capacities: Sequence[int]
-    where: Whereabouts | None = None
+    where: CurrentModule | None = None
     phase: Phase = "build"
     placing: str | None = None
     gradients: dict[int, int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ def constructions(state: State, undo: Undo) -> None:
         def init(self: nn.DataParallel[Any], *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             if not state.is_elsewhere():
-                state.places.made[self] = raw_site(sys._getframe(1))
+                state.tracker.made[self] = raw_site(sys._getframe(1))
 
         return init
 

@@ -44,7 +44,7 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
         look = functools.partial(_read_by_others if lost else statements.relied_on_writes, attribute=name)
         site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
-            path = state.places.path_of(parts[index])
+            path = state.tracker.path_of(parts[index])
             write(state, "replica", path, site, "", problem="write", attribute=name, owner=class_name(kind))
 
 
@@ -66,7 +66,7 @@ def without_parameters(state: State, replica: nn.Module, error: StopIteration) -
     if not owners:
         return False
     example = tensor_in(replica, site)
-    write(state, "replica", state.places.failed, site, "StopIteration", problem="parameters", attribute=example)
+    write(state, "replica", state.tracker.failed, site, "StopIteration", problem="parameters", attribute=example)
     for part in parts if state.heal else ():
         own(part)["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
@@ -94,7 +94,7 @@ def cut_wrongly(state: State, odd: list[torch.Tensor], error: Exception, batch: 
     """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
     operands = tuple(cut(state, tensor) for tensor in odd)
     site, text = innermost_site(error.__traceback__), error_text(error)
-    write(state, "io", state.places.failed, site, text, operands, problem="axis", batch=str(batch), dim=str(dim))
+    write(state, "io", state.tracker.failed, site, text, operands, problem="axis", batch=str(batch), dim=str(dim))
 
 
 def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
@@ -121,9 +121,9 @@ def too_few_samples(
     built: Site | None = None,
 ) -> None:
     """A replica got the values that are not tensors and none of the tensors."""
-    path, text = state.places.path_of(wrapper), error_text(error)
+    path, text = state.tracker.path_of(wrapper), error_text(error)
     operands, numbers = (cut(state, inputs[0]),), {"samples": str(samples), "replicas": str(count)}
-    built = built or to_site(state.places.made.get(wrapper))
+    built = built or to_site(state.tracker.made.get(wrapper))
     write(state, "io", path, None, text, operands, birth=built, problem="samples", **numbers)
 
 
@@ -158,7 +158,7 @@ def write(
 ) -> None:
     """Write down a fault of a replica."""
     fault = fault_at(
-        state.places,
+        state.tracker,
         what,
         "DataParallel.forward",
         site,
@@ -168,7 +168,7 @@ def write(
         operands=operands,
         healed=state.heal and facts["problem"] != "axis",
         birth=birth,
-        model_name=state.places.model_name,
+        model_name=state.tracker.model_name,
         facts=tuple(sorted(facts.items())),
     )
     state.log.fault(fault)

@@ -38,10 +38,10 @@ def parallel_gradients(state: State, undo: Undo) -> None:
 
 def _logged(state: State, cause: Cause, groups: Groups, original: Any) -> Any:
     def forward(ctx: Any, *args: Any) -> Any:
-        if state.places.phase != "backward" or state.is_elsewhere():
+        if state.tracker.phase != "backward" or state.is_elsewhere():
             return original(ctx, *args)
         started = time.perf_counter()
-        with state.places.because(cause):
+        with state.tracker.because(cause):
             out = original(ctx, *args)
         seconds = time.perf_counter() - started
         site, call = raw_site(sys._getframe(1)), _call_of_node()

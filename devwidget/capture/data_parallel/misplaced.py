@@ -26,7 +26,7 @@ def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] |
 def _birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, devices: set[str], state: State) -> Site | None:
     """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
     born = state.births.get(tensor) if len(devices) > 1 else None
-    return to_site(born.root().site if born is not None else None) or to_site(state.places.made.get(wrapper))
+    return to_site(born.root().site if born is not None else None) or to_site(state.tracker.made.get(wrapper))
 
 
 def _named_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
@@ -45,7 +45,7 @@ def report_misplaced(
 ) -> None:
     """Write down that a wrapper cannot run; `site` is the line that called it."""
     name, tensor = misplaced
-    path = state.places.path_of(wrapper)
+    path = state.tracker.path_of(wrapper)
     owner = class_name(type(wrapper.module))
     held = Held(f"{path}.module".strip(".") if path is not None else None, name, "parameter", owner)
     operand = operand_of(tensor, name, "", stray=True, held=held)
@@ -53,7 +53,7 @@ def report_misplaced(
     devices = {str(tensor.device) for _, tensor in _named_tensors(wrapper.module)}
     state.log.fault(
         fault_at(
-            state.places,
+            state.tracker,
             "parallel",
             "DataParallel.forward",
             site,
@@ -64,7 +64,7 @@ def report_misplaced(
             target=device_id(wanted),
             healed=state.heal,
             birth=_birth(wrapper, tensor, devices, state),
-            model_name=state.places.model_name,
+            model_name=state.tracker.model_name,
             facts=(
                 ("device_ids", ", ".join(str(i) for i in wrapper.device_ids)),
                 ("found", ", ".join(sorted(devices))),

@@ -55,7 +55,7 @@ class _Watch:
     def __init__(self, wrapper: nn.DataParallel[Any], state: State) -> None:
         self._wrapper = wrapper
         self._state = state
-        self._prefix = f"{state.places.path_of(wrapper) or ''}.module".strip(".")
+        self._prefix = f"{state.tracker.path_of(wrapper) or ''}.module".strip(".")
         self._whole: Named = {}
         self._started = time.perf_counter()
         self.call = self._opened()
@@ -65,7 +65,7 @@ class _Watch:
         wrapper, kind = self._wrapper, self._wrapper.src_device_obj.type
         return Call(
             number=self._state.log.number(),
-            path=self._state.places.path_of(wrapper) or "",
+            path=self._state.tracker.path_of(wrapper) or "",
             class_name=class_name(type(wrapper.module)),
             devices=tuple(torch.device(kind, index) for index in wrapper.device_ids),
             output_device=torch.device(kind, wrapper.output_device),
@@ -92,7 +92,7 @@ class _Watch:
     def _step(self, name: str, cause: Cause = "explicit") -> Iterator[None]:
         started = time.perf_counter()
         try:
-            with self._state.places.because(cause):
+            with self._state.tracker.because(cause):
                 yield
         finally:
             self.call.steps[name] = time.perf_counter() - started
@@ -125,7 +125,7 @@ class _Watch:
         crossings = list[Crossing]()
         for number, replica in enumerate(replicas):
             for path, part in walk(replica):
-                self._state.places.name(part, f"{self._prefix}.{path}".strip("."))
+                self._state.tracker.name(part, f"{self._prefix}.{path}".strip("."))
                 self._mark(own_tensors(part).values())
             run, target = self.call.run(number), self.call.devices[number]
             if target != self.call.devices[0]:

@@ -39,7 +39,7 @@ class Worker:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the replica; its own faults are written down, and raised."""
-        here, state, run = self._state.places.here, self._state, self._call.run(self._number)
+        here, state, run = self._state.tracker.here, self._state, self._call.run(self._number)
         own_thread = threading.get_ident() != self._caller
         started, outer, here.replica = time.perf_counter(), here.replica, self._number
         run.started, run.thread, run.failed = started - state.started, threading.current_thread().name, True

@@ -1,4 +1,4 @@
-"""The scene of an exception: its frames, the modules that were running, and the model that they belong to."""
+"""What surrounds an exception: its frames, the modules that were running, and the model that they belong to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import background_births, torch_internals
-from devwidget.capture.explain.traceback_frames import past_frames
+from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.modules import is_module, registered, walk
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.births import Birth
@@ -24,7 +24,7 @@ from devwidget.records.trace import Phase
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ErrorContext:
     """What is left of a failed program.
 
     Attributes:
@@ -64,30 +64,30 @@ class Scene:
         return next((f for f in reversed(above) if not is_library(f.f_code.co_filename)), frame)
 
 
-def scene_of(error: BaseException) -> Scene:
+def context_of(error: BaseException) -> ErrorContext:
     """Read an exception's traceback."""
-    frames = past_frames(error.__traceback__)
+    frames = traceback_frames(error.__traceback__)
     state = State(heal=False, older=background_births.births())
     running = [(module, frame) for frame in frames if (module := _called(frame)) is not None]
     name, root = _root(frames, [module for module, _ in running])
     if root is not None:
-        state.places.attach(root, name)
+        state.tracker.attach(root, name)
     for module, frame in running:
-        state.places.enter(module, frame, 0.0, 0)
-    state.places.forced = None if running else _phase(frames)
-    scene = Scene(error, tuple(frames), state)
-    _order(scene)
-    return scene
+        state.tracker.enter(module, frame, 0.0, 0)
+    state.tracker.forced = None if running else _phase(frames)
+    context = ErrorContext(error, tuple(frames), state)
+    _order(context)
+    return context
 
 
-def _order(scene: Scene) -> None:
+def _order(context: ErrorContext) -> None:
     """Which tensor is younger, by the lines that assign them: the data has moved on to where the youngest is."""
-    frame = scene.user
+    frame = context.user
     for name, value in locals_of(frame).items() if frame is not None else ():
-        if frame is not None and is_tensor(value) and scene.state.births.get(value) is None:
+        if frame is not None and is_tensor(value) and context.state.births.get(value) is None:
             site = statements.assignment(frame.f_code.co_filename, name, frame.f_lineno)
             own = site is not None and site.function == frame.f_code.co_name
-            scene.state.births.put(value, Birth(value, site.line if site is not None and own else 0))
+            context.state.births.put(value, Birth(value, site.line if site is not None and own else 0))
 
 
 def _called(frame: FrameType) -> nn.Module | None:

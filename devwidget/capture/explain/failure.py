@@ -9,7 +9,7 @@ import traceback
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.explain.traceback_frames import past_frames
+from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.source_code.call_sites import is_library, is_own, raw_site, to_site, user_frame
 from devwidget.records.failure import Failure
 
@@ -25,7 +25,7 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
         message: its text.
         module: path of the innermost module that it left.
     """
-    past = past_frames(error.__traceback__)
+    past = traceback_frames(error.__traceback__)
     user = next((frame for frame in reversed(past) if not is_library(frame.f_code.co_filename)), None)
     inside = any(frame.f_code is torch_internals.module_call for frame, _ in traceback.walk_tb(error.__traceback__))
     site = to_site(raw_site(user or user_frame(sys._getframe(1))))  # no line of theirs below ours: the one that called us

@@ -13,7 +13,7 @@ from torch import nn
 
 from devwidget.capture import data_parallel
 from devwidget.capture.data_parallel import faults
-from devwidget.capture.explain.error_context import Scene
+from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.faults import leaves, operand_names, uncalled
 from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import is_module, own
@@ -33,44 +33,44 @@ from devwidget.records.trace import Operand
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
 
 
-def optimizer_state(scene: Scene) -> None:
+def optimizer_state(context: ErrorContext) -> None:
     """A step failed, and the state is not where its parameters are."""
-    frame = next((f for f in scene.frames if is_a(_self(f), torch.optim.Optimizer)), None)
+    frame = next((f for f in context.frames if is_a(_self(f), torch.optim.Optimizer)), None)
     if frame is None or frame.f_code.co_name in ("__init__", "add_param_group"):
         return
-    optimizer, caller = _self(frame), scene.caller_of(frame)
-    _, assigned = operand_names.Names(scene.state, caller).argument_of(optimizer)
-    optimizers.check_state(scene.state, optimizer, {}, caller)
-    _born(scene, assigned, optimizer)
+    optimizer, caller = _self(frame), context.caller_of(frame)
+    _, assigned = operand_names.Names(context.state, caller).argument_of(optimizer)
+    optimizers.check_state(context.state, optimizer, {}, caller)
+    _born(context, assigned, optimizer)
 
 
-def uncalled_move(scene: Scene) -> None:
+def uncalled_move(context: ErrorContext) -> None:
     """A module was given `clip = waveform.cuda`, the method and not what it returns."""
-    if isinstance(scene.error, TypeError):
-        for running in scene.state.places.here.stack[::-1]:
-            frames = [f for f in scene.frames if locals_of(f).get("self") is running.module]
+    if isinstance(context.error, TypeError):
+        for running in context.state.tracker.here.stack[::-1]:
+            frames = [f for f in context.frames if locals_of(f).get("self") is running.module]
             given = [value for frame in frames for value in locals_of(frame).values()]
-            user = scene.caller_of(frames[0]) if frames else None
+            user = context.caller_of(frames[0]) if frames else None
             if user is not None:
-                uncalled.look(scene.state, dataclasses.replace(running, site=site_of(user)), tuple(given), scene.error)
+                uncalled.look(context.state, dataclasses.replace(running, site=site_of(user)), tuple(given), context.error)
 
 
-def missing_gradient(scene: Scene) -> None:
+def missing_gradient(context: ErrorContext) -> None:
     """The line reads `.grad` of a tensor that a move made: the gradient is with the leaf behind it."""
-    frame = scene.user
-    node = parsed_statement(here_text(scene)) if isinstance(scene.error, AttributeError) else None
+    frame = context.user
+    node = parsed_statement(here_text(context)) if isinstance(context.error, AttributeError) else None
     if frame is None or node is None:
         return
     for part in ast.walk(node):
         owner = Scope(frame).value(part.value) if isinstance(part, ast.Attribute) and part.attr == "grad" else None
         if is_tensor(owner):
-            leaves.look_for_gradient(scene.state, owner, frame)
+            leaves.look_for_gradient(context.state, owner, frame)
 
 
-def lost_state(scene: Scene) -> None:
+def lost_state(context: ErrorContext) -> None:
     """The line reads an attribute that the replicas of a DataParallel model have written, and lost."""
-    frame = scene.user
-    node = parsed_statement(here_text(scene)) if "'NoneType'" in message(scene.error) else None
+    frame = context.user
+    node = parsed_statement(here_text(context)) if "'NoneType'" in message(context.error) else None
     if frame is None or node is None:
         return
     scope = Scope(frame)
@@ -79,77 +79,77 @@ def lost_state(scene: Scene) -> None:
         if isinstance(part, ast.Attribute) and is_module(owner) and own(owner).get(part.attr, owner) is None:
             look = functools.partial(statements.first_write, attribute=part.attr)
             written = in_class(type(owner), look)
-            path = scene.state.places.path_of(owner)
-            if written is not None and any(is_a(m, nn.DataParallel) for _, m in scene.state.places.modules()):
+            path = context.state.tracker.path_of(owner)
+            if written is not None and any(is_a(m, nn.DataParallel) for _, m in context.state.tracker.modules()):
                 facts = {"problem": "write", "attribute": part.attr, "owner": type(owner).__name__}
-                faults.write(scene.state, "replica", path, written, scene.error_text, **facts)  # type: ignore[arg-type]
+                faults.write(context.state, "replica", path, written, context.error_text, **facts)  # type: ignore[arg-type]
 
 
-def here_text(scene: Scene) -> str:
+def here_text(context: ErrorContext) -> str:
     """The statement that failed."""
-    site = to_site(site_of(scene.user)) if scene.user is not None else None
+    site = to_site(site_of(context.user)) if context.user is not None else None
     return site.text if site is not None else ""
 
 
-def lost_leaf(scene: Scene) -> None:
+def lost_leaf(context: ErrorContext) -> None:
     """An optimizer was given a tensor that is no leaf."""
-    if not is_a(scene.error, ValueError) or "non-leaf" not in message(scene.error):
+    if not is_a(context.error, ValueError) or "non-leaf" not in message(context.error):
         return
-    frame = next((f for f in scene.below if f.f_code.co_name == "add_param_group"), None)
+    frame = next((f for f in context.below if f.f_code.co_name == "add_param_group"), None)
     group = locals_of(frame).get("param_group") if frame is not None else None
     given = group.get("params") if is_a(group, dict) else None
     lost = [t for t in given if is_tensor(t) and not t.is_leaf] if is_a(given, list) else []
-    if lost and scene.user is not None:
-        optimizers.not_a_leaf(scene.state, scene.error, scene.user, lost)
+    if lost and context.user is not None:
+        optimizers.not_a_leaf(context.state, context.error, context.user, lost)
 
 
-def checkpoint_prefix(scene: Scene) -> None:
+def checkpoint_prefix(context: ErrorContext) -> None:
     """Keys of a checkpoint miss the module's by `module.`."""
-    frame = scene.in_call(nn.Module.load_state_dict.__code__)
+    frame = context.in_call(nn.Module.load_state_dict.__code__)
     module, given = (_self(frame), locals_of(frame).get("state_dict")) if frame is not None else (None, None)
     if frame is None or not is_module(module) or not is_a(given, dict):
         return
-    caller = scene.caller_of(frame)
+    caller = context.caller_of(frame)
     original = next((v for v in locals_of(caller).values() if is_a(v, dict) and v.keys() == given.keys()), given)
     names = state_dicts.misnamed(module, given)
     if names:
-        state_dicts.report(scene.state, module, original, names, caller)
+        state_dicts.report(context.state, module, original, names, caller)
 
 
-def misplaced_wrapper(scene: Scene) -> None:
+def misplaced_wrapper(context: ErrorContext) -> None:
     """DataParallel refused a model that is not on `device_ids[0]`."""
-    frame = scene.in_call(nn.DataParallel.forward.__code__)
+    frame = context.in_call(nn.DataParallel.forward.__code__)
     wrapper = _self(frame) if frame is not None else None
-    refused = "module must have its parameters" in message(scene.error)
+    refused = "module must have its parameters" in message(context.error)
     if frame is None or not is_a(wrapper, nn.DataParallel) or not refused:
         return
     misplaced = data_parallel.first_misplaced(wrapper)
     if misplaced is not None:
-        caller = scene.caller_of(frame)
-        data_parallel.report_misplaced(wrapper, misplaced, scene.state, site_of(caller))
-        _, assigned = operand_names.Names(scene.state, caller).argument_of(wrapper)
-        _born(scene, assigned, wrapper)
+        caller = context.caller_of(frame)
+        data_parallel.report_misplaced(wrapper, misplaced, context.state, site_of(caller))
+        _, assigned = operand_names.Names(context.state, caller).argument_of(wrapper)
+        _born(context, assigned, wrapper)
 
 
-def vector_of_losses(scene: Scene) -> None:
+def vector_of_losses(context: ErrorContext) -> None:
     """`backward` of several numbers: DataParallel gathered one scalar loss from each replica."""
-    if "only for scalar outputs" not in message(scene.error) or scene.user is None:
+    if "only for scalar outputs" not in message(context.error) or context.user is None:
         return
-    losses = [v for v in locals_of(scene.user).values() if is_tensor(v) and v.dim() == 1]
-    for path, module in scene.state.places.modules():
+    losses = [v for v in locals_of(context.user).values() if is_tensor(v) and v.dim() == 1]
+    for path, module in context.state.tracker.modules():
         if not is_a(module, nn.DataParallel):
             continue
         replicas = len(module.device_ids)
         if replicas > 1 and any(len(loss) == replicas for loss in losses):
-            faults.scalar_outputs(scene.state, f"{path}.module".strip("."), module.module, replicas)
+            faults.scalar_outputs(context.state, f"{path}.module".strip("."), module.module, replicas)
 
 
-def wrong_gradient(scene: Scene) -> None:
+def wrong_gradient(context: ErrorContext) -> None:
     """A hand-written backward returned a gradient on another device; the graph of the loss leads to its class."""
-    found = _GRADIENT.search(message(scene.error))
-    graph = [v for f in scene.frames for v in locals_of(f).values() if is_tensor(v) and v.grad_fn is not None]
+    found = _GRADIENT.search(message(context.error))
+    graph = [v for f in context.frames for v in locals_of(f).values() if is_tensor(v) and v.grad_fn is not None]
     kind = _function_named(found[1], [tensor.grad_fn for tensor in graph]) if found is not None else None
-    if found is None or kind is None or scene.user is None:
+    if found is None or kind is None or context.user is None:
         return
     code = kind.backward.__code__
     birth = None if is_library(code.co_filename) else statements.last_return(code.co_filename, class_name(kind), "backward")
@@ -160,9 +160,9 @@ def wrong_gradient(scene: Scene) -> None:
         partner = statements.first_parameter(made.file, made.line)
         operand = dataclasses.replace(operand, birth_call=call, birth_op=op, birth_direct=True, birth_partner=partner)
     call, target = f"{class_name(kind)}.backward", device_id(torch.device(found[2]))
-    site = site_of(scene.user)
-    scene.state.log.fault(fault_at(scene.state.places, "operands", call, site, module=None, phase="backward",
-                                   error=scene.error_text, operands=(operand,), target=target))  # fmt: skip
+    site = site_of(context.user)
+    context.state.log.fault(fault_at(context.state.tracker, "operands", call, site, module=None, phase="backward",
+                                   error=context.error_text, operands=(operand,), target=target))  # fmt: skip
 
 
 def _decided(code: Any, returned: Site | None) -> Site | None:
@@ -197,10 +197,10 @@ def _self(frame: Any) -> Any:
     return locals_of(frame).get("self")
 
 
-def built_at(scene: Scene, owner: object) -> Site | None:
+def built_at(context: ErrorContext, owner: object) -> Site | None:
     """Where the files of the model's classes build a wrapper or an optimizer of this class."""
-    files = [f.f_code.co_filename for f in scene.frames if not is_library(f.f_code.co_filename)]
-    for _, module in scene.state.places.modules():
+    files = [f.f_code.co_filename for f in context.frames if not is_library(f.f_code.co_filename)]
+    for _, module in context.state.tracker.modules():
         code = getattr(getattr(type(module), "forward", None), "__code__", None)
         if code is not None and not is_library(code.co_filename) and code.co_filename not in files:
             files.append(code.co_filename)
@@ -208,13 +208,13 @@ def built_at(scene: Scene, owner: object) -> Site | None:
     return next((site for site in found if site is not None), None)
 
 
-def _born(scene: Scene, birth: Site | None, made: object) -> None:
+def _born(context: ErrorContext, birth: Site | None, made: object) -> None:
     """Faults without a birth get the line that made the object behind them; `model = parts["model"]` only hands it on."""
     if birth is None or not statements.assigned_call(birth.text)[0]:
-        birth = built_at(scene, made)
+        birth = built_at(context, made)
     if birth is None:
         return
-    faults = scene.state.log.faults
+    faults = context.state.log.faults
     faults[:] = [fault if fault.birth else dataclasses.replace(fault, birth=birth) for fault in faults]
 
 

@@ -14,7 +14,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.explain import library_frames
-from devwidget.capture.explain.error_context import Scene, scene_of
+from devwidget.capture.explain.error_context import ErrorContext, context_of
 from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
@@ -80,70 +80,70 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _read(error: BaseException) -> Reading:
-    scene = scene_of(error)
+    context = context_of(error)
     try:
         from_worker = CAUGHT.search(message(error)) is not None
         for step in (*library_frames.ALL, *((from_replica,) if from_worker else (_failed_call, _by_its_words, _made_there))):
-            if not scene.state.log.faults:
-                _guarded(step, scene)
-        faults = scene.state.log.faults_seen()
-        values = tuple(_values(scene))
-        site = here(scene)
+            if not context.state.log.faults:
+                _guarded(step, context)
+        faults = context.state.log.faults_seen()
+        values = tuple(_values(context))
+        site = here(context)
     finally:
         forget_sites()
-    module = scene.state.places.module
-    return Reading(scene.error_text, site, module, faults, values, tuple(scene.state.log.troubles), from_worker)
+    module = context.state.tracker.module
+    return Reading(context.error_text, site, module, faults, values, tuple(context.state.log.troubles), from_worker)
 
 
-def _guarded(step: Any, scene: Scene) -> None:
+def _guarded(step: Any, context: ErrorContext) -> None:
     """One reader that fails must not hide what the others find."""
     try:
-        step(scene)
+        step(context)
     except Exception as trouble:
-        scene.state.log.trouble(trouble)
+        context.state.log.trouble(trouble)
 
 
-def _failed_call(scene: Scene) -> None:
+def _failed_call(context: ErrorContext) -> None:
     """The innermost call whose arguments explain the exception, as the families of faults judge it in a recording."""
-    if not is_a(scene.error, Exception):
+    if not is_a(context.error, Exception):
         return
-    for frame in scene.below:
+    for frame in context.below:
         for call in _calls(frame):
-            failed = FailedCall(scene.state, call.func, call.args, call.kwargs, scene.error, frame)
-            if any(family.meet(failed) is not NOT_OURS or scene.state.log.faults for family in FAMILIES):
-                _trace_back(scene)
+            failed = FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
+            if any(family.meet(failed) is not NOT_OURS or context.state.log.faults for family in FAMILIES):
+                _trace_back(context)
                 return
 
 
-def _by_its_words(scene: Scene) -> None:
+def _by_its_words(context: ErrorContext) -> None:
     """One side of the call is computed on the line and gone: the message says where that one was."""
-    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(scene.error)))]
+    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(context.error)))]
     target = next((device for device in named if is_accelerator(device)), None)
-    if target is None or len(named) < 2 or not is_a(scene.error, Exception):
+    if target is None or len(named) < 2 or not is_a(context.error, Exception):
         return
-    for frame in scene.below:
+    for frame in context.below:
         for call in _calls(frame):
-            failed = FailedCall(scene.state, call.func, call.args, call.kwargs, scene.error, frame)
+            failed = FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
             strays = [tensor for tensor in failed.tensors() if tensor.device in named and tensor.device != target]
             if strays:
                 failed.report("operands", strays, target, NOT_OURS)
-                _trace_back(scene)
+                _trace_back(context)
                 return
 
 
-def _made_there(scene: Scene) -> None:
+def _made_there(context: ErrorContext) -> None:
     """The side that is gone was made on the failing line, by a factory that was told no device."""
-    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(scene.error)))]
+    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(context.error)))]
     target = next((device for device in named if is_accelerator(device)), None)
-    raw, site = raw_site(scene.user), here(scene)
-    text, name = _factory(call_text(raw), scene.user) if scene.user is not None else ("", "")
+    raw, site = raw_site(context.user), here(context)
+    text, name = _factory(call_text(raw), context.user) if context.user is not None else ("", "")
     if target is None or site is None or torch.get_default_device() not in named or not text:
         return
-    others = tuple(v for v in _values(scene) if v.device == device_id(target))
+    others = tuple(v for v in _values(context) if v.device == device_id(target))
     partner = next((v.expression for v in others if v.expression.isidentifier()), "")
     operand = lost_operand(device_id(torch.get_default_device()), "other", text, stray=True, birth=site, birth_call=text,
                            birth_op=name, birth_direct=True, birth_partner=partner)  # fmt: skip
-    scene.state.log.fault(fault_at(scene.state.places, "operands", "operation", site, error=scene.error_text,
+    context.state.log.fault(fault_at(context.state.tracker, "operands", "operation", site, error=context.error_text,
                                    operands=(*others, operand), target=device_id(target)))  # fmt: skip
 
 
@@ -166,14 +166,14 @@ def _operands(text: str) -> list[ast.expr]:
     return [*node.args, *(keyword.value for keyword in node.keywords)] if isinstance(node, ast.Call) else []
 
 
-def _trace_back(scene: Scene) -> None:
+def _trace_back(context: ErrorContext) -> None:
     """A stray that has no name in the user's frame was computed on the failing line: from what?"""
-    user = scene.user
+    user = context.user
     call = failing_call(user) if user is not None else None
     if user is None or call is None:
         return
-    names, given = operand_names.Names(scene.state, user), list(tensors_in((call.args, call.kwargs)))
-    faults = scene.state.log.faults
+    names, given = operand_names.Names(context.state, user), list(tensors_in((call.args, call.kwargs)))
+    faults = context.state.log.faults
     faults[:] = [
         dataclasses.replace(fault, operands=tuple(_from(names, operand, given, fault) for operand in fault.operands))
         for fault in faults
@@ -209,14 +209,14 @@ class _Function:
         self.__name__ = name
 
 
-def _values(scene: Scene) -> Iterator[Operand]:
+def _values(context: ErrorContext) -> Iterator[Operand]:
     """Tensors that the failing line names, then what the library call below it was given."""
-    user = scene.user
+    user = context.user
     seen: list[Any] = []
-    for frame in [user, *scene.below] if user is not None else []:
+    for frame in [user, *context.below] if user is not None else []:
         call = failing_call(frame)
         for label, tensor in _named(call) if call is not None else []:
-            name = (operand_names.Names(scene.state, user).expression(tensor) if user is not None else "") or label
+            name = (operand_names.Names(context.state, user).expression(tensor) if user is not None else "") or label
             known = not name[0].isdigit() and name != "self"  # a position alone tells the reader nothing
             if known and not any(tensor is other for other in seen) and len(seen) < MOST_VALUES:
                 seen.append(tensor)

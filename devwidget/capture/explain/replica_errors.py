@@ -14,7 +14,7 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import faults
-from devwidget.capture.explain.error_context import Scene
+from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.library_frames import built_at, described
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import own, walk
@@ -35,41 +35,41 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 _DEVICE = re.compile(r"cuda:\d+|\bcpu\b")
 
 
-def from_replica(scene: Scene) -> None:
+def from_replica(context: ErrorContext) -> None:
     """What the text of the worker's traceback and the wrapper's own frame tell."""
-    frame = scene.in_call(nn.DataParallel.forward.__code__)
-    caught = CAUGHT.search(message(scene.error))
+    frame = context.in_call(nn.DataParallel.forward.__code__)
+    caught = CAUGHT.search(message(context.error))
     wrapper = locals_of(frame).get("self") if frame is not None else None
     if frame is None or caught is None or not is_a(wrapper, nn.DataParallel):
         return
-    site = worker_site(scene)
+    site = worker_site(context)
     owners = _owners(wrapper, site)
-    module = scene.state.places.path_of(owners[0] if len(owners) == 1 else wrapper.module)
+    module = context.state.tracker.path_of(owners[0] if len(owners) == 1 else wrapper.module)
     if caught[1] == "StopIteration":
         first = faults.tensor_in(owners[0] if owners else wrapper.module, site)
-        faults.write(scene.state, "replica", module, site, caught[1], problem="parameters", attribute=first)
-    elif _too_few(scene, wrapper, int(caught[2])):
+        faults.write(context.state, "replica", module, site, caught[1], problem="parameters", attribute=first)
+    elif _too_few(context, wrapper, int(caught[2])):
         return
-    elif not _wrong_cut(scene, wrapper, module, site) and not _left_behind(scene, int(caught[3]), owners, site):
-        _wrong_device(scene, int(caught[3]), module, site)
+    elif not _wrong_cut(context, wrapper, module, site) and not _left_behind(context, int(caught[3]), owners, site):
+        _wrong_device(context, int(caught[3]), module, site)
 
 
-def _too_few(scene: Scene, wrapper: Any, replica: int) -> bool:
+def _too_few(context: ErrorContext, wrapper: Any, replica: int) -> bool:
     """A replica that got no tensor, because there are fewer samples than GPUs."""
-    given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is torch_internals.module_call), {})
+    given = next((locals_of(f) for f in reversed(context.frames) if f.f_code is torch_internals.module_call), {})
     whole = list(tensors_in((given.get("args"), given.get("kwargs"))))
     samples = max((tensor.shape[wrapper.dim] for tensor in whole if tensor.dim() > wrapper.dim), default=0)
-    if "missing" not in message(scene.error) or not 0 < samples <= replica:
+    if "missing" not in message(context.error) or not 0 < samples <= replica:
         return False
-    built = built_at(scene, wrapper)
-    error = RuntimeError(message(scene.error).strip().splitlines()[-1])
-    faults.too_few_samples(scene.state, wrapper, error, whole, samples, len(wrapper.device_ids), built)
+    built = built_at(context, wrapper)
+    error = RuntimeError(message(context.error).strip().splitlines()[-1])
+    faults.too_few_samples(context.state, wrapper, error, whole, samples, len(wrapper.device_ids), built)
     return True
 
 
-def worker_site(scene: Scene) -> Site | None:
+def worker_site(context: ErrorContext) -> Site | None:
     """The user's innermost line in the worker."""
-    found = [(file, int(line), name) for file, line, name in _FRAME.findall(message(scene.error)) if not is_library(file)]
+    found = [(file, int(line), name) for file, line, name in _FRAME.findall(message(context.error)) if not is_library(file)]
     return Site(found[-1][0], found[-1][1], statements.statement_text(*found[-1][:2]), found[-1][2]) if found else None
 
 
@@ -85,43 +85,43 @@ def _owners(wrapper: Any, site: Site | None) -> list[nn.Module]:
     return found
 
 
-def _left_behind(scene: Scene, device: int, owners: list[nn.Module], site: Site | None) -> bool:
+def _left_behind(context: ErrorContext, device: int, owners: list[nn.Module], site: Site | None) -> bool:
     """Whether the failing line reads a plain attribute that is on another device than its replica."""
     target = torch.device("cuda", device)
-    for part in owners if site is not None and scene.user is not None else ():
+    for part in owners if site is not None and context.user is not None else ():
         for name in _attributes_in(site.text if site is not None else ""):
             value = own(part).get(name)
-            if is_tensor(value) and value.device != target and scene.user is not None:
-                path, text = scene.state.places.path_of(part), message(scene.error).strip().splitlines()[-1]
+            if is_tensor(value) and value.device != target and context.user is not None:
+                path, text = context.state.tracker.path_of(part), message(context.error).strip().splitlines()[-1]
                 stray = dataclasses.replace(described(f"self.{name}", value), stray=True)
-                stray = Names(scene.state, scene.user).with_birth(stray, value, target)
-                _write(scene, path, site, text, (stray,), device_id(target))
+                stray = Names(context.state, context.user).with_birth(stray, value, target)
+                _write(context, path, site, text, (stray,), device_id(target))
                 return True
     return False
 
 
-def _wrong_cut(scene: Scene, wrapper: Any, module: str | None, site: Site | None) -> bool:
+def _wrong_cut(context: ErrorContext, wrapper: Any, module: str | None, site: Site | None) -> bool:
     """Whether an input has another length along the axis that is cut than the batch."""
-    given = next((locals_of(f) for f in reversed(scene.frames) if f.f_code is torch_internals.module_call), {})
+    given = next((locals_of(f) for f in reversed(context.frames) if f.f_code is torch_internals.module_call), {})
     whole = list(tensors_in((given.get("args"), given.get("kwargs"))))
     odd, batch = faults.odd_lengths(whole, wrapper.dim)
-    if not odd or "same device" in message(scene.error):
+    if not odd or "same device" in message(context.error):
         return False
-    caller = Names(scene.state, scene.user) if scene.user is not None else None
+    caller = Names(context.state, context.user) if context.user is not None else None
     operands = tuple(
-        caller.with_birth(faults.cut(scene.state, tensor), tensor, tensor.device)
-        if caller is not None else faults.cut(scene.state, tensor)
+        caller.with_birth(faults.cut(context.state, tensor), tensor, tensor.device)
+        if caller is not None else faults.cut(context.state, tensor)
         for tensor in odd
     )  # fmt: skip
-    text = message(scene.error).strip().splitlines()[-1]
+    text = message(context.error).strip().splitlines()[-1]
     numbers = {"batch": str(batch), "dim": str(wrapper.dim)}
-    faults.write(scene.state, "io", module, site, text, operands, None, problem="axis", **numbers)
+    faults.write(context.state, "io", module, site, text, operands, None, problem="axis", **numbers)
     return True
 
 
-def _wrong_device(scene: Scene, device: int, module: str | None, site: Site | None) -> None:
+def _wrong_device(context: ErrorContext, device: int, module: str | None, site: Site | None) -> None:
     """A tensor that the worker's function puts on a device by name, where it should follow its replica."""
-    text = message(scene.error).strip().splitlines()[-1]
+    text = message(context.error).strip().splitlines()[-1]
     if site is None or not re.search("device", text, re.IGNORECASE):
         return
     target = DeviceId("cuda", device)
@@ -134,16 +134,16 @@ def _wrong_device(scene: Scene, device: int, module: str | None, site: Site | No
             stray = lost_operand(DeviceId.parse(fixed), name, name, stray=True, birth=birth, birth_call=call, birth_op=op,
                                  birth_direct=True, birth_partner=partner)  # fmt: skip
             operands = (stray, lost_operand(target, partner, partner)) if partner else (stray,)
-            _write(scene, module, site, text, operands, target)
+            _write(context, module, site, text, operands, target)
             return
 
 
 def _write(
-    scene: Scene, module: str | None, site: Site | None, text: str, operands: tuple[Operand, ...], target: DeviceId
+    context: ErrorContext, module: str | None, site: Site | None, text: str, operands: tuple[Operand, ...], target: DeviceId
 ) -> None:
-    fault = fault_at(scene.state.places, "operands", "forward", site, module=module, phase="forward", error=text,
+    fault = fault_at(context.state.tracker, "operands", "forward", site, module=module, phase="forward", error=text,
                      operands=operands, target=target)  # fmt: skip
-    scene.state.log.fault(fault)
+    context.state.log.fault(fault)
 
 
 def _attributes_in(text: str) -> list[str]:
@@ -161,7 +161,7 @@ def _nodes(text: str) -> Iterator[ast.AST]:
     return ast.walk(tree) if tree is not None else iter(())
 
 
-def here(scene: Scene) -> Site | None:
+def here(context: ErrorContext) -> Site | None:
     """Where the program failed: in the worker, if it was one."""
-    worker = worker_site(scene) if CAUGHT.search(message(scene.error)) else None
-    return worker or to_site(site_of(scene.user) if scene.user is not None else None)
+    worker = worker_site(context) if CAUGHT.search(message(context.error)) else None
+    return worker or to_site(site_of(context.user) if context.user is not None else None)

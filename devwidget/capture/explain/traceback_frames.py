@@ -11,7 +11,7 @@ from devwidget.capture.source_code.call_sites import is_library, is_own
 
 
 @dataclass(slots=True, eq=False)
-class PastFrame:
+class TracebackFrame:
     """Looks like a frame, and stands at the line that failed.
 
     The frame itself may have moved on since: one that caught the exception now stands in its `except` block.
@@ -30,7 +30,7 @@ class PastFrame:
         return self.frame.f_locals
 
 
-def past_frames(trace: TracebackType | None) -> list[FrameType]:
+def traceback_frames(trace: TracebackType | None) -> list[FrameType]:
     """The frames of a traceback, outermost first, without those that only virtual GPUs add.
 
     The innermost user frame and the library calls below it stay; what lies below a frame of ours is our own machinery.
@@ -41,7 +41,7 @@ def past_frames(trace: TracebackType | None) -> list[FrameType]:
         if is_own(code.co_filename):
             continue
         back = found[-1] if found else None
-        past = PastFrame(code, step.tb_frame.f_globals, step.tb_lineno, step.tb_lasti, back, step.tb_frame)
+        past = TracebackFrame(code, step.tb_frame.f_globals, step.tb_lineno, step.tb_lasti, back, step.tb_frame)
         found.append(cast(FrameType, past))  # everything that reads frames here reads no more of them than this
     return found
 

@@ -34,7 +34,7 @@ def meet(call: FailedCall) -> Any:
     expression, birth = names.device_argument(wrong.requested)
     call.state.log.fault(
         fault_at(
-            call.state.places,
+            call.state.tracker,
             "device",
             call.name,
             raw_site(call.frame),

@@ -24,7 +24,7 @@ def meet(call: FailedCall) -> Any:
         return _overflown(call, floats[0])
     if len({t.dtype for t in floats}) < 2 or not _DTYPE_WORDS.search(message(call.error)):
         return NOT_OURS
-    wanted = _wanted(floats, call.state.places.running)
+    wanted = _wanted(floats, call.state.tracker.running)
     strays = [t for t in floats if t.dtype != wanted]
     out = call.again(lambda t: t.to(wanted) if any(t is stray for stray in strays) else t)
     call.report("dtype", strays, floats[0].device, out, wanted=short(wanted))

@@ -67,7 +67,7 @@ class FailedCall:
         """The call with changed tensors; NOT_OURS unless this recording heals and the call now succeeds."""
         if not self.state.heal:
             return NOT_OURS
-        with self.state.places.because("healed"):
+        with self.state.tracker.because("healed"):
             args, kwargs = replace_tensors(self.args, change), replace_tensors(self.kwargs, change)
         return self.again_with(args, kwargs)
 
@@ -75,7 +75,7 @@ class FailedCall:
         """The call with other arguments; NOT_OURS unless this recording heals and the call now succeeds."""
         if not self.state.heal:
             return NOT_OURS
-        with self.state.places.because("healed"):
+        with self.state.tracker.because("healed"):
             try:
                 return self.func(*args, **kwargs)
             except torch_internals.StopRecomputation:
@@ -101,13 +101,13 @@ class FailedCall:
         """
         site = raw_site(self.frame)
         births = [birth.root().site for stray in strays if (birth := self.state.births.get(stray)) is not None]
-        if self.state.log.is_new_fault((what, site, self.name, self.state.places.module, frozenset(births))):
+        if self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, frozenset(births))):
             self.state.log.fault(self._fault(what, strays, target, facts, healed=out is not NOT_OURS))
 
     def report_operands(self, operands: tuple[Operand, ...], target: torch.device, *, healed: bool) -> None:
         """Write this call down with operands that are no tensors."""
         site = raw_site(self.frame)
-        if self.state.log.is_new_fault(("operands", site, self.name, self.state.places.module)):
+        if self.state.log.is_new_fault(("operands", site, self.name, self.state.tracker.module)):
             facts: dict[str, str] = {}
             fault = self._fault("operands", (), target, facts, healed=healed)
             self.state.log.fault(dataclasses.replace(fault, operands=(*fault.operands, *operands)))
@@ -131,7 +131,7 @@ class FailedCall:
             operand = operand_of(tensor, argument, expression, stray=stray, source=source)
             operands.append(names.with_birth(operand, tensor, target, of_dtype=of_dtype) if stray else operand)
         return fault_at(
-            self.state.places,
+            self.state.tracker,
             what,
             self.name,
             site,

@@ -37,10 +37,10 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     accelerators = {device for device in devices if is_accelerator(device)}
     if len(accelerators) == 1:
         return next(iter(accelerators))
-    alone = [t for t in tensors if is_accelerator(t.device) and not state.places.is_shared(t)]
+    alone = [t for t in tensors if is_accelerator(t.device) and not state.tracker.is_shared(t)]
     if len({t.device for t in alone}) == 1:
         return alone[0].device
-    module = state.places.running
+    module = state.tracker.running
     homes = {t.device for _, part in walk(module) for t in own_tensors(part).values()} if module is not None else set()
     if len(homes) == 1 and homes <= accelerators:
         return next(iter(homes))

@@ -22,7 +22,7 @@ def look_for_gradient(state: State, tensor: torch.Tensor, frame: FrameType) -> N
     names = operand_names.Names(state, frame)
     operand = operand_of(tensor, "grad", names.expression(tensor) or "tensor", stray=True)
     operand = names.with_birth(operand, tensor, tensor.device)
-    state.log.fault(fault_at(state.places, "leaf", "grad", site, operands=(operand,), model_name=names.model_name()))
+    state.log.fault(fault_at(state.tracker, "leaf", "grad", site, operands=(operand,), model_name=names.model_name()))
 
 
 def leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -39,9 +39,9 @@ class Names:
 
     def model_name(self) -> str:
         """The variable that holds the root module."""
-        if self._state.places.model_name:
-            return self._state.places.model_name
-        roots = [root for ref in self._state.places.roots if (root := ref()) is not None]
+        if self._state.tracker.model_name:
+            return self._state.tracker.model_name
+        roots = [root for ref in self._state.tracker.roots if (root := ref()) is not None]
         for frame in self._frames:
             for name, value in locals_of(frame).items():
                 if name != "self" and not name.startswith("_") and any(value is root for root in roots):
@@ -61,7 +61,7 @@ class Names:
         partners = tuple(self._partners(root, target))
         return dataclasses.replace(
             operand,
-            held=holder(self._state.places, self._frames, family or [tensor]),
+            held=holder(self._state.tracker, self._frames, family or [tensor]),
             birth=to_site(root.site),
             birth_call=call_text(root.site),
             birth_op=root.call,
@@ -73,7 +73,7 @@ class Names:
 
     def _cast_of_module(self, dtype: torch.dtype) -> Birth | None:
         """The line that gave the running module this dtype, which all that it computes has from it."""
-        module = self._state.places.running
+        module = self._state.tracker.running
         for tensor in own_tensors(module).values() if module is not None else ():
             birth = self._state.births.get(tensor) if tensor.dtype == dtype else None
             if birth is not None and birth.dtype_root().is_move:
@@ -86,9 +86,9 @@ class Names:
         """The story of a tensor that is older than the recording, as the source tells it."""
         same = (lambda t: t.dtype == tensor.dtype) if of_dtype else (lambda t: t.device == tensor.device)
         found = provenance.origin(self._frames, tensor, target, same)
-        held = holder(self._state.places, self._frames, [*family, *found.tensors])
+        held = holder(self._state.tracker, self._frames, [*family, *found.tensors])
         if held is not None and (found.site is None or held.how in ("parameter", "buffer")):
-            birth = held.assigned or registered_at(self._state.places, held.module or "") or found.site
+            birth = held.assigned or registered_at(self._state.tracker, held.module or "") or found.site
             return dataclasses.replace(operand, held=held, birth=birth)
         return dataclasses.replace(
             operand,
@@ -179,7 +179,7 @@ def _module_of(state: State, code: CodeType | None) -> nn.Module | None:
     """A module of the model whose class has a method with this code."""
     if code is None:
         return None
-    for _, module in state.places.modules():
+    for _, module in state.tracker.modules():
         for kind in mro_of(type(module)):
             if _code_of(names_of(kind).get(code.co_name)) is code:
                 return module

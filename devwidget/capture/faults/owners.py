@@ -12,7 +12,7 @@ from torch import nn
 from devwidget.capture.modules import own, own_parameters, own_tensors, registered
 from devwidget.capture.object_fields import class_name, class_values, is_a, items_of, mro_of, names_of
 from devwidget.capture.recording.births import Birth
-from devwidget.capture.recording.call_stack import Places
+from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import globals_used, is_library, user_frame
@@ -23,43 +23,43 @@ from devwidget.records.trace import Held
 _Owned = tuple[str, nn.Module, str, str, torch.Tensor, str]
 
 
-def holder(places: Places, frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
+def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """Who keeps one of these tensors: a module of the model, else a global that a frame's code uses."""
-    for path, module, how, name, tensor, note in _owned(places):
+    for path, module, how, name, tensor, note in _owned(tracker):
         if any(tensor is member for member in family):
             assigned = _assigned_in_class(type(module), name)
             held = Held(path, name, how, class_name(type(module)), assigned, note=note)
-            return _registered(places, held, tensor) if how in ("parameter", "buffer") else held
+            return _registered(tracker, held, tensor) if how in ("parameter", "buffer") else held
     return _held_by_name(frames, family)
 
 
-def kept_by_user(places: Places, frame: FrameType, birth: Birth) -> Held | None:
+def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held | None:
     """Who keeps a tensor that outlives the step: an unregistered attribute, or a global that this very line's code uses."""
     family = [tensor for each in birth.chain() if (tensor := each.tensor()) is not None]
     user = user_frame(frame)
-    held = holder(places, [] if user is None else [user], family)
+    held = holder(tracker, [] if user is None else [user], family)
     if held is None or (held.how == "global" and user is not None and user.f_code.co_name == "<module>"):
         return None  # the loop of a script or notebook: its globals are this step's batch
     return held if held.how in ("attribute", "class attribute", "global") else None
 
 
-def unregistered_tensors(places: Places) -> Iterator[tuple[nn.Module, Held, torch.Tensor]]:
+def unregistered_tensors(tracker: ModuleTracker) -> Iterator[tuple[nn.Module, Held, torch.Tensor]]:
     """Tensors that the model's modules hold without registering them."""
-    for path, module, name, tensor, note in plain_tensors(places):
+    for path, module, name, tensor, note in plain_tensors(tracker):
         assigned = _assigned_in_class(type(module), name)
         yield module, Held(path, name, "attribute", class_name(type(module)), assigned, note=note), tensor
 
 
-def plain_tensors(places: Places) -> Iterator[tuple[str, nn.Module, str, torch.Tensor, str]]:
+def plain_tensors(tracker: ModuleTracker) -> Iterator[tuple[str, nn.Module, str, torch.Tensor, str]]:
     """The same as path and module, how the module calls it, the tensor, and a note."""
-    for path, module, how, name, tensor, note in _owned(places):
+    for path, module, how, name, tensor, note in _owned(tracker):
         if how == "attribute":
             yield path, module, name, tensor, note
 
 
-def registered_at(places: Places, path: str) -> Site | None:
+def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     """The user's line that gave a module of torch's own to the model."""
-    modules, parts = dict(places.modules()), path.split(".") if path else []
+    modules, parts = dict(tracker.modules()), path.split(".") if path else []
     owners = ((modules.get(".".join(parts[:depth])), parts[depth]) for depth in reversed(range(len(parts))))
     sites = (_assigned_in_class(type(owner), name) for owner, name in owners if owner is not None)
     return next((site for site in sites if site is not None), None)
@@ -81,9 +81,9 @@ def _assigned_in_class(kind: type, name: str) -> Site | None:
     return in_class(kind, lambda filename, owner: statements.attribute_assignment(filename, owner, attribute))
 
 
-def _owned(places: Places) -> Iterator[_Owned]:
+def _owned(tracker: ModuleTracker) -> Iterator[_Owned]:
     """Path and module of each holder, how it holds each of its tensors, under which name, the tensor, and a note."""
-    named = list(places.modules())
+    named = list(tracker.modules())
     registered = {id(part) for _, m in named for part in (m, *own_tensors(m).values())}
     search = Search(lambda value: id(value) in registered)
     for path, module in named:
@@ -104,24 +104,24 @@ def _owned_by(module: nn.Module, search: Search) -> Iterator[tuple[str, str, tor
             yield from (("class attribute", *found) for found in search.tensors(name, value))
 
 
-def _registered(places: Places, held: Held, tensor: torch.Tensor) -> Held:
+def _registered(tracker: ModuleTracker, held: Held, tensor: torch.Tensor) -> Held:
     """A registered tensor with the other modules that share it, and the module that was left behind."""
     paths = {
         f"{path}.{name}".strip(".")
-        for path, module in places.modules()
+        for path, module in tracker.modules()
         for name, value in own_tensors(module).items()
         if value is tensor
     }
     shared = tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")}))
-    left = _left_behind(places, held.module or "", tensor.device)
-    kind = next((class_name(type(module)) for path, module in places.modules() if path == left), "")
+    left = _left_behind(tracker, held.module or "", tensor.device)
+    kind = next((class_name(type(module)) for path, module in tracker.modules() if path == left), "")
     return dataclasses.replace(held, shared=shared, left_behind=left, left_class=kind)
 
 
-def _left_behind(places: Places, path: str, device: torch.device) -> str:
+def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str:
     """The topmost module around `path` that has nothing on another device: what the user forgot to move."""
     elsewhere = {
-        owner for owner, module in places.modules() if any(tensor.device != device for tensor in own_tensors(module).values())
+        owner for owner, module in tracker.modules() if any(tensor.device != device for tensor in own_tensors(module).values())
     }
     names = path.split(".") if path else []
     for length in range(len(names) + 1):

@@ -63,7 +63,7 @@ class Curves:
     def __init__(self, state: State, backward: BackwardModules, *, exact: bool) -> None:
         self._exact = exact
         self.calling: RawSite | None = None
-        self._places, self._log, self._backward = state.places, state.log, backward
+        self._tracker, self._log, self._backward = state.tracker, state.log, backward
         self._lock = threading.RLock()
         self._events: list[_Event] = []
         self._counted: dict[Block, tuple[int, Moment | None]] = {}
@@ -83,7 +83,7 @@ class Curves:
 
     def taken(self, block: Block, held: int) -> None:
         """A block is in use from now on."""
-        here, moment = self._places.here, self._moment()
+        here, moment = self._tracker.here, self._moment()
         block.inside = bool(here.stack)
         if moment.phase != "backward":  # where gradients are scattered
             block.role = _COPIES.get(here.cause, block.role)
@@ -108,8 +108,8 @@ class Curves:
                 self.fold()
 
     def _moment(self) -> Moment:
-        places, frame = self._places, sys._getframe(2)
-        phase, module, site = places.phase, places.module, places.site(frame)
+        tracker, frame = self._tracker, sys._getframe(2)
+        phase, module, site = tracker.phase, tracker.module, tracker.site(frame)
         if phase == "backward" and module is None:
             module, site = self._backward.module(), site or self.calling
         return Moment(self._log.number(), phase, module, site)

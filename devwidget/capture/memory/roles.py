@@ -83,7 +83,7 @@ class Roles:
 
     def everything(self) -> None:
         """All that can be found at any time: the model, its plain attributes, the optimizers."""
-        self.model(module for _, module in self._state.places.modules())
-        self.claim("attributes", (tensor for _, _, _, tensor, _ in plain_tensors(self._state.places)))
+        self.model(module for _, module in self._state.tracker.modules())
+        self.claim("attributes", (tensor for _, _, _, tensor, _ in plain_tensors(self._state.tracker)))
         for optimizer in list(self._optimizers):
             self.optimizer(optimizer)

@@ -126,7 +126,7 @@ class MemoryWatch:
     def _entered(self, module: nn.Module, args: Any) -> None:
         if self._state.is_elsewhere():
             return
-        stack = self._state.places.here.stack
+        stack = self._state.tracker.here.stack
         self._backward.at(stack[-1].path if stack else None)
         if len(stack) == 1:  # outermost in its thread
             with self._looking():
@@ -136,7 +136,7 @@ class MemoryWatch:
     def _left(self, module: nn.Module, args: Any, *rest: Any) -> None:
         if self._state.is_elsewhere():
             return
-        here = self._state.places.here
+        here = self._state.tracker.here
         self._backward.at(here.path)
         if here.stack:
             return
@@ -159,11 +159,11 @@ class MemoryWatch:
                 return original(*args, **kwargs)
             with self._looking():
                 self._roles.kept([args[:1], kwargs])
-                self._curves.calling = self._state.places.site(sys._getframe(1))
+                self._curves.calling = self._state.tracker.site(sys._getframe(1))
             try:
                 return original(*args, **kwargs)
             finally:
                 with self._looking():
-                    self._roles.model(module for _, module in self._state.places.modules())
+                    self._roles.model(module for _, module in self._state.tracker.modules())
 
         return backward

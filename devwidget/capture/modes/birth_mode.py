@@ -33,7 +33,7 @@ class BirthWatch(FunctionMode):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self._here = state.places.here
+        self._here = state.tracker.here
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Make the call; if it fails, perhaps make it again with other arguments."""
@@ -44,7 +44,7 @@ class BirthWatch(FunctionMode):
                 self._nothing_read(func, args[0], frame)
             return out
         kwargs, here = kwargs or {}, self._here
-        site = self._state.places.site(frame)
+        site = self._state.tracker.site(frame)
         try:
             if name in _BACKWARD and getattr(func, "__module__", "").startswith(_AUTOGRAD):
                 out = self._backward(func, args, kwargs)

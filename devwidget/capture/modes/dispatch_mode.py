@@ -55,8 +55,8 @@ class Ops(DispatchMode):
     def __init__(self, state: State) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._state = state
-        self._places = state.places
-        self._here = state.places.here
+        self._tracker = state.tracker
+        self._here = state.tracker.here
         self._log_op = state.log.op
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -70,9 +70,9 @@ class Ops(DispatchMode):
         return out
 
     def _log(self, name: str, args: tuple[Any, ...], out: Any) -> None:
-        here, places = self._here, self._places
-        site = here.site or places.site(sys._getframe(2))
-        phase = places.forced or ("forward" if here.stack else places.phase)
+        here, tracker = self._here, self._tracker
+        site = here.site or tracker.site(sys._getframe(2))
+        phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         if type(out) in (list, tuple) and out:
             out = out[0]
         target = out.device if isinstance(out, torch.Tensor) else None
@@ -82,9 +82,9 @@ class Ops(DispatchMode):
         started = time.perf_counter()
         out = func(*args, **(kwargs or {}))
         self._log(name, args, out)
-        places, cause = self._places, self._here.cause
+        tracker, cause = self._tracker, self._here.cause
         before = args[1] if name == "copy_" else args[0]
         if isinstance(before, torch.Tensor) and before.device != out.device and cause not in _PARALLEL_CAUSES:
-            seconds, site = time.perf_counter() - started, self._here.site or places.site(sys._getframe(1))
-            self._state.log.move(before.device, out.device, (out,), places.module, places.phase, site, cause, seconds)
+            seconds, site = time.perf_counter() - started, self._here.site or tracker.site(sys._getframe(1))
+            self._state.log.move(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
         return out

@@ -33,11 +33,11 @@ class Calls(BirthWatch):
 
     def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
-        places = self._state.places
-        with places.during("backward"):
+        tracker = self._state.tracker
+        with tracker.during("backward"):
             out = func(*args, **kwargs)
         if func.__name__ == "backward":
-            places.end_step()
+            tracker.end_step()
             self._state.ties.trained()
         return out
 
@@ -67,7 +67,7 @@ class Calls(BirthWatch):
                 self._state.log.trouble(trouble)
 
     def _used(self, birth: Birth, site: RawSite | None) -> None:
-        self._state.traffic.used(birth, site)
+        self._state.transfers.used(birth, site)
 
     def _doubled(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
         promotions.look(self._state, name, operands, result, frame, site)
@@ -75,14 +75,14 @@ class Calls(BirthWatch):
     def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
         """A line of the user moved a tensor."""
         source, before = args[0], birth.origin
-        places = self._state.places
-        in_loss = places.phase == "loss" and birth.site is not None and not places.outside(birth.site)
-        inside = bool(places.here.stack) or in_loss
-        older = inside and before is not None and before.number < places.step
+        tracker = self._state.tracker
+        in_loss = tracker.phase == "loss" and birth.site is not None and not tracker.outside(birth.site)
+        inside = bool(tracker.here.stack) or in_loss
+        older = inside and before is not None and before.number < tracker.step
         registered = not source.dim() or is_parameter(source)
-        held = kept_by_user(places, frame, before) if older and before and not registered else None
+        held = kept_by_user(tracker, frame, before) if older and before and not registered else None
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
-        self._state.traffic.hop(birth, before, source, result, held, later=later)
+        self._state.transfers.hop(birth, before, source, result, held, later=later)
 
     def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         super()._more(name, args, kwargs, frame, site)
@@ -105,7 +105,7 @@ class Calls(BirthWatch):
         births = self._state.births
         birth = Birth(args[0], self._state.log.number(), "copy_", site, direct=True, is_move=True)
         births.put(args[0], birth)
-        self._state.traffic.hop(birth, births.get(source), source, args[0], None, later=True)
+        self._state.transfers.hop(birth, births.get(source), source, args[0], None, later=True)
 
     def _waited(self, name: str, args: tuple[Any, ...], frame: FrameType, site: RawSite | None) -> None:
         """A value was handed to Python."""
@@ -115,9 +115,9 @@ class Calls(BirthWatch):
         birth = self._state.births.get(tensor)
         came = birth.hop.source if birth is not None and birth.hop is not None else tensor.device
         if birth is not None and birth.hops:
-            self._state.traffic.used(birth, site)
+            self._state.transfers.used(birth, site)
         if is_accelerator(came):
-            self._state.traffic.wait(name, came, site, library=not calls_itself(frame, site))
+            self._state.transfers.wait(name, came, site, library=not calls_itself(frame, site))
 
     def _switched(self, tensor: Any, *, on: bool) -> None:
         """A parameter is frozen, or freed."""

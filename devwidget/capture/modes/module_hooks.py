@@ -27,14 +27,14 @@ _now = time.perf_counter
 def module_hooks(state: State, undo: Undo) -> None:
     """Follow every module call."""
     watched: dict[int, Undo] = {}
-    places, log, here = state.places, state.log, state.places.here
+    tracker, log, here = state.tracker, state.log, state.tracker.here
 
     def before(module: nn.Module, args: Any) -> None:
         if state.is_elsewhere():
             return
         if not here.stack and here.replica < 0:
             state.ties.look(module)
-        places.enter(module, sys._getframe(3), _now(), log.number())
+        tracker.enter(module, sys._getframe(3), _now(), log.number())
         if is_a(module, nn.DataParallel) and id(module) not in watched:
             with uninterrupted():
                 watched[id(module)] = Undo()
@@ -45,16 +45,16 @@ def module_hooks(state: State, undo: Undo) -> None:
             return
         # When forward raises, torch calls an `always_call` hook without the keyword arguments.
         failed = len(rest) == 1
-        running = places.leave(module)
+        running = tracker.leave(module)
         if watched and id(module) in watched:
             with uninterrupted():
                 watched[id(module)].run()
                 del watched[id(module)]
         if running is None or running.path is None:
             return
-        if not here.stack and any(hop.moved is not None for hop in state.traffic.hops):
-            kept = {id(tensor) for _, _, tensor in unregistered_tensors(state.places)}
-            state.traffic.forget_kept(lambda tensor: id(tensor) in kept)
+        if not here.stack and any(hop.moved is not None for hop in state.transfers.hops):
+            kept = {id(tensor) for _, _, tensor in unregistered_tensors(state.tracker)}
+            state.transfers.forget_kept_copies(lambda tensor: id(tensor) in kept)
         entry = log.module(running.path, running.replica, module, running.number, running.started)
         if not entry.calls:
             entry.stopped = log.number()

@@ -26,17 +26,17 @@ def look(state: State, name: str, operands: Any, result: torch.Tensor, called: F
     direct = caller(called)
     frame = _through_nn(direct)
     own_line = site is not None and frame is not None and frame.f_code is site.code
-    if not doubles or not narrow or not own_line or state.places.phase not in ("forward", "loss"):
+    if not doubles or not narrow or not own_line or state.tracker.phase not in ("forward", "loss"):
         return
     birth = state.births.get(doubles[0])
-    logging = frame is direct and site is not None and state.places.outside(site)
+    logging = frame is direct and site is not None and state.tracker.outside(site)
     if site is None or frame is None or logging or (birth is not None and _is_meant(birth)):
         return
     names = operand_names.Names(state, frame)
     stray = names.with_birth(_operand(names, doubles[0], stray=True), doubles[0], result.device, of_dtype=True)
     state.log.fault(
         fault_at(
-            state.places,
+            state.tracker,
             "promotion",
             name,
             site,

@@ -1,1 +1,1 @@
-"""Doors: places in torch that no mode or hook sees, patched while a recording runs and put back after it."""
+"""Places in torch that no mode or hook sees, patched while a recording runs and put back after it."""

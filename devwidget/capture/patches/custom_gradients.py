@@ -55,7 +55,7 @@ def gradients(state: State, calls: Calls, undo: Undo) -> None:
                     undo.enter(patched(cls, "backward", functools.partial(_watched, state, calls)))
             out = original(cls, *args, **kwargs)
             devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
-            _note(out, _Forward(raw_site(sys._getframe(1)), state.places.module, devices))
+            _note(out, _Forward(raw_site(sys._getframe(1)), state.tracker.module, devices))
             return out
 
         return apply
@@ -87,7 +87,7 @@ def _registering(state: State, calls: Calls, recording: list[bool], undo: Undo, 
             return original(self, hook)
         birth = state.births.get(self)
         site = birth.site if birth is not None and birth.site is not None else raw_site(sys._getframe(1))
-        forward = _Forward(site, state.places.module, (self.device,))
+        forward = _Forward(site, state.tracker.module, (self.device,))
 
         @functools.wraps(hook)
         def checked(grad: torch.Tensor) -> Any:
@@ -167,7 +167,7 @@ def _checked(
         operand = dataclasses.replace(operand, birth_partner=near[0])
     state.log.fault(
         fault_at(
-            state.places,
+            state.tracker,
             "operands",
             function.__qualname__,
             forward.site,

@@ -16,17 +16,17 @@ from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 
-_DOORS = ("from_numpy", "frombuffer", "from_dlpack", "load")
+_MAKERS = ("from_numpy", "frombuffer", "from_dlpack", "load")
 
 
 def arrivals(state: State, undo: Undo) -> None:
     """Remember the user's line behind every tensor that comes in from numpy or a file."""
-    for name in _DOORS:
+    for name in _MAKERS:
         undo.enter(patched(torch, name, functools.partial(_watched, name, state)))
 
 
 def _watched(name: str, state: State, original: Callable[..., Any]) -> Callable[..., Any]:
-    def door(*args: Any, **kwargs: Any) -> Any:
+    def watched(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
         if state.is_elsewhere():
             return out
@@ -36,4 +36,4 @@ def _watched(name: str, state: State, original: Callable[..., Any]) -> Callable[
                 state.births.put(tensor, Birth(tensor, state.log.number(), call=name, site=site))
         return out
 
-    return door
+    return watched

@@ -1,4 +1,4 @@
-"""Missing: what no optimizer trains, written down when the recording ends and every optimizer has been seen."""
+"""What no optimizer trains, noted when the recording ends and every optimizer has been seen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from devwidget.capture.recording.state import State
 from devwidget.records.trace import Fault
 
 
-class Missing:
+class UntrainedParameters:
     """Parameters that one optimizer does not have; what another one trains is taken out when the recording ends."""
 
     def __init__(self) -> None:

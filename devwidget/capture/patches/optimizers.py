@@ -14,7 +14,7 @@ import torch
 
 from devwidget.capture.faults import operand_names
 from devwidget.capture.patches import untrained
-from devwidget.capture.patches.optimizer_coverage import Missing
+from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -43,13 +43,13 @@ def optimizers(state: State, undo: Undo) -> None:
     """Watch optimizers from their construction to each step."""
     made: Made = weakref.WeakKeyDictionary()
     phases: list[Any] = []
-    missing = Missing()
+    missing = UntrainedParameters()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if state.is_elsewhere():
             return
-        phases.append(state.places.forced)
-        state.places.forced = "optimizer"
+        phases.append(state.tracker.forced)
+        state.tracker.forced = "optimizer"
         check_state(state, optimizer, made, sys._getframe(1))
         missing.train(optimizer.param_groups)
         _check_groups(state, optimizer, made, missing)
@@ -57,7 +57,7 @@ def optimizers(state: State, undo: Undo) -> None:
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not state.is_elsewhere():
-            state.places.forced = phases.pop() if phases else None
+            state.tracker.forced = phases.pop() if phases else None
 
     undo.enter(patched(torch.optim.Optimizer, "add_param_group", functools.partial(_watched, state, made, missing)))
     undo.add(missing.write, state)
@@ -65,7 +65,7 @@ def optimizers(state: State, undo: Undo) -> None:
     STEP_ENDS.call(after, undo)
 
 
-def _watched(state: State, made: Made, missing: Missing, original: Any) -> Any:
+def _watched(state: State, made: Made, missing: UntrainedParameters, original: Any) -> Any:
     def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
         if state.is_elsewhere():
             original(self, param_group)
@@ -112,11 +112,11 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
             error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
             _write(state, names, frame, "optimizer", error, (operand,), facts, birth, device_id(parameter.device))
             if state.heal:
-                with state.places.because("healed"):
+                with state.tracker.because("healed"):
                     entries[key] = value.to(parameter.device)
 
 
-def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: Missing) -> None:
+def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: UntrainedParameters) -> None:
     """Parameters that got a gradient, are in no group, and are younger than the optimizer or were frozen when it was built."""
     built = made.get(optimizer)
     if built is None:
@@ -125,7 +125,7 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
     mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
     late: list[tuple[str, torch.Tensor]] = [
         (f"{path}.{name}".strip("."), parameter)
-        for path, module in state.places.modules()
+        for path, module in state.tracker.modules()
         for name, parameter in module._parameters.items()
         if parameter is not None and parameter.grad is not None and id(parameter) not in mine
         and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
@@ -144,7 +144,7 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
 
 def _of_loss(state: State, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters of a module that the loss calls, which is no part of the model: they got a gradient too."""
-    for module, (owner, _) in list(state.places.strangers.items()):
+    for module, (owner, _) in list(state.tracker.strangers.items()):
         for name, parameter in module.named_parameters() if owner is None else ():
             if parameter.grad is not None and id(parameter) not in mine:
                 yield f"{type(module).__name__}.{name}", parameter
@@ -168,7 +168,7 @@ def _fault(
     facts: dict[str, str], birth: RawSite | None = None, target: Any = None,
 ) -> Fault:  # fmt: skip
     return fault_at(
-        state.places,
+        state.tracker,
         what,
         "step" if what == "optimizer" else "add_param_group",
         raw_site(frame),

@@ -64,7 +64,7 @@ def report(state: State, module: nn.Module, given: Mapping[str, Any], names: dic
     key, right = next(iter(names.items()))
     state.log.fault(
         fault_at(
-            state.places,
+            state.tracker,
             "checkpoint",
             "load_state_dict",
             raw_site(frame),

@@ -10,7 +10,7 @@ from torch import nn
 from devwidget.capture.faults import owners
 from devwidget.capture.faults.leaves import leaf_behind
 from devwidget.capture.modules import registered
-from devwidget.capture.patches.optimizer_coverage import Missing
+from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import statements
@@ -20,14 +20,14 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand
 
 
-def check(state: State, optimizer: torch.optim.Optimizer, missing: Missing) -> None:
+def check(state: State, optimizer: torch.optim.Optimizer, missing: UntrainedParameters) -> None:
     """At the first step of an optimizer: does something that it should train escape it?"""
     if ("untrained", id(optimizer)) in missing.faults or not _trains_model(state, optimizer):
         return
     missing.faults["untrained", id(optimizer)] = (_fault(state, "untrained", None, None, ()), ())
-    for module, held, tensor in owners.unregistered_tensors(state.places):
+    for module, held, tensor in owners.unregistered_tensors(state.tracker):
         leaf = tensor if tensor.is_leaf else leaf_behind(tensor)
-        if leaf is None or not module.training or not leaf.requires_grad or state.places.is_registered(leaf):
+        if leaf is None or not module.training or not leaf.requires_grad or state.tracker.is_registered(leaf):
             continue
         if not tensor.is_leaf:
             fault = _lost_leaf(state, held, tensor)
@@ -40,7 +40,7 @@ def check(state: State, optimizer: torch.optim.Optimizer, missing: Missing) -> N
 
 def _trains_model(state: State, optimizer: torch.optim.Optimizer) -> bool:
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    return any(id(p) in mine for _, module in state.places.modules() for _, p in registered(module, "_parameters"))
+    return any(id(p) in mine for _, module in state.tracker.modules() for _, p in registered(module, "_parameters"))
 
 
 def _lost_leaf(state: State, held: Held, tensor: torch.Tensor) -> Fault:
@@ -51,7 +51,7 @@ def _lost_leaf(state: State, held: Held, tensor: torch.Tensor) -> Fault:
 
 def _never_trained(state: State, module: nn.Module, held: Held, tensor: torch.Tensor) -> Fault:
     path, used = held.module, _read_in_class(type(module), held.name)
-    for stranger, (owner, site) in list(state.places.strangers.items()):
+    for stranger, (owner, site) in list(state.tracker.strangers.items()):
         if any(parameter is tensor for parameter in stranger.parameters()):
             path, used = owner, to_site(site) or used
     return _fault(state, "untrained", path, used or held.assigned, (_operand(tensor, held, held.assigned),))
@@ -68,5 +68,5 @@ def _operand(tensor: torch.Tensor, held: Held, birth: Site | None) -> Operand:
 
 
 def _fault(state: State, what: Any, module: str | None, site: Site | None, operands: tuple[Operand, ...]) -> Fault:
-    return fault_at(state.places, what, "step", site, module=module, phase="optimizer", operands=operands,
-                    model_name=state.places.model_name)  # fmt: skip
+    return fault_at(state.tracker, what, "step", site, module=module, phase="optimizer", operands=operands,
+                    model_name=state.tracker.model_name)  # fmt: skip

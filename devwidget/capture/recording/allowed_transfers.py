@@ -20,7 +20,7 @@ _EXAMPLE = '"cuda:0 -> cpu", "cuda:* -> cpu", "cpu -> *" or "* -> *"'
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class AllowedTransfer:
     """One pattern. `*` is every device, `cuda` and `cuda:*` every GPU."""
 
     source: str
@@ -34,13 +34,13 @@ class Meant:
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.allowed: tuple[Meant, ...] = ()
+        self.allowed: tuple[AllowedTransfer, ...] = ()
 
 
 _here = _Thread()
 
 
-def parsed(pattern: object, why: str = "") -> Meant:
+def parsed(pattern: object, why: str = "") -> AllowedTransfer:
     """A pattern from its text.
 
     Raises:
@@ -53,10 +53,10 @@ def parsed(pattern: object, why: str = "") -> Meant:
         _refuse(word, found.string)
     if found[1] == found[2] and "*" not in found[1]:
         raise DevwidgetError(f"{pattern!r} is no hop", why="both ends are the same device", instead=_EXAMPLE)
-    return Meant(found[1], found[2], why or found.string)
+    return AllowedTransfer(found[1], found[2], why or found.string)
 
 
-def all_parsed(patterns: str | Iterable[str]) -> tuple[Meant, ...]:
+def all_parsed(patterns: str | Iterable[str]) -> tuple[AllowedTransfer, ...]:
     """Several patterns, or one."""
     return tuple(map(parsed, words_of(patterns, "allow", _EXAMPLE)))
 
@@ -84,11 +84,11 @@ def allow(pattern: str, *, why: str) -> Iterator[None]:
         yield
 
 
-def _forget(meant: Meant) -> None:
+def _forget(meant: AllowedTransfer) -> None:
     _here.allowed = tuple(each for each in _here.allowed if each is not meant)  # blocks of tasks end in any order
 
 
-def why_meant(source: torch.device, target: torch.device, always: Iterable[Meant]) -> str:
+def why_allowed(source: torch.device, target: torch.device, always: Iterable[AllowedTransfer]) -> str:
     """The reason of the innermost pattern that a hop matches, "" if none does."""
     return next((each.why for each in (*reversed(_here.allowed), *always) if each.matches(source, target)), "")
 

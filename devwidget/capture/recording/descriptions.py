@@ -6,8 +6,8 @@ from typing import Any, TypedDict, Unpack
 
 import torch
 
-from devwidget.capture.recording.call_stack import Places
 from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.device import DeviceId
 from devwidget.records.phase import Phase
@@ -57,7 +57,9 @@ def lost_operand(device: DeviceId, argument: str, expression: str, dtype: str = 
     return Operand(argument, expression, (), dtype, device, 0, **facts)
 
 
-def fault_at(places: Places, what: Family, call: str, site: RawSite | Site | None, **facts: Unpack[FaultFacts]) -> Fault:
+def fault_at(
+    tracker: ModuleTracker, what: Family, call: str, site: RawSite | Site | None, **facts: Unpack[FaultFacts]
+) -> Fault:
     """A call that failed at `site`, in the module and the phase that are running unless the facts name others."""
-    known: dict[str, Any] = {"module": places.module, "phase": places.phase, "error": "", **facts}
+    known: dict[str, Any] = {"module": tracker.module, "phase": tracker.phase, "error": "", **facts}
     return Fault(number=0, what=what, call=call, site=site if isinstance(site, Site) else to_site(site), **known)

@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.recording.births import Births
-from devwidget.capture.recording.call_stack import Places
 from devwidget.capture.recording.event_log import Log
+from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.parallel_calls import ParallelCalls
 from devwidget.capture.recording.tensor_ref import TensorKeyRef
 from devwidget.capture.recording.ties import Ties
-from devwidget.capture.recording.transfers import Traffic
+from devwidget.capture.recording.transfers import Transfers
 from devwidget.capture.undo import Undo
 
 
@@ -29,7 +29,7 @@ _thread = _Thread()
 
 
 class State:
-    """One recording's memory, births and places.
+    """One recording's memory, births and running modules.
 
     Attributes:
         heal: repair each fault and go on.
@@ -75,7 +75,7 @@ class State:
         self.attempts = Births()
         self.frozen: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
         self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
-        self.places = Places()
-        self.ties = Ties(self.log, self.births, self.places)
-        self.traffic = Traffic(self.places)
+        self.tracker = ModuleTracker()
+        self.ties = Ties(self.log, self.births, self.tracker)
+        self.transfers = Transfers(self.tracker)
         self.parallel = ParallelCalls()

@@ -11,7 +11,7 @@ from typing import Any
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.lock import Lock
 from devwidget.capture.patching.threads import Inside, pool_tasks, thread_starts
-from devwidget.capture.recording.call_stack import Running
+from devwidget.capture.recording.module_tracker import ModuleCall
 from devwidget.capture.recording.state import State
 from devwidget.capture.undo import Undo
 
@@ -62,7 +62,7 @@ class _Watched:
 
     def from_here(self) -> Inside | None:
         """What the work of another thread runs inside; None if this thread does not run the program of this recording."""
-        here = self._state.places.here
+        here = self._state.tracker.here
         return functools.partial(self._inside, list(here.stack), here.path, here.replica) if self._state.is_here() else None
 
     @_lock
@@ -74,8 +74,8 @@ class _Watched:
         self._modes.clear()
 
     @contextlib.contextmanager
-    def _inside(self, running: list[Running], path: str | None, replica: int) -> Iterator[None]:
-        here = self._state.places.here
+    def _inside(self, running: list[ModuleCall], path: str | None, replica: int) -> Iterator[None]:
+        here = self._state.tracker.here
         before = here.stack, here.path, here.replica
         with Undo() as undo:
             if not self._state.is_here():

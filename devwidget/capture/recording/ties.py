@@ -16,9 +16,9 @@ from devwidget.capture import torch_internals
 from devwidget.capture.modules import registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.births import Births
-from devwidget.capture.recording.call_stack import Places
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import Log, device_id
+from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.records.trace import Fault, Held
@@ -30,8 +30,8 @@ SAMPLES = 32
 class Ties:
     """Pairs of parameters that look like copies of one."""
 
-    def __init__(self, log: Log, births: Births, places: Places) -> None:
-        self._log, self._births, self._places = log, births, places
+    def __init__(self, log: Log, births: Births, tracker: ModuleTracker) -> None:
+        self._log, self._births, self._tracker = log, births, tracker
         self._looked: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
         self._pairs: list[tuple[Fault, weakref.ref[nn.Parameter], weakref.ref[nn.Parameter]]] = []
 
@@ -57,12 +57,12 @@ class Ties:
         later = max(births, key=lambda b: b[0].root().number, default=None)
         site = to_site(later[0].root().site) if later is not None else None
         module, _, name = path.rpartition(".")
-        other = next((f"{p}.{n}" for r in self._places.roots if (root := r()) for p, m in walk(root)
+        other = next((f"{p}.{n}" for r in self._tracker.roots if (root := r()) for p, m in walk(root)
                       for n, t in registered(m, "_parameters") if t is first), "")  # fmt: skip
         held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
         stray = operand_of(copy, path, path, stray=True, birth=site, held=held)
-        return fault_at(self._places, "tie", "Parameter", site, module=module, phase="build", operands=(stray,),
-                        target=device_id(first.device), model_name=self._places.model_name)  # fmt: skip
+        return fault_at(self._tracker, "tie", "Parameter", site, module=module, phase="build", operands=(stray,),
+                        target=device_id(first.device), model_name=self._tracker.model_name)  # fmt: skip
 
 
 _Named = tuple[str, nn.Parameter, nn.Module]

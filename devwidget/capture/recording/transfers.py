@@ -1,4 +1,4 @@
-"""Traffic: the crossings that user code asks for, what becomes of their data, and where the host waits."""
+"""The crossings that user code asks for, what becomes of their data, and where the host waits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from devwidget.capture.patching.registry import patched
-from devwidget.capture.recording.allowed_transfers import Meant, why_meant
+from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.births import Birth, Hop
-from devwidget.capture.recording.call_stack import Places
 from devwidget.capture.recording.event_log import bytes_of, device_id
+from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
 from devwidget.capture.undo import Undo
 from devwidget.records.trace import Crossing, Held, Wait
@@ -37,14 +37,14 @@ def _synchronizers() -> Iterator[tuple[Any, str]]:
 
 
 @dataclass(slots=True)
-class Traffic:
+class Transfers:
     """Crossings and waits of one recording."""
 
-    places: Places
+    tracker: ModuleTracker
     lines: dict[tuple[Any, ...], list[Hop]] = field(default_factory=dict)
     waits: dict[tuple[Any, ...], int] = field(default_factory=dict)
     pending: list[Hop] = field(default_factory=list)
-    allowed: tuple[Meant, ...] = ()
+    allowed: tuple[AllowedTransfer, ...] = ()
 
     def hop(
         self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool
@@ -60,10 +60,10 @@ class Traffic:
         previous = before.hop if before is not None else None
         chain = before.hops if before is not None else ()
         unsafe = later and result.device.type == "cpu"
-        places = self.places
-        meant = why_meant(source.device, result.device, self.allowed)
-        hop = Hop(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), places.module,
-                  places.phase, birth.site, places.step, tuple(hop.number for hop in chain), previous, held, unsafe, meant,
+        tracker = self.tracker
+        meant = why_allowed(source.device, result.device, self.allowed)
+        hop = Hop(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), tracker.module,
+                  tracker.phase, birth.site, tracker.step, tuple(hop.number for hop in chain), previous, held, unsafe, meant,
                   moved=birth.tensor if held is not None else None)  # fmt: skip
         birth.hop, birth.hops = hop, (*chain, hop)[-LONGEST_CHAIN:]
         self._keep(hop)
@@ -91,9 +91,9 @@ class Traffic:
         if self.pending:
             for hop in birth.hops:
                 if hop in self.pending and hop.read is None:
-                    hop.read = (site, self.places.module)
+                    hop.read = (site, self.tracker.module)
 
-    def forget_kept(self, is_kept: Callable[[torch.Tensor], bool]) -> None:
+    def forget_kept_copies(self, is_kept: Callable[[torch.Tensor], bool]) -> None:
         """The forward pass is over: what a module kept of its copies will not be copied again."""
         for hop in self.hops:
             result = hop.moved() if hop.moved is not None else None
@@ -106,9 +106,9 @@ class Traffic:
     def wait(self, name: str, device: torch.device, site: RawSite | None, *, library: bool) -> None:
         """The host waits for a value."""
         self.synchronized()
-        if self.places.phase in ("forward", "loss") and not (site is not None and self.places.outside(site)):
-            meant = why_meant(device, _HOST, self.allowed)
-            key = (name, device, self.places.module, self.places.phase, site, library, meant)
+        if self.tracker.phase in ("forward", "loss") and not (site is not None and self.tracker.outside(site)):
+            meant = why_allowed(device, _HOST, self.allowed)
+            key = (name, device, self.tracker.module, self.tracker.phase, site, library, meant)
             self.waits[key] = self.waits.get(key, 0) + 1
 
     def watch(self, undo: Undo) -> None:

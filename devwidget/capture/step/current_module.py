@@ -11,7 +11,7 @@ from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.undo import Undo
 
 
-class Whereabouts:
+class CurrentModule:
     """Follows every module call while it is entered, by hooks that are global and so are on no module.
 
     Args:
@@ -23,7 +23,7 @@ class Whereabouts:
         self._running = threading.local()
         self._undo = Undo()
 
-    def __enter__(self) -> Whereabouts:
+    def __enter__(self) -> CurrentModule:
         MODULE_BEGINS.call(self._enter, self._undo)
         MODULE_ENDS.call(self._leave, self._undo)
         return self

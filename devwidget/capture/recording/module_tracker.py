@@ -22,7 +22,7 @@ from devwidget.records.trace import Cause, Phase
 
 
 @dataclass(slots=True)
-class Running:
+class ModuleCall:
     """One module call under way.
 
     Attributes:
@@ -44,7 +44,7 @@ class _Thread(threading.local):
     """One thread's place: its running modules, the path of the innermost, and the user's line of a torch call under way."""
 
     def __init__(self) -> None:
-        self.stack: list[Running] = []
+        self.stack: list[ModuleCall] = []
         self.path: str | None = None
         self.site: RawSite | None = None
         self.cause: Cause = "explicit"
@@ -52,8 +52,8 @@ class _Thread(threading.local):
         self.failed: str | None = None
 
 
-class Places:
-    """Paths of the attached modules, and where each thread is."""
+class ModuleTracker:
+    """Paths of the attached modules, and which of them run in each thread."""
 
     def __init__(self) -> None:
         self.here = _Thread()
@@ -117,7 +117,7 @@ class Places:
 
     # -- the stack
 
-    def enter(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> Running:
+    def enter(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> ModuleCall:
         """A module begins to run in this thread; `frame` is the one that called it."""
         here = self.here
         stack = here.stack
@@ -126,7 +126,7 @@ class Places:
         path = self.path_of(module)
         if path is None:
             path = self._late_path(module)
-        running = Running(module, path, here.replica, started, number, self.site(frame), here.path)
+        running = ModuleCall(module, path, here.replica, started, number, self.site(frame), here.path)
         if path is None and (stack or self._forwarded):
             self.strangers[module] = (here.path, running.site)
         stack.append(running)
@@ -141,7 +141,7 @@ class Places:
         if not in_loss:
             self.step, self._stepping = number, code
 
-    def leave(self, module: nn.Module) -> Running | None:
+    def leave(self, module: nn.Module) -> ModuleCall | None:
         """A module has run; calls above it that never ended (an exception nobody told us of) go with it."""
         here = self.here
         stack = here.stack
