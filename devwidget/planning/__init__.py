@@ -1,4 +1,4 @@
-"""The half of `plan` that needs torch: places a twin of the model on virtual GPUs and watches one step of it."""
+"""The half of `plan` that needs torch: places a copy of the model on virtual GPUs and watches one step of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from devwidget import simulator
 from devwidget.capture.restore import keeping
 from devwidget.capture.step.batch import arguments
 from devwidget.capture.validation import refuse_model
-from devwidget.planning.placement import PlacedTwin, Placement
+from devwidget.planning.placement import PlacedCopy, Placement
 from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
@@ -40,10 +40,10 @@ def make_plan(
     watcher = Watcher(capacities)
     with keeping(nn.Module()), simulator.simulate(gpus, UNLIMITED, compute=False):  # keeps the random state
         watch(watcher.saw, watcher.guessed)
-        twin = PlacedTwin(model, placement, capacities, watcher)
-        weights = bytes_by_gpu([*twin.inner.parameters(), *twin.inner.buffers()])
-        phases = rehearse(model, twin, inputs, loss_fn, optimizer, watcher)
-        twin.placed = twin.inner = nn.Module()  # its storages end before the simulation does
+        copied = PlacedCopy(model, placement, capacities, watcher)
+        weights = bytes_by_gpu([*copied.inner.parameters(), *copied.inner.buffers()])
+        phases = rehearse(model, copied, inputs, loss_fn, optimizer, watcher)
+        copied.placed = copied.inner = nn.Module()  # its storages end before the simulation does
     name = placement if isinstance(placement, str) else "device map"
     guesses = tuple(moment.record() for moment in watcher.guesses)
-    return Plan(type(model).__name__, name, tuple(phases), watcher.devices(weights), twin.device_map, guesses)
+    return Plan(type(model).__name__, name, tuple(phases), watcher.devices(weights), copied.device_map, guesses)

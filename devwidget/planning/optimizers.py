@@ -1,4 +1,4 @@
-"""The user's optimizer again, for the parameters of the twin."""
+"""The user's optimizer again, for the parameters of the copy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 
-def optimizer_for(model: nn.Module, twin: nn.Module, optimizer: Any) -> torch.optim.Optimizer | None:
-    """An optimizer of the same class and settings for the twin; groups are matched by the names of parameters."""
+def optimizer_for(model: nn.Module, copied: nn.Module, optimizer: Any) -> torch.optim.Optimizer | None:
+    """An optimizer of the same class and settings for the copy; groups are matched by the names of parameters."""
     if optimizer is None:
         return None
-    parameters = dict(twin.named_parameters())
+    parameters = dict(copied.named_parameters())
     if isinstance(optimizer, type):
         made: torch.optim.Optimizer = optimizer(parameters.values())
         return made

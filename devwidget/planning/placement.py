@@ -11,13 +11,13 @@ from torch import nn
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.simulator.cluster import UNLIMITED
-from devwidget.simulator.without_values.meta_copies import twin_of_model
+from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
 
 Placement = str | Mapping[str, Any]
 FIRST = torch.device("cuda", 0)
 
 
-class PlacedTwin:
+class PlacedCopy:
     """A copy of a model on virtual GPUs.
 
     Attributes:
@@ -39,7 +39,7 @@ class PlacedTwin:
             watcher.placing = owners.get(id(tensor))
             return tensor.device if as_is and there else bare
 
-        self.inner = self.placed = twin_of_model(model, place, lambda tensor: bare if tensor.is_meta else tensor.device)
+        self.inner = self.placed = meta_copy_of_model(model, place, lambda tensor: bare if tensor.is_meta else tensor.device)
         watcher.placing = None
         devices = [parameter.device for parameter in self.inner.parameters() if parameter.is_cuda]
         self.home, self.last = (devices[0], devices[-1]) if devices and as_is else (FIRST, FIRST)

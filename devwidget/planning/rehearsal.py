@@ -1,4 +1,4 @@
-"""One step of the twin, phase by phase."""
+"""One step of the copy, phase by phase."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import replace_tensors
 from devwidget.planning.lines import deepest_line
 from devwidget.planning.optimizers import optimizer_for
-from devwidget.planning.placement import FIRST, PlacedTwin
+from devwidget.planning.placement import FIRST, PlacedCopy
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.trace import Phase
-from devwidget.simulator.without_values.meta_copies import Twins, twin_of_model
+from devwidget.simulator.without_values.meta_copies import MetaCopies, meta_copy_of_model
 
 
 class MeanStep(Step):
@@ -32,15 +32,15 @@ class MeanStep(Step):
 
 
 def rehearse(
-    model: nn.Module, twin: PlacedTwin, inputs: Arguments, loss_fn: Any, optimizer: Any, watcher: Watcher
+    model: nn.Module, copied: PlacedCopy, inputs: Arguments, loss_fn: Any, optimizer: Any, watcher: Watcher
 ) -> list[Phase]:
     """Run the step; with an optimizer twice, because from the second on its state is there during backward."""
-    home, last = Twins(lambda tensor: twin.home), Twins(lambda tensor: twin.last)
+    home, last = MetaCopies(lambda tensor: copied.home), MetaCopies(lambda tensor: copied.last)
     args, kwargs = replace_tensors((inputs.args, inputs.kwargs), home.of)
     batch = Arguments(args, kwargs, replace_tensors(inputs.target, last.of))
-    step = MeanStep(twin.placed, batch, _there(loss_fn), optimizer_for(model, twin.inner, optimizer))
+    step = MeanStep(copied.placed, batch, _there(loss_fn), optimizer_for(model, copied.inner, optimizer))
     phases: list[Phase] = []
-    with CurrentModule(twin.inner) as watcher.where, watcher.counting_gradients(twin.inner):
+    with CurrentModule(copied.inner) as watcher.where, watcher.counting_gradients(copied.inner):
         for _ in range(1 if step.optimizer is None else 2):
             phases = [run_phase(phase, run, watcher) for phase, run in step.phases()]
             if step.optimizer is not None:
@@ -53,7 +53,7 @@ def _there(loss_fn: Any) -> Any:
     """A loss that is a module has tensors too, such as class weights."""
     if not isinstance(loss_fn, nn.Module):
         return loss_fn
-    return twin_of_model(loss_fn, lambda tensor: FIRST, lambda tensor: FIRST)
+    return meta_copy_of_model(loss_fn, lambda tensor: FIRST, lambda tensor: FIRST)
 
 
 def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:

@@ -23,7 +23,7 @@ def test_every_hand_written_rule_names_an_operator():
 
 def test_methods_are_named_as_torchgen_names_them():
     def method(func):
-        return rule_table.plan_for(func).method
+        return rule_table.schema_of(func).method
 
     aten = torch.ops.aten
     assert method(aten.addmm.default) == "addmm"

@@ -10,12 +10,12 @@ from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import guards, propagate
-from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call, known_factories, known_values
 
 
-def run_factory(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_factory(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A tensor from nothing, on the device that is named."""
     label = _asked_for(kwargs)
     # `at::tensor` in C++ writes numbers behind the modes' back into what it made on the CPU.
@@ -28,18 +28,18 @@ def run_factory(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dic
     return _mark(result, label, kwargs)
 
 
-def run_like(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_like(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A tensor in the image of another: on that one's device, unless told otherwise."""
     label = _asked_for(kwargs)
     if label is None:
-        label, _ = propagate.where(plan, args, kwargs)
+        label, _ = propagate.where(schema, args, kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
     result = known_factories.create(func, args, _real(kwargs), label == META)
     return _mark(result, label, kwargs)
 
 
-def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_move(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`_to_copy`: a copy on the device that is named, or only a change of dtype where it is."""
     label = _asked_for(kwargs)
     if label is None:  # a number that C++ wraps in a tensor comes down as a number, and goes where its partner is
@@ -57,7 +57,7 @@ def run_move(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
     return _mark(result, label, {})
 
 
-def run_resize(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_resize(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator that may change the size of a storage."""
     if not SimulationState.compute:
         known_values.forget(args[0])

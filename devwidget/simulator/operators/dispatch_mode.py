@@ -9,10 +9,10 @@ import torch
 from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode, push_below
 from devwidget.simulator.operators import propagate, rule_table, tracing
-from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload
 
-PLANS: dict[OpOverload, Plan] = {}
+SCHEMAS: dict[OpOverload, OpSchema] = {}
 
 
 class VirtualMode(DispatchMode):  # type: ignore[no-untyped-call]
@@ -32,19 +32,19 @@ class VirtualMode(DispatchMode):  # type: ignore[no-untyped-call]
             answer = tracing.run(self, func, types, args, kwargs)
             if answer is not tracing.NOT_THEIRS:
                 return answer
-        plan = PLANS.get(func)
-        if plan is None:
+        schema = SCHEMAS.get(func)
+        if schema is None:
             if not isinstance(func, OpOverload):
                 return take_apart(self, func, args, kwargs)
-            plan = PLANS[func] = rule_table.plan_for(func)
-        if plan.passive:
+            schema = SCHEMAS[func] = rule_table.schema_of(func)
+        if schema.passive:
             return func(*args, **kwargs) if kwargs else func(*args)
         if kwargs is None:
             kwargs = {}
-        if plan.special is not None:
-            if plan.special is not rule_table.decompose:
-                return plan.special(plan, func, args, kwargs)
+        if schema.special is not None:
+            if schema.special is not rule_table.decompose:
+                return schema.special(schema, func, args, kwargs)
             if not any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):  # those have kernels of their own
                 with self:
                     return func.decompose(*args, **kwargs)
-        return propagate.run(plan, func, args, kwargs)
+        return propagate.run(schema, func, args, kwargs)

@@ -8,20 +8,20 @@ import torch
 
 from devwidget.simulator.devices import cuda_errors, generators, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.operators.op_schema import OpSchema
 
 
-def no_kernel(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def no_kernel(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Operators that only the CPU has.
 
     Raises:
         NotImplementedError: for a tensor on a GPU.
     """
     if target >= 0:
-        raise cuda_errors.no_kernel("aten::" + plan.name)
+        raise cuda_errors.no_kernel("aten::" + schema.name)
 
 
-def lengths_on_cpu(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def lengths_on_cpu(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Packing reads the lengths on the host. Source: `PackedSequence.cpp`.
 
     Raises:
@@ -37,7 +37,7 @@ def lengths_on_cpu(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], ta
         )
 
 
-def same_convolution_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def same_convolution_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Convolutions compare types, of which the device is a part. Source: `Convolution.cpp`.
 
     Raises:
@@ -64,7 +64,7 @@ INTEGER_KERNELS = {
 """Products that GPUs have for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
 
 
-def no_integers(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def no_integers(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Products of whole numbers.
 
     Raises:
@@ -73,11 +73,11 @@ def no_integers(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], targe
     dtype = args[0].dtype
     if target >= 0 and not (dtype.is_floating_point or dtype.is_complex):
         kind = cuda_errors.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
-        kernel = INTEGER_KERNELS[plan.name].format(SimulationState.accelerator.type)
+        kernel = INTEGER_KERNELS[schema.name].format(SimulationState.accelerator.type)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
 
-def same_norm_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def same_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Layer and group norm read weight and bias in the dtype of the input. Source: `layer_norm_kernel.cu`.
 
     Raises:
@@ -92,7 +92,7 @@ def same_norm_types(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], t
             raise RuntimeError(f"expected scalar type {wanted} but found {found}")
 
 
-def class_indices(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Targets are 64-bit indices. Source: `NLLLoss.cu`.
 
     Raises:

@@ -11,13 +11,13 @@ from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.labels import inside
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import rule_table, tracing
-from devwidget.simulator.operators.dispatch_mode import PLANS, VirtualMode
+from devwidget.simulator.operators.dispatch_mode import SCHEMAS, VirtualMode
 from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call
 from devwidget.simulator.without_values.written_indices import WrittenIndices
 
 
-class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
+class ModeWithoutValues(VirtualMode):  # type: ignore[no-untyped-call]
     """Runs every operator on meta."""
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ class ValuelessMode(VirtualMode):  # type: ignore[no-untyped-call]
         # Many meta kernels are Python that asks tensors for their device: they must see the real one.
         inside.depth += 1
         try:
-            plan = PLANS.get(func) or PLANS.setdefault(func, rule_table.plan_for(func))
-            if plan.passive:
+            schema = SCHEMAS.get(func) or SCHEMAS.setdefault(func, rule_table.schema_of(func))
+            if schema.passive:
                 return call.call(func, args, kwargs or {})
             return super().__torch_dispatch__(func, types, args, kwargs)
         except (RuntimeError, NotImplementedError) as error:
@@ -74,7 +74,7 @@ class _IndicesAtRest(EndedFunctionMode):
 
 def rest(mode: VirtualMode) -> None:
     """The simulation is over: the mode of a thread that goes on does nothing."""
-    if isinstance(mode, ValuelessMode):
+    if isinstance(mode, ModeWithoutValues):
         for each in mode._indices:
             each.__class__ = _IndicesAtRest  # type: ignore[assignment]
     mode.__class__ = _AtRest  # type: ignore[assignment]
@@ -86,14 +86,14 @@ def resume(mode: VirtualMode) -> None:
     if SimulationState.compute and indices is None:
         mode.__class__ = VirtualMode
     elif not SimulationState.compute and indices is not None:
-        mode.__class__ = ValuelessMode
+        mode.__class__ = ModeWithoutValues
         for each in indices:
             each.__class__ = WrittenIndices
 
 
 def new_mode() -> Any:
     """The mode of the running simulation, for one thread."""
-    return VirtualMode() if SimulationState.compute else ValuelessMode()  # type: ignore[no-untyped-call]
+    return VirtualMode() if SimulationState.compute else ModeWithoutValues()  # type: ignore[no-untyped-call]
 
 
 def _is_about_values(error: Exception) -> bool:

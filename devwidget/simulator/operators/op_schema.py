@@ -11,12 +11,12 @@ from devwidget.simulator.operators import native_rules
 from devwidget.simulator.torch_internals import OpOverload
 
 NOTHING, ONE, SEVERAL = 0, 1, 2
-Resolve = Callable[["Plan", tuple[Any, ...], dict[str, Any]], Any]
-Guard = Callable[["Plan", tuple[Any, ...], dict[str, Any], int], None]
-Special = Callable[["Plan", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
+Resolve = Callable[["OpSchema", tuple[Any, ...], dict[str, Any]], Any]
+Guard = Callable[["OpSchema", tuple[Any, ...], dict[str, Any], int], None]
+Special = Callable[["OpSchema", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
 
-class Plan:
+class OpSchema:
     """One operator.
 
     Attributes:

@@ -12,53 +12,54 @@ from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import CPU, META, TEMPORARY, name_of
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import backward
-from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.operators.operand import Operand
 from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload
 
 
-def resolve(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def resolve(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The label under which a mixed call runs.
 
     Raises:
         RuntimeError: in the words of the accelerator, if it cannot run.
     """
     with DisableTorchFunction():
-        found = list(operands(plan, args, kwargs))
+        found = list(operands(schema, args, kwargs))
         distinct = {operand.label for operand in found} - {TEMPORARY}
         if len(distinct) < 2:
             return distinct.pop() if distinct else TEMPORARY if found else CPU
-        if SimulationState.compute and any(operand.tensor.is_meta for operand in found) and plan.resolve is not by_destination:
+        on_meta = any(operand.tensor.is_meta for operand in found)
+        if on_meta and SimulationState.compute and schema.resolve is not by_destination:
             return META
-        if plan.resolve is by_position:
-            return by_position(plan, args, kwargs)
-        assert plan.resolve is not None
-        return plan.resolve(plan, args, kwargs)
+        if schema.resolve is by_position:
+            return by_position(schema, args, kwargs)
+        assert schema.resolve is not None
+        return schema.resolve(schema, args, kwargs)
 
 
-def operands(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Operand]:
+def operands(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Operand]:
     """All tensors of a call, outputs included, in the order of the schema."""
-    for place, name in enumerate(plan.names):
+    for place, name in enumerate(schema.names):
         value = args[place] if place < len(args) else kwargs.get(name)
-        if name not in plan.keyword_tensors:
+        if name not in schema.keyword_tensors:
             continue
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor):
-                yield Operand(name, tensor, labels.label_of(tensor), name in plan.written)
+                yield Operand(name, tensor, labels.label_of(tensor), name in schema.written)
 
 
-def settled(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Operand]:
+def settled(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Operand]:
     """The operands that have a device of their own."""
-    return [operand for operand in operands(plan, args, kwargs) if operand.label != TEMPORARY]
+    return [operand for operand in operands(schema, args, kwargs) if operand.label != TEMPORARY]
 
 
-def beside_meta(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def beside_meta(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """GPU tensors with meta tensors: torch runs its meta kernel, which checks some operators and not others.
 
     Raises:
         RuntimeError: in the words of the meta kernel.
     """
-    gpu = next(operand.label for operand in operands(plan, args, kwargs) if operand.label >= 0)
+    gpu = next(operand.label for operand in operands(schema, args, kwargs) if operand.label >= 0)
     try:
         result = func(*args, **kwargs)
     except RuntimeError as error:
@@ -69,9 +70,9 @@ def beside_meta(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dic
     return result
 
 
-def by_iterator(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_iterator(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Element-wise kernels: one CPU scalar is welcome. Source: `TensorIterator.cpp`, compute_types."""
-    found = settled(plan, args, kwargs)
+    found = settled(schema, args, kwargs)
     common = next((operand.label for operand in found if operand.label >= 0), CPU)
     scalars = 0
     outputs_first = sorted(found, key=lambda operand: not operand.is_output)
@@ -86,15 +87,15 @@ def by_iterator(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> in
     return common
 
 
-def by_wrapper(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_wrapper(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Kernels with a generated check: no exception for scalars. Source: `c10::impl::check_and_update_common_device`."""
-    return checked(settled(plan, args, kwargs), plan.method)
+    return checked(settled(schema, args, kwargs), schema.method)
 
 
 def by_equality(text: str) -> Any:
     """A rule that wants one device for all, and says so in its own words."""
 
-    def by_own_check(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    def by_own_check(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         raise RuntimeError(text)
 
     return by_own_check
@@ -103,8 +104,8 @@ def by_equality(text: str) -> Any:
 def under_name(method: str) -> Any:
     """A rule as `by_wrapper`, for an operator that runs as another one on a GPU."""
 
-    def by_other_wrapper(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        return checked(settled(plan, args, kwargs), method)
+    def by_other_wrapper(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        return checked(settled(schema, args, kwargs), method)
 
     return by_other_wrapper
 
@@ -119,12 +120,12 @@ def checked(found: list[Operand], method: str) -> int:
     return common
 
 
-def by_destination(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_destination(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Copies and the like: the first tensor says where, the others may be anywhere."""
-    return settled(plan, args, kwargs)[0].label
+    return settled(schema, args, kwargs)[0].label
 
 
-def by_position(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+def by_position(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
     """Lists of tensors: the first of each list together, then the second of each, and so on."""
     lists = [value for value in args if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor)]
     answers = []

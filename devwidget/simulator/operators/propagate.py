@@ -10,26 +10,26 @@ from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import guards, placement_rules, substitutes
-from devwidget.simulator.operators.op_schema import NOTHING, ONE, Plan
+from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
 from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call
 
 UNSEEN = -9
 
 
-def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The common path: all tensors on one device, or a rule that says where a mixture runs."""
-    target, has_temporary = where(plan, args, kwargs)
+    target, has_temporary = where(schema, args, kwargs)
     if target == META and SimulationState.compute:
-        return placement_rules.beside_meta(plan, func, args, kwargs)
-    if kwargs and plan.has_generator and kwargs.get("generator") is not None:
+        return placement_rules.beside_meta(schema, func, args, kwargs)
+    if kwargs and schema.has_generator and kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], target)
-    if plan.guard is not None:
-        plan.guard(plan, args, kwargs, target)
+    if schema.guard is not None:
+        schema.guard(schema, args, kwargs, target)
     try:
         result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
     except NotImplementedError as error:
-        if target == CPU or plan.written:
+        if target == CPU or schema.written:
             raise
         result = substitutes.run(func, args, kwargs, error)
     except RuntimeError as error:
@@ -37,11 +37,11 @@ def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, A
         if told is error:
             raise
         raise told from None
-    if has_temporary and plan.written:
-        adopt(plan, args, kwargs, target)
-    if target == CPU or plan.fresh == NOTHING:
+    if has_temporary and schema.written:
+        adopt(schema, args, kwargs, target)
+    if target == CPU or schema.fresh == NOTHING:
         return result
-    if plan.fresh == ONE:
+    if schema.fresh == ONE:
         if storage_address(result) not in LABELS:
             labels.put_label(result, target)
     else:
@@ -49,14 +49,14 @@ def run(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, A
     return result
 
 
-def where(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+def where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
     """The label under which an operator runs, and whether a temporary takes part.
 
     This is the hot path of the whole simulation: it stays one flat loop.
     """
     target, has_temporary, get = UNSEEN, False, LABELS.get
     try:
-        for flag, value in zip(plan.flags, args, strict=False):
+        for flag, value in zip(schema.flags, args, strict=False):
             if flag == NOTHING:
                 continue
             for tensor in (value,) if flag == ONE else value or ():
@@ -70,9 +70,9 @@ def where(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[An
                 if target == UNSEEN or target == TEMPORARY:  # noqa: SIM109  # a tuple costs more on this path
                     target = label
                 elif label != TEMPORARY:
-                    return placement_rules.resolve(plan, args, kwargs), True
+                    return placement_rules.resolve(schema, args, kwargs), True
         if kwargs:
-            for name in plan.keyword_tensors.intersection(kwargs):
+            for name in schema.keyword_tensors.intersection(kwargs):
                 values = kwargs[name]
                 for tensor in values if isinstance(values, (list, tuple)) else (values,):
                     label = labels.label_of(tensor) if isinstance(tensor, torch.Tensor) else target
@@ -80,10 +80,10 @@ def where(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[An
                     if label == target or label == TEMPORARY != target:
                         continue
                     if target != UNSEEN and target != TEMPORARY:
-                        return placement_rules.resolve(plan, args, kwargs), True
+                        return placement_rules.resolve(schema, args, kwargs), True
                     target = label
     except NotImplementedError:  # a tensor without storage, such as a sparse one
-        return placement_rules.resolve(plan, args, kwargs), True
+        return placement_rules.resolve(schema, args, kwargs), True
     return (CPU if target == UNSEEN else target), has_temporary
 
 
@@ -95,10 +95,10 @@ def storage_address(tensor: torch.Tensor) -> int:
         return 0
 
 
-def adopt(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
+def adopt(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
     """Temporaries that were written to are from now on where their partners are."""
-    for name in plan.written:
-        place = plan.names.index(name)
+    for name in schema.written:
+        place = schema.names.index(name)
         value = kwargs.get(name) if place >= len(args) else args[place]
         for at, tensor in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
             if isinstance(tensor, torch.Tensor) and labels.label_of(tensor) == TEMPORARY:

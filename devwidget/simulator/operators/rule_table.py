@@ -6,7 +6,7 @@ from typing import Any
 
 from devwidget.simulator.devices import labels
 from devwidget.simulator.operators import creation, guards, native_rules, placement_rules, propagate, special_rules
-from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload, has_kernel
 
 BY_NAME: dict[str, Any] = {
@@ -72,47 +72,47 @@ GUARDS: dict[str, Any] = {
 }
 
 
-def plan_for(func: OpOverload) -> Plan:
+def schema_of(func: OpOverload) -> OpSchema:
     """Read the schema of an operator and choose its rule."""
-    plan = Plan(func)
+    schema = OpSchema(func)
     if func.namespace == "aten" and _is_composite(func):
-        plan.special, plan.passive, plan.resolve = decompose, False, _by_table(plan)
-        return plan
-    plan.special = _special(plan) if func.namespace == "aten" else run_foreign
-    plan.resolve = BY_NAME.get(plan.name) or _by_table(plan)
-    plan.guard = GUARDS.get(plan.name)
-    if plan.name in native_rules.CPU_ONLY:
-        plan.guard = guards.no_kernel
-    if plan.special is not None or plan.guard is not None:
-        plan.passive = False
-    return plan
+        schema.special, schema.passive, schema.resolve = decompose, False, _by_table(schema)
+        return schema
+    schema.special = _special(schema) if func.namespace == "aten" else run_foreign
+    schema.resolve = BY_NAME.get(schema.name) or _by_table(schema)
+    schema.guard = GUARDS.get(schema.name)
+    if schema.name in native_rules.CPU_ONLY:
+        schema.guard = guards.no_kernel
+    if schema.special is not None or schema.guard is not None:
+        schema.passive = False
+    return schema
 
 
-def _special(plan: Plan) -> Any:
-    if plan.name in ("_to_copy", "to.device"):
+def _special(schema: OpSchema) -> Any:
+    if schema.name in ("_to_copy", "to.device"):
         return creation.run_move
-    if plan.name in ("resize_", "set_.source_Storage_storage_offset"):
+    if schema.name in ("resize_", "set_.source_Storage_storage_offset"):
         return creation.run_resize
-    if plan.has_device:
-        return creation.run_like if any(plan.flags) else creation.run_factory
+    if schema.has_device:
+        return creation.run_like if any(schema.flags) else creation.run_factory
     return None
 
 
-def run_foreign(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator of another library: if it is written in Python, its factories reach no mode, so it must see the CPU."""
     labels.inside.depth += 1
     try:
-        return propagate.run(plan, func, args, kwargs)
+        return propagate.run(schema, func, args, kwargs)
     finally:
         labels.inside.depth -= 1
 
 
-def _by_table(plan: Plan) -> Any:
-    if plan.name.startswith("_nested_"):  # the parts of a nested tensor: sizes may be elsewhere
+def _by_table(schema: OpSchema) -> Any:
+    if schema.name.startswith("_nested_"):  # the parts of a nested tensor: sizes may be elsewhere
         return placement_rules.by_destination
-    if plan.name.startswith("_foreach_") or plan.name.startswith(("_fused_", "_amp_foreach")):
+    if schema.name.startswith("_foreach_") or schema.name.startswith(("_fused_", "_amp_foreach")):
         return placement_rules.by_position
-    if plan.name in native_rules.UNCHECKED or plan.name in native_rules.COMPOSITE:
+    if schema.name in native_rules.UNCHECKED or schema.name in native_rules.COMPOSITE:
         return placement_rules.by_iterator
     return placement_rules.by_wrapper
 
@@ -124,6 +124,6 @@ def _is_composite(func: OpOverload) -> bool:
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 
-def decompose(plan: Plan, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def decompose(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Marks composites; the mode takes them apart with itself active."""
     raise AssertionError("the mode handles composites itself")

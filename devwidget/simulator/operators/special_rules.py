@@ -9,17 +9,17 @@ import torch
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import CPU, TEMPORARY, name_of
 from devwidget.simulator.operators import backward, guards, placement_rules
-from devwidget.simulator.operators.op_schema import Plan
+from devwidget.simulator.operators.op_schema import OpSchema
 
 
-def by_packing(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+def by_packing(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
     """Packed data stay where they are, batch sizes are on the CPU."""
     return labels.label_of(args[0]), CPU
 
 
-def by_index(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_index(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Indices may stay on the CPU. Source: `TensorAdvancedIndexing.cpp`."""
-    found = placement_rules.settled(plan, args, kwargs)
+    found = placement_rules.settled(schema, args, kwargs)
     own = next((operand.label for operand in found if operand.name == "self"), None)
     if own is None:  # the indexed tensor is a temporary
         own = next((operand.label for operand in found if operand.label >= 0), CPU)
@@ -33,7 +33,7 @@ def by_index(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return own
 
 
-def by_mask(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_mask(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """The value may be a CPU scalar, the mask may not. Source: `masked_fill__cuda` in `Indexing.cu`."""
     own, mask = labels.label_of(args[0]), labels.label_of(args[1])
     value = args[2] if len(args) > 2 else kwargs.get("value")
@@ -48,13 +48,13 @@ def by_mask(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         )
     if own == CPU and value_label >= 0:
         raise RuntimeError("masked_fill_: Expected inputs to be on same device")
-    backward.keep_scalar_gradients_home(placement_rules.settled(plan, args, kwargs), own)
+    backward.keep_scalar_gradients_home(placement_rules.settled(schema, args, kwargs), own)
     return own
 
 
-def by_where(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Every zero-dimensional tensor is brought along. Source: `where_self_out` in `TensorCompare.cpp`."""
-    found = placement_rules.settled(plan, args, kwargs)
+    found = placement_rules.settled(schema, args, kwargs)
     common = next((operand.label for operand in found if operand.label >= 0), CPU)
     for operand in found:
         if operand.label != common and (operand.tensor.dim() > 0 or operand.is_output):
@@ -63,34 +63,34 @@ def by_where(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return common
 
 
-def by_filling(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_filling(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """The value is read on the host wherever it is. Source: `Fill.cpp`."""
-    found = placement_rules.settled(plan, args, kwargs)
+    found = placement_rules.settled(schema, args, kwargs)
     own = labels.label_of(args[0])
     own = found[0].label if own == TEMPORARY else own
     backward.keep_scalar_gradients_home(found, own)
     return own
 
 
-def by_embedding(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_embedding(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """A lookup is `index_select` on a GPU. Source: `Embedding.cpp`."""
     weight, indices = labels.label_of(args[0]), labels.label_of(args[1])
     raise cuda_errors.checked_argument("index", name_of(indices), name_of(weight), "_index_select")
 
 
-def by_convolution(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_convolution(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Types are compared before devices. Source: `check_input_same_type_as_parameters` in `Convolution.cpp`."""
     given = labels.label_of(args[0])
     for place, name in ((1, "weight"), (2, "bias")):
         other = args[place]
         if other is not None and (labels.label_of(other) >= 0) != (given >= 0) and labels.label_of(other) != TEMPORARY:
             raise guards.convolution_types(args[0], other, name)
-    return placement_rules.checked(placement_rules.settled(plan, args, kwargs), "_cudnn_convolution")
+    return placement_rules.checked(placement_rules.settled(schema, args, kwargs), "_cudnn_convolution")
 
 
-def by_search(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_search(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Sorted sequence and values must agree. Source: `BucketizationUtils.h`."""
-    found = {operand.name: operand for operand in placement_rules.settled(plan, args, kwargs)}
+    found = {operand.name: operand for operand in placement_rules.settled(schema, args, kwargs)}
     boundaries = found.get("boundaries") or found["sorted_sequence"]
     given = found["self"]
     if given.is_cpu_scalar:
@@ -101,7 +101,7 @@ def by_search(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     )
 
 
-def by_grid(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def by_grid(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Source: `check_grid_sampler_common` in `GridSamplerUtils.h`."""
     given, grid = labels.label_of(args[0]), labels.label_of(args[1])
     raise RuntimeError(

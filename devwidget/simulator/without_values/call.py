@@ -13,39 +13,39 @@ from devwidget.simulator.torch_internals import OpOverload, tree_leaves, tree_ma
 from devwidget.simulator.without_values import known_values
 from devwidget.simulator.without_values.guessed_choices import CHOOSERS, spread
 from devwidget.simulator.without_values.meta_kernels import INSTEAD
-from devwidget.simulator.without_values.value_roles import Nature, nature_of
+from devwidget.simulator.without_values.value_roles import ValueRoles, value_roles_of
 
 
 def call(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator."""
-    nature = nature_of(func)
-    if nature.is_view:
+    roles = value_roles_of(func)
+    if roles.is_view:
         return _on_meta(func, args, kwargs)
-    real = None if nature.draws else known_values.all_known((args, kwargs))
+    real = None if roles.draws else known_values.all_known((args, kwargs))
     if real is None:
-        known_values.forget(list(nature.of(args, kwargs)))
-        if nature.name == "masked_select" and (mask := known_values.all_read(args[1])) is not None:
+        known_values.forget(list(roles.of(args, kwargs)))
+        if roles.name == "masked_select" and (mask := known_values.all_read(args[1])) is not None:
             return _selected(known_values.bare(args[0]), mask)
-        result = _on_meta(func, _positions(nature, args), kwargs)
-        _suppose(nature, args, kwargs, result)
+        result = _on_meta(func, _positions(roles, args), kwargs)
+        _suppose(roles, args, kwargs, result)
         return result
     guessed = known_values.are_guessed()
-    if nature.reads:
+    if roles.reads:
         known_values.all_read((args, kwargs))
         return tree_map_only(torch.Tensor, known_values.bare, func(*real[0], **real[1]))
     result = _on_meta(func, args, kwargs)
-    _compute(func, real, result, list(nature.of(args, kwargs)), guessed)
+    _compute(func, real, result, list(roles.of(args, kwargs)), guessed)
     return result
 
 
-def _suppose(nature: Nature, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+def _suppose(roles: ValueRoles, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     """What is taken for granted of unknown numbers: they are finite, and choices among them are spread evenly."""
-    answer = _if_finite(nature.name, args)
+    answer = _if_finite(roles.name, args)
     if answer is not None and known_values.is_small(result):
         known_values.keep(result, answer)
-    if nature.name in CHOOSERS and SimulationState.on_guess is not None:
-        dim = dict(zip(nature.names, args, strict=False)).get("dim", kwargs.get("dim", nature.defaults.get("dim")))
-        found = spread(nature.name, dim, args[0], result)
+    if roles.name in CHOOSERS and SimulationState.on_guess is not None:
+        dim = dict(zip(roles.names, args, strict=False)).get("dim", kwargs.get("dim", roles.defaults.get("dim")))
+        found = spread(roles.name, dim, args[0], result)
         if found is not None and known_values.is_small(found[0]):
             known_values.keep(*found, guessed=True)
 
@@ -64,16 +64,16 @@ def _if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
 def _on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bare_args, bare_kwargs = tree_map_only(torch.Tensor, known_values.bare, (args, kwargs))
     result = INSTEAD.get(func, func)(*bare_args, **bare_kwargs)
-    if (place := nature_of(func).mask_at) is not None and isinstance(result, (list, tuple)):
+    if (place := value_roles_of(func).mask_at) is not None and isinstance(result, (list, tuple)):
         # Gradients that nobody asked for: some meta kernels make them all the same.
         result = tuple(part if wanted else None for part, wanted in zip(result, args[place], strict=True))
     # An in-place operation must return the tensor that it was given.
     return args[0] if bare_args and result is bare_args[0] else result
 
 
-def _positions(nature: Nature, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _positions(roles: ValueRoles, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Masks among indices become the positions that they select, where these are known."""
-    if "indices" not in nature.names or not isinstance(args[1], (list, tuple)):
+    if "indices" not in roles.names or not isinstance(args[1], (list, tuple)):
         return args
     found: list[Any] = []
     for index in args[1]:

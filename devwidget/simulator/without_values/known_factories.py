@@ -11,7 +11,7 @@ from devwidget.simulator.devices.labels import CPU_DEVICE, META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import OpOverload, tree_map_only
 from devwidget.simulator.without_values import known_values
-from devwidget.simulator.without_values.value_roles import nature_of
+from devwidget.simulator.without_values.value_roles import value_roles_of
 
 FILLERS = "zeros_like ones_like full_like new_zeros new_ones new_full".split()
 """They look at no value of the tensor they are given."""
@@ -39,11 +39,11 @@ def create(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], on_m
 
 def _written_down(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Any:
     """What a factory writes; None for real numbers that are drawn, or not written at all."""
-    nature, is_real = nature_of(func), result.dtype.is_floating_point or result.dtype.is_complex
-    if is_real and nature.name == "rand" and result.numel() == 1:
+    roles, is_real = value_roles_of(func), result.dtype.is_floating_point or result.dtype.is_complex
+    if is_real and roles.name == "rand" and result.numel() == 1:
         return torch.full_like(result, LARGEST_DRAW, device=CPU_DEVICE)
-    if is_real and (nature.draws or "empty" in nature.name):
+    if is_real and (roles.draws or "empty" in roles.name):
         return None
     blank: Callable[[torch.Tensor], Any] = lambda tensor: torch.empty_like(tensor, device=CPU_DEVICE)  # noqa: E731
-    real = tree_map_only(torch.Tensor, blank, args) if nature.name in FILLERS else known_values.all_known(args)
+    real = tree_map_only(torch.Tensor, blank, args) if roles.name in FILLERS else known_values.all_known(args)
     return None if real is None else func(*real, **{**kwargs, "device": CPU_DEVICE})

@@ -134,13 +134,13 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
     if _is_meta(tensor) or tensor.layout != torch.strided:
         return tensor
     with DisableTorchDispatch(), DisableTorchFunction(), torch.no_grad():
-        twin = torch.empty_strided(
+        copied = torch.empty_strided(
             tensor.size(), tensor.stride(), dtype=tensor.dtype, device=META_DEVICE, requires_grad=tensor.requires_grad
         )
     real = all_known(tensor)
     if real is not None:
-        keep(twin, real, are_guessed())
-    return twin
+        keep(copied, real, are_guessed())
+    return copied
 
 
 def read(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Twins: a model or a batch again, on virtual GPUs and without values; the original is only read."""
+"""A model or a batch again, on virtual GPUs and without values; the original is only read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from devwidget.simulator.without_values.known_values import is_small, keep, keep
 Where = Callable[[torch.Tensor], torch.device]
 
 
-class Twins:
+class MetaCopies:
     """Makes tensors without values; what shares a storage shares it again, unless it has to be moved, as `.to` does.
 
     Args:
-        where: the device on which the twin of a tensor is to be.
+        where: the device on which the copy of a tensor is to be.
     """
 
     def __init__(self, where: Where) -> None:
@@ -29,16 +29,16 @@ class Twins:
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The twin of one tensor; if it is small and no parameter, its values are known."""
+        """The copy of one tensor; if it is small and no parameter, its values are known."""
         device = self._where(tensor)
         if tensor.layout != torch.strided:
             return tensor.detach().to(device, copy=True)
         if tensor.device == device:
             return self._in_place(tensor)
-        twin = torch.empty_like(tensor, device=device)
+        copied = torch.empty_like(tensor, device=device)
         if _is_knowable(tensor) and is_small(tensor):
-            keep(twin, tensor)
-        return twin
+            keep(copied, tensor)
+        return copied
 
     def _in_place(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -55,23 +55,23 @@ def _is_knowable(tensor: torch.Tensor) -> bool:
     return not (tensor.requires_grad or isinstance(tensor, nn.Parameter) or tensor.is_meta)
 
 
-def twin_of_model(model: nn.Module, where_registered: Where, where_plain: Where) -> nn.Module:
+def meta_copy_of_model(model: nn.Module, where_registered: Where, where_plain: Where) -> nn.Module:
     """A copy of a model whose tensors have no values and no gradients.
 
     Args:
         model: is only read.
-        where_registered: device for the twin of a parameter or buffer.
-        where_plain: device for the twin of a tensor in a plain attribute.
+        where_registered: device for the copy of a parameter or buffer.
+        where_plain: device for the copy of a tensor in a plain attribute.
 
     Raises:
         DevwidgetError: for a model with lazy parameters, or one that cannot be copied.
     """
     memo: dict[int, Any] = {}
-    registered = Twins(where_registered)
+    registered = MetaCopies(where_registered)
     for tensor in (*model.parameters(), *model.buffers()):
         _refuse_lazy(tensor)
         memo[id(tensor)] = _like(tensor, registered.of(tensor))
-    plain = Twins(where_plain)
+    plain = MetaCopies(where_plain)
     for tensor in _plain_tensors(model):
         if id(tensor) not in memo:
             memo[id(tensor)] = _like(tensor, plain.of(tensor))
@@ -92,11 +92,11 @@ def _refuse_lazy(tensor: torch.Tensor) -> None:
         raise DevwidgetError("a lazy parameter has no shape yet", instead="run the model once, then plan")
 
 
-def _like(tensor: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
+def _like(tensor: torch.Tensor, copied: torch.Tensor) -> torch.Tensor:
     """A parameter for a parameter, with the attributes that programs hang on it."""
     if isinstance(tensor, nn.Parameter):
-        twin = nn.Parameter(twin, requires_grad=tensor.requires_grad)
+        copied = nn.Parameter(copied, requires_grad=tensor.requires_grad)
     elif tensor.requires_grad:
-        twin = twin.requires_grad_()
-    twin.__dict__.update(tensor.__dict__)
-    return twin
+        copied = copied.requires_grad_()
+    copied.__dict__.update(tensor.__dict__)
+    return copied

@@ -10,7 +10,7 @@ import torch
 from devwidget.simulator.torch_internals import OpOverload
 
 
-class Nature:
+class ValueRoles:
     """What values mean to an operator.
 
     Attributes:
@@ -41,12 +41,12 @@ class Nature:
         yield from (value for name, value in kwargs.items() if name in self.written)
 
 
-_natures: dict[Any, Nature] = {}
+_known: dict[Any, ValueRoles] = {}
 
 
-def nature_of(func: OpOverload) -> Nature:
+def value_roles_of(func: OpOverload) -> ValueRoles:
     """Read once from the schema."""
-    found = _natures.get(func)
+    found = _known.get(func)
     if found is None:
-        found = _natures[func] = Nature(func)
+        found = _known[func] = ValueRoles(func)
     return found
