@@ -12,7 +12,7 @@ from devwidget.capture.changes.fingerprint import Fingerprint
 from devwidget.capture.changes.module_watch import NotWatchable
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.memory.accounting import Held, held_bytes, tell_apart
+from devwidget.memory.accounting import Held, categorized, held_bytes
 from devwidget.records.snapshot import Snapshot
 
 
@@ -35,7 +35,7 @@ class Rereader:
         last, known = self._last, self._fingerprint
         if last is None or last.virtual_gpus != gpus or known is None or not known.fits(model, optimizer):
             return self._read(model, optimizer, gpus)
-        self._last = replace(last, memory=tell_apart(read_memory(gpus), self._held))
+        self._last = replace(last, memory=categorized(read_memory(gpus), self._held))
         return self._last
 
     def _read(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, gpus: int) -> Snapshot:
@@ -43,7 +43,7 @@ class Rereader:
             self._fingerprint = _fingerprint(model, optimizer)
         read = take_snapshot(model, optimizer=optimizer, virtual_gpus=gpus)
         self._held = held_bytes(read.modules, read.optimizer)
-        self._last = replace(read, memory=tell_apart(read.memory, self._held))
+        self._last = replace(read, memory=categorized(read.memory, self._held))
         return self._last
 
 

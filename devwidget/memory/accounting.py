@@ -42,20 +42,13 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
 
 
 def account(snapshot: Snapshot) -> Snapshot:
-    """The same snapshot with the live bytes of each device told apart: the model's, the optimizer's, and the others."""
-    return replace(snapshot, memory=told_apart(snapshot.memory, held_by(snapshot)))
+    """The same snapshot with the live bytes of each device by category: the model's, the optimizer's, and the others."""
+    return replace(snapshot, memory=categorized(snapshot.memory, held_by(snapshot)))
 
 
 def held_by(snapshot: Snapshot) -> Held:
     """Bytes that the model and its optimizer hold: a walk over all tensors, so a live screen keeps the answer."""
     return held_bytes(snapshot.modules, snapshot.optimizer)
-
-
-def told_apart(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
-    """Memory of each device, the model's bytes told from the others; devices that were told apart before stay as they are."""
-    memory = tuple(memory)
-    done = {each.device for each in memory if any(getattr(each, kind) for kind in _MODEL_KINDS)}
-    return tell_apart(memory, {device: parts for device, parts in held.items() if device not in done})
 
 
 def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] = ()) -> Held:
@@ -103,12 +96,19 @@ class _Sums:
         return dict(held)
 
 
-def tell_apart(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
-    """Take the held bytes out of `activations`, into their categories; the parts still add up to the total."""
-    return tuple(_tell_apart(device, held.get(device.device, {})) for device in memory)
+def categorized(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
+    """Take the held bytes out of `activations`, into their categories; the parts still add up to the total.
+
+    Devices that have been categorized before stay as they are.
+    """
+    return tuple(each if _is_categorized(each) else _categorized(each, held.get(each.device, {})) for each in memory)
 
 
-def _tell_apart(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceMemory:
+def _is_categorized(memory: DeviceMemory) -> bool:
+    return any(getattr(memory, kind) for kind in _MODEL_KINDS)
+
+
+def _categorized(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceMemory:
     parts: dict[str, Any] = dict(held)
     missing = sum(held.values())
     for source in _SOURCES if memory.total else ():

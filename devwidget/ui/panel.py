@@ -27,7 +27,7 @@ from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference
 from devwidget.ui.jobs import MainThreadJobs
 from devwidget.ui.plotly_code import shared_plotly
 from devwidget.ui.questions import Questions
-from devwidget.views.memory import Held, held_by, told_apart
+from devwidget.views.memory import Held, categorized, held_by
 from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place
 
@@ -158,7 +158,7 @@ class DeviceWidget:
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
         memory, snapshot = self._actions.memory(), self.snapshot
-        return memory if snapshot is None else told_apart(memory, self._held)
+        return memory if snapshot is None else categorized(memory, self._held)
 
     def _say(self, kind: str, text: str) -> None:
         self.view.status = {"kind": kind, "text": safe_block(text)}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from devwidget.memory.accounting import Held as Held
+from devwidget.memory.accounting import categorized as categorized
 from devwidget.memory.accounting import held_by as held_by
-from devwidget.memory.accounting import told_apart as told_apart
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
 from devwidget.records.memory_curve import ROLES, MemoryCurve, MemoryPoint
