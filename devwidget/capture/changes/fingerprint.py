@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.changes.module_watch import ModuleWatch, NotWatchable, Stretch, stretches
+from devwidget.capture.changes.module_watch import ModuleGroup, ModuleWatch, NotWatchable, module_groups
 from devwidget.capture.changes.tensor_watch import TensorWatch
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.attribute_search import Found, Search
@@ -36,7 +36,7 @@ class Fingerprint:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         with paused_gc(), torch_internals.DisableTorchFunction():
             try:
-                parts = list(stretches(model))
+                parts = list(module_groups(model))
                 self._parts = [ModuleWatch(part) for part in parts]
                 self._holders = _in_order(model, parts, self._parts)
                 self._others, tensors = self._find_others(_modules(parts), optimizer)
@@ -54,7 +54,7 @@ class Fingerprint:
 
     def _fits(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> bool:
         modules: list[nn.Module] = []
-        for watch, part in zip(self._parts, stretches(model), strict=True):
+        for watch, part in zip(self._parts, module_groups(model), strict=True):
             if not watch.fits(part):
                 return False
             modules += part.modules
@@ -72,7 +72,7 @@ class Fingerprint:
         return [(name, note) for name, _, note in found], [tensor for _, tensor, _ in found]
 
 
-def _in_order(model: nn.Module, parts: list[Stretch], watches: list[ModuleWatch]) -> list[Holder]:
+def _in_order(model: nn.Module, parts: list[ModuleGroup], watches: list[ModuleWatch]) -> list[Holder]:
     """Holders as a snapshot meets them: of tensors that can be reached in two ways it tells the first."""
     order = ModuleTree(model).index
     modules, holders, start = _modules(parts), [], 0
@@ -82,7 +82,7 @@ def _in_order(model: nn.Module, parts: list[Stretch], watches: list[ModuleWatch]
     return sorted(holders, key=lambda holder: order[id(modules[holder[0]])])
 
 
-def _modules(parts: list[Stretch]) -> list[nn.Module]:
+def _modules(parts: list[ModuleGroup]) -> list[nn.Module]:
     return [module for part in parts for module in part.modules]
 
 

@@ -20,7 +20,7 @@ _OWN, _CHILDREN, _TRAINING = attrgetter("__dict__"), itemgetter("_modules"), ite
 _REGISTERED = itemgetter("_parameters", "_buffers")
 
 
-class Stretch(NamedTuple):
+class ModuleGroup(NamedTuple):
     """Some modules of a tree, the `__dict__` of each, and the addresses of their children."""
 
     modules: list[nn.Module]
@@ -42,9 +42,9 @@ class ModuleWatch:
         NotWatchable: for scripted, replicated, offloaded and quantized modules.
     """
 
-    def __init__(self, stretch: Stretch) -> None:
-        modules, owns, _ = stretch
-        self._facts, tensors = _facts(stretch)
+    def __init__(self, group: ModuleGroup) -> None:
+        modules, owns, _ = group
+        self._facts, tensors = _facts(group)
         self._tensors = TensorWatch(tensors)
         kinds = {kind: wrapping(kind) for kind in set(map(type, modules))}
         layouts = _layouts(owns)
@@ -56,10 +56,10 @@ class ModuleWatch:
         found = ((at, search.candidates(owns[at], names)) for names, places in layouts for at in places)
         self.holders = [(at, names) for at, names in found if names and not kinds[type(modules[at])].hides]
 
-    def fits(self, stretch: Stretch) -> bool:
+    def fits(self, group: ModuleGroup) -> bool:
         """True if modules at the same places are the same in everything that a snapshot tells of them and their tensors."""
-        facts, tensors = _facts(stretch)
-        return facts == self._facts and self._read_rest(stretch.owns) == self._rest and self._tensors.fits(tensors)
+        facts, tensors = _facts(group)
+        return facts == self._facts and self._read_rest(group.owns) == self._rest and self._tensors.fits(tensors)
 
     def _read_rest(self, owns: list[dict[str, Any]]) -> tuple[list[Any], list[str]]:
         """Types of the attributes that not every module has, and the notes of wrappers."""
@@ -67,7 +67,7 @@ class ModuleWatch:
         return types, [note(owns[at]) for at, note in self._notes]
 
 
-def stretches(root: nn.Module) -> Iterator[Stretch]:
+def module_groups(root: nn.Module) -> Iterator[ModuleGroup]:
     """All modules of a tree, each once, level by level."""
     level, seen = {id(root): root}, {id(root)}
     while level:
@@ -77,7 +77,7 @@ def stretches(root: nn.Module) -> Iterator[Stretch]:
             owns = list(map(_OWN, part))
             children = list(chain.from_iterable(map(dict.values, map(_CHILDREN, owns))))
             ids = list(map(id, children))
-            yield Stretch(part, owns, ids)
+            yield ModuleGroup(part, owns, ids)
             found = dict(zip(ids, children, strict=True))
             for known in seen.intersection(found) | {id(None)}:
                 found.pop(known, None)
@@ -85,9 +85,9 @@ def stretches(root: nn.Module) -> Iterator[Stretch]:
             level |= found
 
 
-def _facts(stretch: Stretch) -> tuple[tuple[list[Any], ...], list[torch.Tensor]]:
+def _facts(group: ModuleGroup) -> tuple[tuple[list[Any], ...], list[torch.Tensor]]:
     """All but the tensors, and these. An address may come again, but then everything else must be the same too."""
-    modules, owns, below = stretch
+    modules, owns, below = group
     children, registered = list(map(_CHILDREN, owns)), list(chain.from_iterable(map(_REGISTERED, owns)))
     own = list(map(type, modules)), list(map(_TRAINING, owns)), list(map(len, owns))
     full = list(filter(None, registered))

@@ -45,7 +45,7 @@ def _positional(forward: Any) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind in kinds]
 
 
-class Cut:
+class ScatterOffsets:
     """Parts of tensors in the order of the replicas; tells where each part begins in the whole."""
 
     def __init__(self, dim: int) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.misplaced import first_misplaced, report_misplaced
-from devwidget.capture.data_parallel.pieces import Cut, Named, arguments_by_name, by_name
+from devwidget.capture.data_parallel.pieces import Named, ScatterOffsets, arguments_by_name, by_name
 from devwidget.capture.data_parallel.worker import Worker
 from devwidget.capture.modules import Group, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name
@@ -103,7 +103,7 @@ class _Watch:
             parts = original(inputs, kwargs, device_ids)
         module = self._wrapper.module
         whole = self._whole = arguments_by_name(module, inputs, kwargs)
-        cut, crossings = Cut(self._wrapper.dim), list[Crossing]()
+        cut, crossings = ScatterOffsets(self._wrapper.dim), list[Crossing]()
         for number, (part, part_kwargs) in enumerate(itertools.zip_longest(*parts, fillvalue=())):
             chunks = arguments_by_name(module, part, part_kwargs or {})
             run = self.call.run(number)
@@ -160,7 +160,7 @@ class _Watch:
 
     def _given_back(self, outputs: Any) -> list[torch.Tensor]:
         """Count what each replica gives back, before it is known whether the gather point has room for it."""
-        cut, parts = Cut(self._wrapper.dim), list[torch.Tensor]()
+        cut, parts = ScatterOffsets(self._wrapper.dim), list[torch.Tensor]()
         for number, output in enumerate(outputs):
             named = dict(by_name(output, "output"))
             self.call.run(number).outputs = tuple(cut.piece(name, part, part.device) for name, part in named.items())

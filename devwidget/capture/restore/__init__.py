@@ -1,4 +1,4 @@
-"""Keeping: a model, its companions and torch itself are as they were after the block, whatever happened inside.
+"""A model, its companions and torch itself are as they were after the block, whatever happened inside.
 
 What a step costs is what it writes: containers and fields are copied, values of tensors only when they are first written.
 """
@@ -26,7 +26,7 @@ from devwidget.capture.undo import Undo
 _UNSEEN = "it was written out of sight of torch's dispatcher, such as in a thread of its own"
 
 
-class Kept:
+class SavedState:
     """What was there before the block.
 
     Attributes:
@@ -100,14 +100,14 @@ class Kept:
 
 
 @contextlib.contextmanager
-def keeping(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[Kept]:
+def keeping(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[SavedState]:
     """Put back what the block changes in what a model, its optimizer and its loss reach, and in torch's switches."""
-    kept = Kept()
-    kept.add(model=model, optimizer=optimizer, loss_fn=loss_fn)
+    saved = SavedState()
+    saved.add(model=model, optimizer=optimizer, loss_fn=loss_fn)
     with Undo() as undo:
-        undo.enter(kept.watching())
-        undo.add(kept.put_back)  # inside the mode: an inference mode that ends only now brings back torch's state of inside
-        yield kept
+        undo.enter(saved.watching())
+        undo.add(saved.put_back)  # inside the mode: an inference mode that ends only now brings back torch's state of inside
+        yield saved
 
 
 @contextlib.contextmanager

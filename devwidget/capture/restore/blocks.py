@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from devwidget.capture.restore.undoing import Lost
+from devwidget.capture.restore.undoing import NotRestored
 
 MOST_BYTES = 16 << 20
 """Copied of all blocks together. Of what is beyond only a checksum is taken: it tells that a block was changed."""
@@ -45,12 +45,12 @@ class Block:
         """Write the copy back.
 
         Raises:
-            Lost: if the block was changed, and was too large to be copied.
+            NotRestored: if the block was changed, and was too large to be copied.
         """
         if self._copy is not None:
             _write(self.owner, self._copy)
         elif _checksum(self.owner) != self._sum:
-            raise Lost(f"it was changed, and more than {MOST_BYTES >> 20} MiB are not copied")
+            raise NotRestored(f"it was changed, and more than {MOST_BYTES >> 20} MiB are not copied")
 
 
 def is_block(kind: type) -> bool:

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from devwidget.capture.restore.undoing import Lost
+from devwidget.capture.restore.undoing import NotRestored
 
 _OVER_SEQUENCES: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter("")), type(iter(b"")))
 _ENTRIES: dict[None, None] = {}
@@ -33,7 +33,7 @@ class IteratorState:
         """Set it back.
 
         Raises:
-            Lost: if it has moved on and cannot be set back.
+            NotRestored: if it has moved on and cannot be set back.
         """
         now = _position(self.owner)
         if now == self._position:
@@ -41,7 +41,7 @@ class IteratorState:
         if type(now) is int and type(self._position) is int:
             self.owner.__setstate__(self._position)
         else:
-            raise Lost("an iterator that has moved on")
+            raise NotRestored("an iterator that has moved on")
 
 
 def is_iterator(kind: type) -> bool:

@@ -13,7 +13,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import fields_of
 from devwidget.capture.restore.tensors import Tensors, column, is_wrapper, storage_id
-from devwidget.capture.restore.undoing import Lost, Undoing
+from devwidget.capture.restore.undoing import NotRestored, Undoing
 
 SMALL_BYTES = 64 << 10
 MOST_SMALL_BYTES = 8 << 20
@@ -110,7 +110,7 @@ class Storages:
         for first, last, copy in pieces:
             _window(holder, first, last).copy_(copy)
         if now < size and any(_gaps(pieces, now, size)):
-            raise Lost("its storage was freed")
+            raise NotRestored("its storage was freed")
 
     def unseen(self, tensors: Tensors) -> Iterator[Any]:
         """Those that were written, though nothing was seen of it. Asked before anything is put back."""

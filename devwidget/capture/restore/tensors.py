@@ -11,7 +11,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.restore.objects import class_namespace, mro
-from devwidget.capture.restore.undoing import Lost, Undoing
+from devwidget.capture.restore.undoing import NotRestored, Undoing
 
 Read = Callable[[Any], Any]
 _BASE: Any = torch_internals.TensorBase
@@ -125,12 +125,12 @@ class Tensors:
         """A leaf that a write has made the result of an operation is a leaf again.
 
         Raises:
-            Lost: if it was a result, and is another one now.
+            NotRestored: if it was a result, and is another one now.
         """
         tensor, before = self.tensors[place], self._histories[place]
         now = _own["grad_fn"](tensor)
         if now is not before and before is not None:
-            raise Lost("it belongs to another graph now")
+            raise NotRestored("it belongs to another graph now")
         if now is not None and before is None:
             _BASE.detach_(tensor)
         if before is None and _own["requires_grad"](tensor) is not self._required[place]:

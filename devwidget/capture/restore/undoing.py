@@ -12,7 +12,7 @@ Step = tuple[Any, Callable[[], None]]
 _OFTEN = 3
 
 
-class Lost(Exception):
+class NotRestored(Exception):
     """What is gone for good; its words are the reason that the user reads."""
 
 
@@ -59,7 +59,7 @@ class Undoing:
 def reason(error: BaseException) -> str:
     """An exception in a line. Only torch's and Python's own are asked for their words."""
     kind = type(error)
-    if kind is Lost:
+    if kind is NotRestored:
         return str(error)
     if kind.__module__ != "builtins":
         return kind.__name__

@@ -193,7 +193,7 @@ def with_others(edit: Edit, many: Iterable[tuple[Edit, ...]]) -> Edit:
 
 
 def _both(one: Edit, other: Edit) -> Edit | None:
-    """Two edits of the same lines, if they change different stretches of them."""
+    """Two edits of the same lines, if they change different module_groups of them."""
     if (one.first, one.last) != (other.first, other.last):
         return None
     (a, b, first), (c, d, second) = sorted((_stretch(one), _stretch(other)))

@@ -9,7 +9,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.restore import keeping
-from devwidget.capture.restore.undoing import Lost, Undoing
+from devwidget.capture.restore.undoing import NotRestored, Undoing
 from tests.capture.running.changing_models import Changing, buffered
 from tests.described import described, differences
 
@@ -62,7 +62,7 @@ def test_an_undo_that_is_always_interrupted_is_given_up():
 
 def test_the_words_of_what_is_lost_are_the_reason():
     def lose():
-        raise Lost("its storage was freed")
+        raise NotRestored("its storage was freed")
 
     undoing = Undoing()
     undoing.run([("it", lose)])
