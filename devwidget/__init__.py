@@ -1,9 +1,11 @@
 """devwidget: see where every tensor of a PyTorch model lives, trace one batch, and fix what is on the wrong device."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from devwidget._version import __version__
-from devwidget.api import Recording, allow, check, explain, load, plan, record, show, simulate, snapshot, trace
-from devwidget.capture.step.batch import Inputs
-from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
+from devwidget.records.schema.record import presented_by
 
 __all__ = [
     "BatchError",
@@ -24,6 +26,30 @@ __all__ = [
     "snapshot",
     "trace",
 ]
+
+if TYPE_CHECKING:
+    from devwidget.api import Recording, allow, check, explain, load, plan, record, show, simulate, snapshot, trace
+    from devwidget.capture.step.batch import Inputs
+    from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
+else:  # a type checker that saw this would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Loads the package at the first use of one of its names: a notebook that only imports it waits for nothing."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from devwidget import api
+
+        value = globals()[name] = getattr(api, name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+
+@presented_by
+def _words() -> None:
+    """The words of a record, also where only its class was imported, as `pickle` does."""
+    import devwidget.report  # noqa: F401
 
 
 def load_ipython_extension(ip: object) -> None:

@@ -21,15 +21,14 @@ from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.recording.allowed_transfers import allow
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.step.batch import Arguments, Inputs, arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.memory.accounting import account
-from devwidget.records.errors import DevwidgetError, PlacementError, nearest
+from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, nearest
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.plan import Plan
-from devwidget.records.schema.record import presented_by
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
@@ -39,17 +38,12 @@ if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
 
 __all__ = [
-    "Recording", "allow", "check", "explain", "is_about_placement", "load", "plan", "record", "show", "simulate", "snapshot",
-    "trace",
+    "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "explain",
+    "is_about_placement", "load", "plan", "record", "show", "simulate", "snapshot", "trace",
 ]  # fmt: skip
 
 
 _ALLOW_EXAMPLE = 'allow=("host-sync", "cuda:0 -> cpu")'
-
-
-@presented_by
-def _words() -> None:
-    import devwidget.report  # noqa: F401  a quarter of what `import devwidget` would take
 
 
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
