@@ -3,7 +3,7 @@
 # make test-fast   what takes a minute or two: no browser, no simulator, nothing marked slow
 # make test-slow   the fuzz loops alone, with their figures
 # make coverage    the suite of `make test`, and the lines that it leaves out: artifacts/coverage/index.html
-# make check       ruff and mypy; where node is, check-page too
+# make check       ruff (rules and format) and mypy; where node is, check-page too
 # make check-page  TypeScript on the page's modules
 # make shots       screenshots of the panel in artifacts/
 #
@@ -57,6 +57,7 @@ shots: set-up-test
 
 check: set-up-test
 	$(IN_VENV) -m ruff check .
+	$(IN_VENV) -m ruff format --check .
 	$(IN_VENV) -m mypy
 	@if $(TYPESCRIPT) 2>/dev/null; then $(CHECK_PAGE); else echo "no node here, or no way to TypeScript: make check-page was left out"; fi
 
