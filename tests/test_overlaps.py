@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import pickle
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -285,6 +287,39 @@ def test_recordings_in_eight_threads_see_their_own_work():
 @pytest.mark.fuzz
 def test_sixteen_hundred_recordings_in_eight_threads_see_their_own_work():
     assert overlapping(8, 200) == []
+
+
+def test_recordings_that_follow_each_other_without_a_gap_leave_no_chain_of_functions():
+    recordings = [devwidget.record() for _ in range(5)]
+    recordings[0].__enter__()
+    functions = []
+    for last, following in itertools.pairwise(recordings):
+        functions.append(weakref.ref(vars(nn.Module)["state_dict"]))
+        following.__enter__()
+        last.__exit__(None, None, None)
+    alive = [function() is not None for function in functions]
+    recordings[-1].__exit__(None, None, None)
+    assert alive == [False, False, False, True]
+
+
+def test_an_import_beside_a_recording_of_another_thread_is_put_right_when_that_ends():
+    def record_too():
+        with devwidget.record():
+            begun.set()
+            over.wait()
+
+    begun, over, namespace = threading.Event(), threading.Event(), {}
+    other = threading.Thread(target=record_too)
+    other.start()
+    begun.wait()
+    with (
+        mock.patch.object(gc, "get_referrers", side_effect=AssertionError("a walk over all objects")),
+        devwidget.record(),
+    ):
+        exec("from torch import load", namespace)
+    over.set()
+    other.join()
+    assert namespace["load"] is torch.load
 
 
 def test_recordings_of_asyncio_tasks_cross_and_leave_nothing():

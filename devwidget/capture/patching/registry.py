@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -27,6 +28,10 @@ _layers: dict[tuple[int, str], list[Layer]] = {}
 _aside: dict[tuple[int, str], _Aside] = {}
 """While everything is put aside: what stands in each name's place when it is over."""
 _suspensions: list[object] = []
+_imported: list[tuple[Any, Any]] = []
+"""What layers that have left had put in place and somebody holds, and what is to be there instead."""
+_nobodys = object(), None
+_UNHELD = sys.getrefcount(_nobodys[0])
 
 
 class Layer:
@@ -38,13 +43,14 @@ class Layer:
         always: torch itself writes this name, so that whatever is there at the end is ours.
     """
 
-    __slots__ = ("_expected", "_make", "_under", "_uses", "always", "below", "name", "owner", "put")
+    __slots__ = ("_expected", "_make", "_thread", "_under", "_uses", "always", "below", "name", "owner", "put")
 
     def __init__(self, owner: Any, name: str, make: Callable[[Layer, Any], Any], *, always: bool = False) -> None:
         self.owner, self.name, self._make, self.always = owner, name, make, always
         self.below: Any = ABSENT
         self.put: Any = ABSENT
         self._under: Any = None
+        self._thread = 0
         self._uses = self._expected = 0  # references to what is below, and to what was put there
 
     def __enter__(self) -> Layer:
@@ -64,6 +70,7 @@ class Layer:
 
     @_lock
     def _enter(self) -> None:
+        self._thread = threading.get_ident()
         self.below = _alive(_standing(self.owner, self.name))
         references = sys.getrefcount(_function(self.below))
         self.put = self._make(self, self.below)
@@ -93,7 +100,7 @@ class Layer:
         others = [each for each in layers if each is not self]
         above = next((each for each in others if each.below is self.put), None)
         if self._under is not None:
-            _function(self.put).call(self._under)
+            _function(self.put).call(_called(self._under))
         if above is None and (self.always or _standing(self.owner, self.name) is self.put):
             _stand(self.owner, self.name, self.below)
         _expect(others, self.below, -self._uses)
@@ -163,9 +170,11 @@ def leave(layers: Iterable[Layer]) -> None:
     begun = [layer for layer in layers if layer.put is not ABSENT]
     _end(reversed(begun))
     names = Counter(id(layer.put) for layer in begun)
-    _rebind([(_function(layer.put), layer._original()) for layer in begun if layer._is_held(names[id(layer.put)])])
+    _imported.extend((_function(layer.put), layer._original()) for layer in begun if layer._is_held(names[id(layer.put)]))
     for layer in begun:
         layer._under, layer._make, layer.put = None, _ended, ABSENT
+    if _imported:
+        _rebind_imported()
 
 
 def settle(layers: Iterable[Layer]) -> None:
@@ -272,6 +281,13 @@ def _alive(value: Any) -> Any:
     return value
 
 
+def _called(function: Any) -> Any:
+    """What is called in the end: recordings that follow each other without a gap would pass through all that have left."""
+    while isinstance(function, Standin) and not _is_live(function.place):
+        function = function.func
+    return function
+
+
 def _is_live(layer: Any) -> bool:
     return any(each is layer for each in _layers.get((id(layer.owner), layer.name), ()))
 
@@ -297,9 +313,19 @@ def _end(layers: Iterable[Layer]) -> None:
             del _layers[key]
 
 
+@_lock
+def _rebind_imported() -> None:
+    """Look for who has imported ours, which costs a walk over all objects, once no other thread may just be calling it."""
+    _imported[:] = [each for each in _imported if sys.getrefcount(each[0]) > _UNHELD]
+    own = threading.get_ident()
+    if not any(layer._thread != own for layers in _layers.values() for layer in layers):
+        _rebind(_imported)
+        _imported.clear()
+
+
 def _rebind(held: list[tuple[Any, Any]]) -> None:
     """Give every namespace that has imported one of ours, by `from torch import load`, the original."""
-    originals = {id(ours): original for ours, original in held}
+    originals = {id(ours): _called(original) for ours, original in held}
     for found in gc.get_referrers(*(ours for ours, _ in held)) if held else ():
         if type(found) is dict and "__builtins__" in found and not _is_ours(found):  # globals of a module or a notebook
             found.update({name: originals[id(value)] for name, value in list(found.items()) if id(value) in originals})
