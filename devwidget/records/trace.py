@@ -251,6 +251,7 @@ class OpEvent:
         output: device of its first result, None without one.
         count: how often.
         number: place of the first one in the trace.
+        started: seconds after the start of the recording, of the first one.
     """
 
     name: str
@@ -261,6 +262,7 @@ class OpEvent:
     output: DeviceId | None
     count: Size = 1
     number: int = 0
+    started: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ class Hop:
         modules: paths of the modules that were running, each once; None was outside the model.
         examples: `(dtype, shape)` of the tensors, each once.
         number: place of the first one in the trace.
+        numbers: places of all of them.
     """
 
     source: DeviceId
@@ -35,6 +36,7 @@ class Hop:
     modules: tuple[str | None, ...]
     examples: tuple[tuple[str, tuple[int, ...]], ...]
     number: int
+    numbers: tuple[int, ...] = ()
 
 
 def group_hops(moves: Iterable[Move]) -> tuple[Hop, ...]:
@@ -61,4 +63,5 @@ def _fold(group: list[Move]) -> Hop:
         modules=tuple(dict.fromkeys(move.module for move in group)),
         examples=tuple(dict.fromkeys((move.dtype, move.shape) for move in group)),
         number=min(move.number for move in group),
+        numbers=tuple(move.number for move in group),
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, Phase, Trace
+from devwidget.views.clock import Clock
+from devwidget.views.hops import group_hops
 from devwidget.views.placement import device_order
 
 MOST_BOXES = 400
@@ -52,6 +54,7 @@ class Arrow:
         at: place in the trace of the first.
         moves: all of them, the largest first.
         count, bytes: crossings, and bytes of all of them.
+        hop: place of its line among the hops of `group_hops`, -1 for none.
     """
 
     source: DeviceId
@@ -62,16 +65,18 @@ class Arrow:
     moves: tuple[Move, ...]
     count: int
     bytes: int
+    hop: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Cross:
-    """A fault: where its tensors should have been, and the headline of the finding that it led to."""
+    """A fault: where its tensors should have been, and the headline and the place of the finding that it led to (-1: none)."""
 
     at: float
     lane: DeviceId
     module: str | None
     headline: str
+    finding: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,12 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Lanes from top to bottom, boxes for modules, arrows for moves, crosses for faults, bands for the phases."""
+    """Lanes from top to bottom, boxes for modules, arrows for moves, crosses for faults, bands for the phases.
+
+    Attributes:
+        left_out: boxes that are not drawn.
+        seconds: whether positions are seconds; if not, they are places in the trace.
+    """
 
     lanes: tuple[DeviceId, ...]
     boxes: tuple[Box, ...]
@@ -93,10 +103,11 @@ class Timeline:
     crosses: tuple[Cross, ...]
     bands: tuple[Band, ...] = ()
     left_out: int = 0
+    seconds: bool = False
 
 
 def timeline(trace: Trace) -> Timeline:
-    """The order of a trace drawn on lanes; positions are numbers of events, because times differ from run to run."""
+    """The order of a trace drawn on lanes: positions are places in the trace, which are the same at every run."""
     events = [event for event in trace.modules if event.inputs or event.outputs or event.failed]
     chosen = _shallowest(events)
     boxes = tuple(itertools.starmap(_box, zip(chosen, _levels(chosen), strict=True)))
@@ -104,6 +115,19 @@ def timeline(trace: Trace) -> Timeline:
     used = {box.lane for box in boxes} | {cross.lane for cross in crosses}
     used |= {device for arrow in arrows for device in (arrow.source, arrow.target)}
     return Timeline(tuple(sorted(used, key=device_order)), boxes, arrows, crosses, _bands(trace), len(events) - len(chosen))
+
+
+def in_seconds(lanes: Timeline, clock: Clock) -> Timeline:
+    """The same by time: how long things took on the host, which differs from run to run."""
+    at = clock.at
+    return replace(
+        lanes,
+        boxes=tuple(replace(box, start=at(box.start), stop=at(box.stop)) for box in lanes.boxes),
+        arrows=tuple(replace(arrow, at=at(arrow.at)) for arrow in lanes.arrows),
+        crosses=tuple(replace(cross, at=at(cross.at)) for cross in lanes.crosses),
+        bands=tuple(replace(band, start=at(band.start), stop=at(band.stop)) for band in lanes.bands),
+        seconds=True,
+    )
 
 
 def _shallowest(events: list[ModuleEvent]) -> list[ModuleEvent]:
@@ -147,23 +171,26 @@ def _arrows(trace: Trace) -> tuple[Arrow, ...]:
         if move.source != move.target:
             key = (move.source, move.target, move.cause, move.module, int(move.number / near))
             groups.setdefault(key, []).append(move)
-    return tuple(map(_arrow, groups.values()))
+    hops = {number: place for place, hop in enumerate(group_hops(trace.moves)) for number in hop.numbers}
+    return tuple(_arrow(moves, hops) for moves in groups.values())
 
 
-def _arrow(moves: list[Move]) -> Arrow:
+def _arrow(moves: list[Move], hops: dict[int, int]) -> Arrow:
     first = moves[0]
     largest = tuple(sorted(moves, key=lambda move: (-move.bytes * move.count, move.number)))
     count, size = sum(move.count for move in moves), sum(move.bytes * move.count for move in moves)
-    return Arrow(first.source, first.target, first.cause, first.module, float(first.number), largest, count, size)
+    hop = hops[first.number]
+    return Arrow(first.source, first.target, first.cause, first.module, float(first.number), largest, count, size, hop)
 
 
 def _crosses(trace: Trace) -> tuple[Cross, ...]:
-    headlines = {number: finding.headline for finding in trace.findings for number in finding.explains}
-    return tuple(
-        Cross(float(fault.number), fault.target, fault.module, headlines.get(fault.number) or _said(fault))
-        for fault in trace.faults
-        if fault.target is not None
-    )
+    findings = {number: place for place, finding in enumerate(trace.findings) for number in finding.explains}
+    return tuple(_cross(fault, fault.target, trace, findings.get(fault.number, -1)) for fault in trace.faults if fault.target)
+
+
+def _cross(fault: Fault, lane: DeviceId, trace: Trace, finding: int) -> Cross:
+    headline = trace.findings[finding].headline if finding >= 0 else _said(fault)
+    return Cross(float(fault.number), lane, fault.module, headline, finding)
 
 
 def _said(fault: Fault) -> str:

@@ -9,9 +9,10 @@ from devwidget.records.memory_curve import Refusal
 from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
 from devwidget.report.figures.frame import byte_axis
+from devwidget.views.clock import Clock
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.parallel import parallel_calls
-from devwidget.views.timeline import timeline
+from devwidget.views.timeline import in_seconds, timeline
 from tests.views.builders import GIB, GPU0, GPU1, MIB, data_parallel, one_step, split_model
 
 FIGURES = {
@@ -84,3 +85,13 @@ def test_many_lanes_draw_fewer_levels_and_say_so():
     lanes = timeline(one_step())
     wide = replace(lanes, lanes=(*lanes.lanes, *(replace(GPU0, index=n) for n in range(2, 8))), left_out=7)
     assert "8 calls deeper inside not drawn" in timeline_figure(wide)["layout"]["xaxis"]["title"]["text"]
+
+
+def test_the_axis_of_time_moves_marks_and_changes_nothing_else():
+    lanes = timeline(one_step())
+    drawn = timeline_figure(lanes, in_seconds(lanes, Clock(one_step())))
+    changes = drawn["variants"]["time"]
+    assert len(changes["data"]) == len(drawn["data"])
+    assert set().union(*changes["data"]) <= {"x", "base"}
+    assert changes["layout"]["xaxis"]["title"]["text"] == "time on the host"
+    assert "variants" not in timeline_figure(lanes)

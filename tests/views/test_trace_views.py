@@ -8,13 +8,14 @@ import pytest
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.trace import OpEvent, Trace
+from devwidget.views.clock import Clock
 from devwidget.views.flow import flow
 from devwidget.views.hops import group_hops
 from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
 from devwidget.views.overlay import overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import place
-from devwidget.views.timeline import timeline
+from devwidget.views.timeline import in_seconds, timeline
 from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, split_model
 
 
@@ -171,3 +172,31 @@ def test_an_empty_trace_gives_empty_views():
     assert memory_series(Trace()) == ()
     assert parallel_calls(Trace()) == ()
     assert DeviceId("cpu") == CPU
+
+
+def test_a_clock_tells_the_time_of_every_place_and_never_runs_backwards():
+    ops = tuple(
+        OpEvent("add", None, "forward", None, (GPU0,), GPU0, number=place, started=started)
+        for place, started in ((2, 0.2), (4, 0.1), (8, 0.6))
+    )
+    clock = Clock(Trace(ops=ops, seconds=1.0))
+    assert [round(clock.at(place), 3) for place in (2, 5, 6, 8, 9, 50)] == [0.2, 0.3, 0.4, 0.6, 1.0, 1.0]
+    assert not Clock(Trace()).runs
+
+
+def test_the_same_lanes_by_time_keep_their_marks_and_move_them():
+    lanes = timeline(one_step())
+    timed = in_seconds(lanes, Clock(one_step()))
+    assert timed.seconds
+    assert [box.path for box in timed.boxes] == [box.path for box in lanes.boxes]
+    assert max(box.stop for box in timed.boxes) <= one_step().seconds
+    assert [band.phase for band in timed.bands] == [band.phase for band in lanes.bands]
+
+
+def test_an_arrow_knows_its_line_and_a_cross_its_finding():
+    trace = one_step()
+    told = replace(trace, findings=(replace(trace.findings[0], explains=(13,)), trace.findings[1]))
+    lanes = timeline(told)
+    lines = group_hops(told.moves)
+    assert [str(lines[arrow.hop].source) for arrow in lanes.arrows] == [str(arrow.source) for arrow in lanes.arrows]
+    assert [(cross.finding, cross.headline) for cross in lanes.crosses] == [(0, told.findings[0].headline)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,7 +50,7 @@ class Log:
         self._lock = threading.Lock()
         self._faults_met: set[tuple[Any, ...]] = set()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}
-        self._ops: dict[tuple[Any, ...], list[int]] = {}
+        self._ops: dict[tuple[Any, ...], list[Any]] = {}
         self._modules: dict[tuple[str, int], ModuleEntry] = {}
 
     def number(self) -> int:
@@ -69,7 +70,7 @@ class Log:
         key = (name, module, phase, site, inputs, output)
         entry = self._ops.get(key)
         if entry is None:
-            entry = self._ops.setdefault(key, [0, next(self._numbers)])
+            entry = self._ops.setdefault(key, [0, next(self._numbers), time.perf_counter() - self._started])
         entry[0] += 1
 
     def move(

@@ -52,12 +52,28 @@ def _rows(lanes: Timeline) -> _Rows:
     return _Rows(boxes, top, height, {(box.path, box.lane): box.level for box in boxes})
 
 
-def timeline_figure(lanes: Timeline) -> Figure:
-    """One lane for each device: modules as boxes, hops as arrows, faults as crosses; order to the right."""
+def timeline_figure(lanes: Timeline, timed: Timeline | None = None) -> Figure:
+    """One lane for each device: modules as boxes, hops as arrows, faults as crosses; order to the right.
+
+    Args:
+        timed: the same by time; what differs then is under `variants`, for a page to switch to.
+    """
+    drawn = _drawn(lanes)
+    return drawn if timed is None else drawn | {"variants": {"time": _differences(drawn, _drawn(timed))}}
+
+
+def _differences(one: Figure, other: Figure) -> Figure:
+    """What to put over the marks and the layout of one figure to have the other, which has the same marks."""
+    pairs = [*zip(one["data"], other["data"], strict=True), (one["layout"], other["layout"])]
+    *data, layout = [{key: value for key, value in there.items() if here[key] != value} for here, there in pairs]
+    return {"data": data, "layout": layout}
+
+
+def _drawn(lanes: Timeline) -> Figure:
     rows = _rows(lanes)
     total = sum(rows.height.values()) + len(rows.height)
     dearest = sorted(lanes.arrows, key=lambda arrow: -arrow.bytes)[:_MOST_ARROWS]
-    data = [_boxes(lane, rows) for lane in lanes.lanes]
+    data = [_boxes(lane, rows, lanes) for lane in lanes.lanes]
     data += [_arrow(arrow, rows, dearest[0].bytes) for arrow in dearest]
     data += [_crosses(lanes.crosses, rows)] if lanes.crosses else []
     layout = base_layout(78 + 20 * total, {"l": 8, "r": 12, "t": 26, "b": 28})
@@ -71,6 +87,8 @@ def timeline_figure(lanes: Timeline) -> Figure:
         "fixedrange": True,
     }
     layout["xaxis"] = {"gridcolor": GRID, "zeroline": False, "title": {"text": _axis_words(lanes, rows), "font": {"size": 11}}}
+    if lanes.seconds:
+        layout["xaxis"] |= {"tickformat": "~s", "ticksuffix": "s"}
     hops = sum(arrow.count for arrow in lanes.arrows)
     parts = ((len(lanes.boxes), "module call"), (hops, "hop"), (len(lanes.lanes), "device"))
     return figure(data, layout, ", ".join(counted(number, noun) for number, noun in parts))
@@ -78,7 +96,8 @@ def timeline_figure(lanes: Timeline) -> Figure:
 
 def _axis_words(lanes: Timeline, rows: _Rows) -> str:
     hidden = lanes.left_out + len(lanes.boxes) - len(rows.boxes)
-    return "order of events" + (f"; {counted(hidden, 'call')} deeper inside not drawn" if hidden else "")
+    deeper = f"; {counted(hidden, 'call')} deeper inside not drawn" if hidden else ""
+    return ("time on the host" if lanes.seconds else "order of events") + deeper
 
 
 def _band(band: Band, at: int) -> Figure:
@@ -104,14 +123,14 @@ def _phase_words(band: Band, whole: float) -> str:
     return name if band.stop - band.start > 0.012 * len(name) * whole else name[0]
 
 
-def _boxes(lane: DeviceId, rows: _Rows) -> Figure:
+def _boxes(lane: DeviceId, rows: _Rows, lanes: Timeline) -> Figure:
     boxes = [box for box in rows.boxes if box.lane == lane]
     return {
         "type": "bar",
         "orientation": "h",
         "name": plotly_text(str(lane)),
         "base": [box.start for box in boxes],
-        "x": [max(box.stop - box.start, 0.6) for box in boxes],
+        "x": [max(box.stop - box.start, 0 if lanes.seconds else 0.6) for box in boxes],
         "y": [rows.top[lane] + box.level for box in boxes],
         "width": 0.9,
         "text": [plotly_text(box.path.rpartition(".")[2] or box.class_name) for box in boxes],
@@ -155,7 +174,7 @@ def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
         "y": [rows.top[arrow.source], rows.of(arrow.module, arrow.target)],
         "line": {"width": round(width, 2), "color": colour, "dash": "dot" if healed else "solid"},
         "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 8 + round(width)], "color": colour},
-        "customdata": [[_arrow_words(arrow), arrow.module]] * 2,
+        "customdata": [[_arrow_words(arrow), arrow.module, {"hop": arrow.hop}]] * 2,
         "hovertemplate": "%{customdata[0]}<extra></extra>",
         "meta": "hop",
     }
@@ -185,10 +204,14 @@ def _crosses(crosses: tuple[Cross, ...], rows: _Rows) -> Figure:
         "x": [cross.at for cross in crosses],
         "y": [rows.of(cross.module, cross.lane) for cross in crosses],
         "marker": {"symbol": "x", "size": 11, "color": _FAULT, "line": {"width": 1.5, "color": "#fff"}},
-        "customdata": [[_cross_words(cross), cross.module] for cross in crosses],
+        "customdata": [[_cross_words(cross), cross.module, _finding(cross)] for cross in crosses],
         "hovertemplate": "%{customdata[0]}<extra></extra>",
         "meta": "fault",
     }
+
+
+def _finding(cross: Cross) -> dict[str, int] | None:
+    return {"finding": cross.finding} if cross.finding >= 0 else None
 
 
 def _cross_words(cross: Cross) -> str:

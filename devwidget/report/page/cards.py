@@ -13,14 +13,20 @@ from devwidget.report.style.units import format_bytes, format_count, format_seco
 from devwidget.report.style.words import first_line, module_words, named_places, site_words, tensor_words
 from devwidget.report.text.finding_text import changed_lines, confidence_words, extra_notes, finding_text
 from devwidget.report.text.snapshot_text import bytes_by_device
+from devwidget.views.clock import Clock
 from devwidget.views.hops import Hop, group_hops
 from devwidget.views.placement import Placement
 
 Card = dict[str, Any]
 
 
-def finding_card(finding: Finding, row: int, class_name: str = "") -> Card:
-    """One finding; `row` is the row of the module tree to jump to, -1 for none."""
+def finding_card(finding: Finding, row: int, class_name: str = "", at: tuple[float, float] | None = None) -> Card:
+    """One finding.
+
+    Args:
+        row: of the module tree to jump to, -1 for none.
+        at: where it is on the timeline, by order and by time.
+    """
     finding = named_places(finding)
     return {
         "kind": finding.kind,
@@ -29,6 +35,7 @@ def finding_card(finding: Finding, row: int, class_name: str = "") -> Card:
         "module": module_words(finding.module),
         "class": class_name if finding.module is not None else "",
         "row": row,
+        "at": at,
         "why": finding.why,
         "operands": list(finding.operands),
         "fault": _source(finding.fault),
@@ -52,7 +59,13 @@ def _source(site: Site | None) -> Card | None:
 
 def hop_cards(trace: Trace, most: int = 500) -> list[Card]:
     """The hops by line, dearest first."""
-    return [_hop(hop) for hop in group_hops(trace.moves)[:most]]
+    clock = Clock(trace)
+    return [_hop(hop) | {"at": (hop.number, clock.at(hop.number))} for hop in group_hops(trace.moves)[:most]]
+
+
+def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:
+    """Where its first fault is on the timeline."""
+    return (min(finding.explains), clock.at(min(finding.explains))) if finding.explains else None
 
 
 def _hop(hop: Hop) -> Card:

@@ -9,7 +9,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
-from devwidget.report.page.cards import finding_card, header_card, hop_cards, row_detail
+from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail
 from devwidget.report.page.packing import packed_table
 from devwidget.report.page.parallel_card import parallel_card
 from devwidget.report.page.spread_card import spread_cards
@@ -18,11 +18,12 @@ from devwidget.report.style.safe_text import displayed
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words
+from devwidget.views.clock import Clock
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import Placement
-from devwidget.views.timeline import timeline
+from devwidget.views.timeline import in_seconds, timeline
 
 MOST_EAGER = 1500
 """Tensors up to which all details travel with the table; beyond, each is asked for when a row is opened."""
@@ -87,7 +88,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
     """Everything that a trace shows beside the tree; {} before the first one."""
     if trace is None:
         return {}
-    calls, lanes, series = parallel_calls(trace), timeline(trace), memory_series(trace)
+    calls, lanes, clock, series = parallel_calls(trace), timeline(trace), Clock(trace), memory_series(trace)
     return {
         "summary": summary_words(trace),
         "verdict": findings_words(trace),
@@ -97,7 +98,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "not_checked": not_checked_words(trace),
         "not_restored": list(trace.not_restored),
         "hops": hop_cards(trace),
-        "timeline": timeline_figure(lanes) if lanes.boxes else None,
+        "timeline": timeline_figure(lanes, in_seconds(lanes, clock) if clock.runs else None) if lanes.boxes else None,
         "parallel": [parallel_card(call) for call in calls],
         "memory": memory_steps_figure(series) if series else None,
         "peaks": memory_cards(trace),
@@ -109,4 +110,6 @@ def finding_cards(trace: Trace, table: Placement, marks: Overlay) -> list[Conten
     """The findings, each with the row of the tree that it belongs to."""
     rows = marks.rows_of_findings or [-1] * len(trace.findings)
     classes = [table.classes[row] if 0 <= row < len(table) else "" for row in rows]
-    return [finding_card(*each) for each in zip(trace.findings, rows, classes, strict=True)]
+    clock = Clock(trace)
+    places = [finding_place(finding, clock) for finding in trace.findings]
+    return [finding_card(*each) for each in zip(trace.findings, rows, classes, places, strict=True)]

@@ -1,9 +1,10 @@
 // The drawer of one row: where its class is defined, its findings, each of its tensors.
-import { chip, h, prose } from "./dom.js";
+import { chip, h, prose, traceLink } from "./dom.js";
 
 const HEAD = ["tensor", "kind", "type", "device", "bytes", "gradient", "note"];
 
-export function detailView(detail, cards, hops, close) {
+// `cards` with the numbers of their findings; `lead` goes to a finding, or to a place of the timeline.
+export function detailView(detail, cards, hops, close, lead) {
   const title = h(
     "div",
     { class: "dw-detail-title" },
@@ -13,16 +14,16 @@ export function detailView(detail, cards, hops, close) {
     detail.defined && h("span", { class: "dw-soft", title: detail.defined.file }, `class at ${detail.defined.place}`),
     h("button", { class: "dw-icon", type: "button", "aria-label": "Close detail", title: "Close (Escape)", onclick: close }, "✕"),
   );
-  const notes = cards.map((card) =>
-    h("div", { class: `dw-detail-finding dw-${card.severity}` }, h("b", null, card.severity), " ", ...prose(card.headline)),
+  const notes = cards.map(([finding, card]) =>
+    h("div", { class: `dw-detail-finding dw-${card.severity}` }, h("b", null, card.severity), " ", ...prose(card.headline), " ", h("button", { class: "dw-link", type: "button", onclick: () => lead({ finding }) }, "why and how to fix")),
   );
-  return [title, ...notes, hops.length ? hopList(hops) : "", detail.tensors.length ? tensorTable(detail.tensors) : h("p", { class: "dw-soft" }, "no tensors of its own")];
+  return [title, ...notes, hops.length ? hopList(hops, lead) : "", detail.tensors.length ? tensorTable(detail.tensors) : h("p", { class: "dw-soft" }, "no tensors of its own")];
 }
 
 // What crossed between devices while the module ran.
-function hopList(hops) {
+function hopList(hops, lead) {
   const line = (hop) =>
-    h("li", { class: "dw-detail-hop", "data-cause": hop.cause }, chip(hop.source), " → ", chip(hop.target), ` ${hop.bytes}, ${hop.count} × ${hop.what} `, h("span", { class: "dw-soft" }, `${hop.cause}, ${hop.phase} `), hop.place, hop.code ? h("code", { class: "dw-code-line" }, hop.code) : "");
+    h("li", { class: "dw-detail-hop", "data-cause": hop.cause }, chip(hop.source), " → ", chip(hop.target), ` ${hop.bytes}, ${hop.count} × ${hop.what} `, h("span", { class: "dw-soft" }, `${hop.cause}, ${hop.phase} `), hop.place, hop.code ? h("code", { class: "dw-code-line" }, hop.code) : "", " ", traceLink(hop, lead));
   return h("ul", { class: "dw-detail-hops", "aria-label": "hops" }, hops.map(line));
 }
 

@@ -42,6 +42,11 @@ export function chip(device, extra, onclick) {
   );
 }
 
+// To the place of a finding or a hop on the timeline.
+export function traceLink({ at }, reveal) {
+  return at ? h("button", { class: "dw-link dw-at", type: "button", title: "show in the trace", onclick: () => reveal({ at }) }, "in the trace") : "";
+}
+
 // JupyterLab's command mode listens for plain keys above us: `x` in a focused table would cut the user's cell.
 export function keepKeys(root) {
   root.setAttribute("data-lm-suppress-shortcuts", "true");

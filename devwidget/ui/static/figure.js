@@ -21,6 +21,10 @@ async function unpack(view) {
   return module.exports;
 }
 
+function lineAt(x, color) {
+  return { type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line: { color, width: 1.5, dash: "dash" }, name: "here" };
+}
+
 // One figure: draws when it is in sight, again when its size or the theme changes.
 export class Figure {
   constructor(plotly, className, clicked) {
@@ -29,6 +33,8 @@ export class Figure {
     this.clicked = clicked; // called with the custom data of a clicked mark, or with the meta of a clicked area
     this.plot = h("div", { class: "dw-plot" });
     this.legend = h("div", { class: "dw-legend" });
+    this.variant = ""; // which of `spec.variants` is shown
+    this.spot = null; // [place, seconds] to point at
     this.canvas = h("div", { class: "dw-canvas", role: "img" }, this.plot);
     this.el = h("div", { class: `dw-figure ${className}` }, this.legend, this.canvas);
     this.sizes = new ResizeObserver(() => this.fit());
@@ -39,12 +45,24 @@ export class Figure {
 
   show(spec) {
     this.spec = spec;
+    this.spot = null;
     this.el.hidden = !spec;
     if (!spec) return;
     this.canvas.style.height = `${spec.layout.height}px`;
     this.canvas.setAttribute("aria-label", spec.words);
     const entry = ([name, colour]) => h("span", null, h("i", { style: `background:${colour}`, "aria-hidden": "true" }), name);
     this.legend.replaceChildren(...(spec.legend ?? []).map(entry));
+    this.draw();
+  }
+
+  // Point at a place, where it is by order and by time.
+  point(spot) {
+    this.spot = spot;
+    this.draw();
+  }
+
+  turn(variant) {
+    this.variant = variant;
     this.draw();
   }
 
@@ -71,8 +89,12 @@ export class Figure {
 
   // The figure in the fonts and colours of the page.
   styled() {
-    const { data, layout } = structuredClone(this.spec);
     const { fontFamily, color } = getComputedStyle(this.el);
+    const { data, layout } = structuredClone(this.spec);
+    const other = this.spec.variants?.[this.variant];
+    if (other) data.forEach((each, at) => Object.assign(each, other.data[at]));
+    Object.assign(layout, other?.layout);
+    if (this.spot) layout.shapes = [...(layout.shapes ?? []), lineAt(this.spot[other ? 1 : 0], color)];
     layout.width = this.width;
     layout.font = { ...layout.font, family: fontFamily, color };
     layout.hoverlabel = { ...layout.hoverlabel, bgcolor: this.background(), font: { size: 12, color } };

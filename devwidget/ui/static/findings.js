@@ -1,5 +1,5 @@
 // Findings as cards, written like a good compiler's messages.
-import { h, prose } from "./dom.js";
+import { h, prose, traceLink } from "./dom.js";
 
 const MARKS = { error: "✖", warning: "▲", info: "ℹ" };
 
@@ -41,6 +41,8 @@ function findingCard(card, reveal) {
       ? h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal(card.row) }, card.module)
       : card.module,
     card.class ? h("span", { class: "dw-soft" }, ` (${card.class})`) : "",
+    " ",
+    traceLink(card, reveal),
     card.fault && !card.fault.text ? h("span", { class: "dw-soft", title: card.fault.file }, `  ${card.fault.place}`) : "",
     operands(card.operands),
     source(card.fault, "fails here"),
@@ -52,7 +54,7 @@ function findingCard(card, reveal) {
   for (const fix of card.fixes) entries.push(entry("help", help(fix)));
   return h(
     "article",
-    { class: `dw-finding dw-${card.severity}`, "data-kind": card.kind, "data-severity": card.severity },
+    { class: `dw-finding dw-found dw-${card.severity}`, tabindex: "-1", "data-kind": card.kind, "data-severity": card.severity },
     h(
       "header",
       null,

@@ -76,14 +76,31 @@ async function render({ model, el, host, signal }) {
     tabs.open("Modules");
     tree.set("filter", tree.get("filter") === text ? "" : text);
   }
+  // To a row of the tree, a finding, a line of hops, or a place of the timeline.
   function reveal(target) {
+    if (target.finding >= 0) return showAt("Findings", ".dw-found", target.finding);
+    if (target.hop >= 0) return showAt("Trace", ".dw-hop-row", target.hop);
+    if (target.at) {
+      tabs.open("Trace");
+      timeline.point(target.at);
+      return timeline.el.scrollIntoView({ block: "nearest" });
+    }
     tabs.open("Modules");
     tree.set("reveal", { ...(typeof target === "number" ? { row: target } : target), at: Date.now() });
   }
 
-  // A mark of a figure: its words, and the path of its module; outside the model there is no row to go to.
-  function revealModule(facts) {
-    if (Array.isArray(facts) && facts[1] != null) reveal({ path: facts[1] });
+  function showAt(tab, kind, number) {
+    tabs.open(tab);
+    const found = tabs.page(tab).querySelectorAll(kind)[number];
+    found?.scrollIntoView({ block: "nearest" });
+    found?.focus({ preventScroll: true });
+  }
+
+  // A mark of a figure: its words, the path of its module, and what else it leads to; outside the model there is no row.
+  function revealMark(facts) {
+    if (!Array.isArray(facts)) return;
+    if (facts[2]) reveal(facts[2]);
+    else if (facts[1] != null) reveal({ path: facts[1] });
   }
 
   const spread = h("div");
@@ -100,8 +117,8 @@ async function render({ model, el, host, signal }) {
     cpu.setAttribute("aria-pressed", String(withCpu));
     cpu.textContent = withCpu ? "hide cpu" : "show cpu";
   }
-  const timeline = figure("dw-timeline", revealModule);
-  const steps = figure("dw-steps", revealModule);
+  const timeline = figure("dw-timeline", revealMark);
+  const steps = figure("dw-steps", revealMark);
   const calls = [];
   function drawTrace() {
     const traced = model.get("traced") ?? {};
@@ -111,11 +128,23 @@ async function render({ model, el, host, signal }) {
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     tabs.page("Findings").replaceChildren(...findingsView(traced, reveal));
     const none = () => h("p", { class: "dw-empty" }, "No batch has been traced yet. Name a batch above and press Trace batch.");
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [h("p", { class: "dw-soft" }, traced.summary), timeline.el, hopTable(traced.hops, reveal)] : [none()]));
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? "" : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none()]));
     timeline.show(traced.timeline);
     drawParallel(traced, none);
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none()]));
     steps.show(traced.memory);
+  }
+  // Which of both axes the timeline has.
+  function axisKey(drawn) {
+    if (!drawn?.variants) return "";
+    const by = h("button", { class: "dw-plain dw-axis", type: "button", title: "where the host spent its time, or the order in which things happened" });
+    const turn = (variant) => {
+      by.textContent = variant ? "by order" : "by time";
+      if (variant !== timeline.variant) timeline.turn(variant);
+    };
+    by.addEventListener("click", () => turn(timeline.variant ? "" : "time"));
+    turn(timeline.variant);
+    return by;
   }
   function drawParallel(traced, none) {
     for (const old of calls.splice(0)) {
@@ -169,6 +198,8 @@ async function render({ model, el, host, signal }) {
     comm_live_update: kernelChanged,
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  const lead = () => reveal(tree.get("lead"));
+  tree?.on("change:lead", lead);
   const sampled = () => drawMemory(live.get("figure"));
   live?.on("change:figure", sampled);
   drawHead();
@@ -183,6 +214,7 @@ async function render({ model, el, host, signal }) {
   const stop = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
     live?.off("change:figure", sampled);
+    tree?.off("change:lead", lead);
     figures.forEach((each) => each.close());
   };
   signal?.addEventListener("abort", stop);

@@ -1,26 +1,26 @@
 // Tables below the figures; the hops by line.
-import { chip, h } from "./dom.js";
+import { chip, h, traceLink } from "./dom.js";
 
 export function table(label, head, rows) {
   const cells = head.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
   return h("div", { class: "dw-scroll-x dw-scroll-y", role: "region", tabindex: "0", "aria-label": label }, h("table", { class: "dw-table", "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
 }
 
-// `reveal` leads to a row of the module tree.
+// `reveal` leads to a row of the module tree, or to a place of the timeline.
 export function hopTable(hops, reveal) {
   if (!hops.length) return h("p", { class: "dw-empty" }, "No tensor crossed between devices.");
   const head = [["from → to"], ["times", "dw-number"], ["bytes", "dw-number"], ["cost", "dw-number"], ["cause"], ["tensor"], ["module"], ["line"]];
   const rows = hops.map((hop) =>
     h(
       "tr",
-      { class: "dw-hop-row", "data-source": hop.source, "data-target": hop.target, "data-cause": hop.cause },
-      h("td", { class: "dw-nowrap" }, chip(hop.source), " → ", chip(hop.target)),
+      { class: "dw-hop-row", tabindex: "-1", "data-source": hop.source, "data-target": hop.target, "data-cause": hop.cause },
+      h("td", { class: "dw-nowrap" }, chip(hop.source), " → ", chip(hop.target), " ", traceLink(hop, reveal)),
       h("td", { class: "dw-number" }, hop.count),
       h("td", { class: "dw-number" }, hop.bytes),
       h("td", { class: "dw-number", title: "time of the calls in the host" }, hop.seconds),
       h("td", null, hop.cause, h("span", { class: "dw-soft" }, ` ${hop.phase}`)),
       h("td", { class: "dw-mono" }, hop.what),
-      h("td", null, hop.path === null ? hop.module : h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: hop.path }) }, hop.module)),
+      h("td", { class: "dw-nowrap" }, hop.path === null ? hop.module : h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: hop.path }) }, hop.module)),
       h("td", null, hop.place, hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
     ),
   );

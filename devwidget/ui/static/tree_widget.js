@@ -53,13 +53,13 @@ async function render({ model, el, host, signal }) {
     });
   }
   function fill(row, detail, otherwise) {
-    const cards = (tree.rows.marks[row]?.[2] ?? []).map((number) => model.get("cards")[number]).filter(Boolean);
+    const cards = (tree.rows.marks[row]?.[2] ?? []).map((number) => [number, model.get("cards")[number]]).filter(([, card]) => card);
     const hops = (tree.rows.hops[row] ?? []).map((number) => model.get("hops")[number]).filter(Boolean);
     const shut = () => {
       openDetail(null);
       tree.grid.focus();
     };
-    drawer.replaceChildren(...(detail ? detailView(detail, cards, hops, shut) : [h("p", { class: "dw-soft" }, otherwise)]));
+    drawer.replaceChildren(...(detail ? detailView(detail, cards, hops, shut, (target) => model.set("lead", { ...target })) : [h("p", { class: "dw-soft" }, otherwise)]));
     drawer.hidden = false;
   }
 

@@ -1,0 +1,68 @@
+"""Findings, hops, rows of the tree and marks of the timeline lead to each other."""
+
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.esm import BarePage
+from tests.views.builders import one_step, split_model
+
+TRACE = replace(one_step(), findings=(replace(one_step().findings[0], explains=(13,)), one_step().findings[1]))
+
+
+@pytest.fixture
+def bare(browser):
+    opened = BarePage(browser, split_model(), TRACE, plotly=True)
+    yield opened
+    assert opened.watched.errors == []
+    opened.close()
+
+
+def tab(bare, name):
+    return bare.page.get_by_role("tab", name=name)
+
+
+def line(bare):
+    """The line on the timeline that points at a place."""
+    return bare.page.locator(".dw-timeline .shapelayer path[style*='dash']")
+
+
+def test_a_finding_leads_to_its_place_in_the_trace(bare):
+    tab(bare, "Findings").click()
+    bare.page.locator(".dw-found").first.get_by_role("button", name="in the trace").click()
+    expect(tab(bare, "Trace")).to_have_attribute("aria-selected", "true")
+    expect(line(bare)).to_have_count(1)
+
+
+def test_a_row_leads_to_its_hops_and_findings(bare):
+    bare.page.locator("[data-path='decoder']").click()
+    bare.page.locator(".dw-detail").get_by_role("button", name="in the trace").click()
+    expect(line(bare)).to_have_count(1)
+    tab(bare, "Modules").click()
+    bare.page.locator("[data-path='encoder.attention']").click()
+    bare.page.get_by_role("button", name="why and how to fix").click()
+    expect(bare.page.locator(".dw-found").nth(1)).to_be_focused()
+
+
+def test_a_click_on_an_arrow_leads_to_its_line_and_on_a_cross_to_its_finding(bare):
+    tab(bare, "Trace").click()
+    arrow = bare.page.locator(".dw-timeline .scatterlayer .trace .points path").nth(1)
+    arrow.wait_for(state="attached")
+    place = arrow.bounding_box()
+    bare.page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    expect(bare.page.locator(".dw-hop-row:focus")).to_have_count(1)
+    bare.page.wait_for_timeout(400)  # sooner would be a double click
+    cross = bare.page.locator(".dw-timeline .scatterlayer .trace").last.locator(".points path").first.bounding_box()
+    bare.page.mouse.click(cross["x"] + cross["width"] / 2, cross["y"] + cross["height"] / 2)
+    expect(bare.page.locator(".dw-found").first).to_be_focused()
+
+
+def test_the_timeline_has_an_axis_of_events_and_one_of_time(bare):
+    tab(bare, "Trace").click()
+    bare.page.locator(".dw-timeline .main-svg").first.wait_for()
+    expect(bare.page.locator(".dw-timeline .xtitle")).to_contain_text("order of events")
+    bare.page.get_by_role("button", name="by time").click()
+    expect(bare.page.locator(".dw-timeline .xtitle")).to_contain_text("time on the host")
+    bare.page.get_by_role("button", name="by order").click()
+    expect(bare.page.locator(".dw-timeline .xtitle")).to_contain_text("order of events")
