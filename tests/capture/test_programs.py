@@ -6,22 +6,10 @@ from devwidget import record
 from tests import programs
 
 
-@pytest.fixture(scope="module")
-def plain():
-    """The numbers of each program that nobody watches."""
-    return {}
-
-
-def expected(plain, name):
-    if name not in plain:
-        plain[name] = programs.run(name, "cpu")
-    return plain[name]
-
-
 @pytest.mark.parametrize("heal", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", programs.PROGRAMS)
-def test_recorded_numbers_are_those_of_plain(name, heal, plain):
-    numbers = expected(plain, name)
+def test_recorded_numbers_are_those_of_plain(name, heal):
+    numbers = programs.plain(name)
     with record(heal=heal) as recording:
         recorded = programs.run(name, "cpu")
     assert programs.equal(numbers, recorded)

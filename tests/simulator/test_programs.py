@@ -7,29 +7,17 @@ from devwidget.simulator import simulate
 from tests import programs
 
 
-@pytest.fixture(scope="module")
-def plain():
-    """The numbers of each program on the CPU."""
-    return {}
-
-
-def expected(plain, name):
-    if name not in plain:
-        plain[name] = programs.run(name, "cpu")
-    return plain[name]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", programs.PROGRAMS)
-def test_numbers_are_those_of_plain(name, plain):
-    numbers = expected(plain, name)
+def test_numbers_are_those_of_plain(name):
+    numbers = programs.plain(name)
     with simulate(2):
         assert programs.equal(numbers, programs.run(name, "cuda:0"))
 
 
 @pytest.mark.parametrize("name", programs.PROGRAMS)
-def test_recorded_numbers_are_those_of_plain(name, plain):
-    numbers = expected(plain, name)
+def test_recorded_numbers_are_those_of_plain(name):
+    numbers = programs.plain(name)
     with simulate(2), record(heal=True) as recording:
         assert programs.equal(numbers, programs.run(name, "cuda:0"))
     kinds = {finding.kind for finding in recording.trace.findings if finding.severity == "error"}
