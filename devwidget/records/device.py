@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 
 from devwidget.records.schema.bounds import Size
+
+ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
+"""Torch's types of devices with memory of their own, as programs and messages name them."""
+
+DEVICE_NAME = re.compile(rf"\b(?:{'|'.join(ACCELERATORS)}):\d+|\bcpu\b")
+"""One device in a line of code or in the message of an exception."""
 
 
 @dataclass(frozen=True, slots=True)

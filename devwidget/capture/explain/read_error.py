@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -28,13 +27,13 @@ from devwidget.capture.recording.event_log import device_id, short
 from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site
 from devwidget.capture.source_code.expressions import UNKNOWN, Call, Scope, failing_call
 from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.records.device import DEVICE_NAME
 from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 
 MOST_VALUES = 24
-_DEVICES = re.compile(r"\b(?:cuda|xpu|mps):\d+|\bcpu\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def _failed_call(context: ErrorContext) -> None:
 
 def _by_its_words(context: ErrorContext) -> None:
     """One side of the call is computed on the line and gone: the message says where that one was."""
-    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(context.error)))]
+    named = [torch.device(word) for word in dict.fromkeys(DEVICE_NAME.findall(message(context.error)))]
     target = next((device for device in named if is_accelerator(device)), None)
     if target is None or len(named) < 2 or not is_a(context.error, Exception):
         return
@@ -133,7 +132,7 @@ def _by_its_words(context: ErrorContext) -> None:
 
 def _made_there(context: ErrorContext) -> None:
     """The side that is gone was made on the failing line, by a factory that was told no device."""
-    named = [torch.device(word) for word in dict.fromkeys(_DEVICES.findall(message(context.error)))]
+    named = [torch.device(word) for word in dict.fromkeys(DEVICE_NAME.findall(message(context.error)))]
     target = next((device for device in named if is_accelerator(device)), None)
     raw, site = raw_site(context.user), here(context)
     text, name = _factory(call_text(raw), context.user) if context.user is not None else ("", "")

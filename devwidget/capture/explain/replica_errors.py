@@ -24,7 +24,7 @@ from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
 from devwidget.capture.tensors import is_tensor, tensors_in
-from devwidget.records.device import DeviceId
+from devwidget.records.device import DEVICE_NAME, DeviceId
 from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
@@ -32,7 +32,6 @@ from devwidget.records.trace import Operand
 
 CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device (\d+)")
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
-_DEVICE = re.compile(r"cuda:\d+|\bcpu\b")
 
 
 def from_replica(context: ErrorContext) -> None:
@@ -127,7 +126,7 @@ def _wrong_device(context: ErrorContext, device: int, module: str | None, site: 
     target = DeviceId("cuda", device)
     for name in _names_in(site.text):
         birth = statements.assignment(site.file, name, site.line)
-        fixed = next((d for d in _DEVICE.findall(birth.text) if d != str(target)), "") if birth else ""
+        fixed = next((d for d in DEVICE_NAME.findall(birth.text) if d != str(target)), "") if birth else ""
         if birth is not None and birth.function == site.function and fixed:
             call, op = statements.assigned_call(birth.text)
             partner = statements.first_parameter(site.file, site.line)
