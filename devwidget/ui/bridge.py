@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import anywidget
-from traitlets import Bool, Bytes, Dict, Int, List, Unicode
+from traitlets import Bool, Bytes, Dict, Int, Unicode
 
 from devwidget.report.page.assets import PANEL, TREE, joined, static_text
 
@@ -35,8 +35,6 @@ class TreeTable(anywidget.AnyWidget):
     _css = static_text("base.css") + static_text("tree.css")
     table = Dict().tag(sync=True)
     marks = Dict().tag(sync=True)
-    cards = List().tag(sync=True)
-    hops = List().tag(sync=True)
     control = Unicode().tag(sync=True)
 
 

@@ -11,9 +11,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.content import (
-    finding_cards,
     head_content,
-    hops_content,
     marks_content,
     memory_content,
     traced_content,
@@ -185,8 +183,5 @@ class DeviceWidget:
 
     def _draw_marks(self) -> None:
         self.marks = overlay(self.table, self.trace)
-        with self.tree.hold_sync():
-            self.tree.cards = finding_cards(self.trace, self.table, self.marks) if self.trace else []
-            self.tree.hops = hops_content(self.trace)
-            self.tree.marks = marks_content(self.table, self.marks)
+        self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)

@@ -53,12 +53,6 @@ def marks_content(table: Placement, marks: Overlay) -> Content:
     return mark_columns(table, marks)
 
 
-@displayed
-def hops_content(trace: Trace | None) -> list[Content]:
-    """The hops by line; none before the first trace."""
-    return hop_cards(trace) if trace is not None else []
-
-
 def _eager_details(snapshot: Snapshot, table: Placement, most: int) -> Content:
     if sum(len(module.tensors) for module in snapshot.modules) > most or len(table) > most:
         return {}
@@ -93,7 +87,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "summary": summary_words(trace),
         "verdict": findings_words(trace),
         "failure": failure_card(trace),
-        "findings": finding_cards(trace, table, marks),
+        "findings": _with_rows(trace, table, marks),
         "checked": list(trace.checked),
         "not_checked": not_checked_words(trace),
         "not_restored": list(trace.not_restored),
@@ -105,8 +99,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
     }
 
 
-@displayed
-def finding_cards(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:
+def _with_rows(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:
     """The findings, each with the row of the tree that it belongs to."""
     rows = marks.rows_of_findings or [-1] * len(trace.findings)
     classes = [table.classes[row] if 0 <= row < len(table) else "" for row in rows]

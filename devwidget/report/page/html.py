@@ -10,9 +10,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.assets import PANEL, TREE, joined, static_text
 from devwidget.report.page.content import (
-    finding_cards,
     head_content,
-    hops_content,
     marks_content,
     memory_content,
     traced_content,
@@ -76,9 +74,7 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
     """The state of the widgets, as a page without a kernel needs it."""
     table = place(snapshot)
     marks = overlay(table, trace)
-    cards = finding_cards(trace, table, marks) if trace else []
-    tree = {"table": tree_content(snapshot, table, most=20_000), "marks": marks_content(table, marks), "cards": cards}
-    tree["hops"] = hops_content(trace)
+    tree = {"table": tree_content(snapshot, table, most=20_000), "marks": marks_content(table, marks)}
     panel = {
         "tree": "tree",
         "plotly": "plotly",

@@ -122,6 +122,7 @@ async function render({ model, el, host, signal }) {
   const calls = [];
   function drawTrace() {
     const traced = model.get("traced") ?? {};
+    tree?.set("traced", traced); // sent once; the drawers of the rows show their part of it
     const findings = traced.findings ?? [];
     tabs.count("Findings", findings.length + (traced.failure ? 1 : 0), traced.failure ? "error" : findings[0]?.severity);
     tabs.count("Trace", traced.hops?.length ?? 0);

@@ -1,4 +1,4 @@
-// The tree as a widget: toolbar, table, drawer; its data comes from Python, and the panel around it may set `filter` and `reveal`.
+// The tree as a widget: toolbar, table, drawer; its data comes from Python, and the panel around it sets `traced`, `filter` and `reveal`.
 import { ask, h, keepKeys } from "./dom.js";
 import { Rows, unpacked } from "./rows.js";
 import { TreeView } from "./tree.js";
@@ -53,8 +53,9 @@ async function render({ model, el, host, signal }) {
     });
   }
   function fill(row, detail, otherwise) {
-    const cards = (tree.rows.marks[row]?.[2] ?? []).map((number) => [number, model.get("cards")[number]]).filter(([, card]) => card);
-    const hops = (tree.rows.hops[row] ?? []).map((number) => model.get("hops")[number]).filter(Boolean);
+    const traced = model.get("traced") ?? {};
+    const cards = (tree.rows.marks[row]?.[2] ?? []).map((number) => [number, traced.findings?.[number]]).filter(([, card]) => card);
+    const hops = (tree.rows.hops[row] ?? []).map((number) => traced.hops?.[number]).filter(Boolean);
     const shut = () => {
       openDetail(null);
       tree.grid.focus();
@@ -93,7 +94,7 @@ async function render({ model, el, host, signal }) {
     tree.grid.focus({ preventScroll: true });
     openDetail(row);
   };
-  const listeners = { "change:table": () => (ready = draw()), "change:marks": remark, "change:filter": refilter, "change:reveal": reveal };
+  const listeners = { "change:table": () => (ready = draw()), "change:marks": remark, "change:traced": remark, "change:filter": refilter, "change:reveal": reveal };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
   await (ready = draw());
   const stop = () => {
