@@ -11,6 +11,7 @@ from devwidget.report.page.tree_table import tree_table
 from devwidget.views.placement import place
 from tests.browser.esm import BarePage, large
 from tests.views.builders import GPU0, one_step, split_model, tensor
+from tests.views.test_repeats import stack
 
 ALL = [
     "",
@@ -167,4 +168,40 @@ def test_large_models_are_drawn_with_few_elements(browser, count):
     bare.page.get_by_role("treegrid").focus()
     bare.page.keyboard.press("End")
     assert bare.paths()[-1] == snapshot.modules[-1].path
+    bare.close()
+
+
+def test_words_are_looked_for_in_the_whole_path(bare):
+    bare.page.get_by_label("filter rows").fill("weight nothing")
+    assert bare.paths() == []
+    bare.page.get_by_label("filter rows").fill("head deco")
+    assert bare.paths() == ["", "decoder", "decoder.head"]
+    bare.page.get_by_label("filter rows").fill("tied encoder")
+    assert bare.paths() == []
+
+
+def test_no_row_is_selected_before_somebody_came(bare):
+    assert bare.page.locator(".dw-body [aria-selected='true']").count() == 0
+    bare.page.get_by_role("treegrid").focus()
+    expect(row(bare, "")).to_have_attribute("aria-selected", "true")
+
+
+def test_identical_blocks_are_one_row_with_a_key_to_unfold(browser):
+    bare = BarePage(browser, stack(12))
+    tops = ["", "h", "h.0", "h.0.up", "h.0.down"]
+    assert bare.paths() == tops
+    expect(row(bare, "h.0")).to_contain_text("0 … 11")
+    expect(row(bare, "h.0")).to_contain_text("12 × Block, identical")
+    row(bare, "h.0").get_by_role("button", name="unfold").click()
+    assert len(bare.paths()) == 38
+    row(bare, "h.0").get_by_role("button", name="fold 12").click()
+    assert bare.paths() == tops
+    row(bare, "h.0").locator(".dw-name").click()
+    bare.page.keyboard.press("+")
+    assert len(bare.paths()) == 38
+    bare.page.keyboard.press("+")
+    bare.page.get_by_label("filter rows").fill("h.7.up")
+    assert bare.paths() == ["", "h", "h.7", "h.7.up"]
+    bare.page.evaluate("() => window.models.tree.set('reveal', { path: 'h.9.down' })")
+    expect(row(bare, "h.9.down")).to_have_attribute("aria-selected", "true")
     bare.close()

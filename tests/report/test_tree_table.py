@@ -49,7 +49,7 @@ def test_marks_travel_for_the_few_rows_that_have_some():
 
 def test_without_a_trace_there_are_no_marks():
     table = place(split_model())
-    assert mark_columns(table, overlay(table, None)) == {"flows": [], "flow": b"", "marks": {}, "hops": {}}
+    assert mark_columns(table, overlay(table, None)) == {"flows": [], "flow": b"", "marks": {}, "hops": {}, "folds": {}}
 
 
 def test_a_new_column_is_one_entry():

@@ -13,6 +13,7 @@ from devwidget.report.style.units import format_bytes, format_count
 from devwidget.report.style.words import dtype_words
 from devwidget.views.overlay import SEVERITIES, Overlay
 from devwidget.views.placement import Placement, device_order
+from devwidget.views.repeats import repeated_blocks
 
 GRADIENT, ATTRIBUTE = 1, 2
 """Bits of the column `flags`: has a gradient at or below; is a tensor in a plain attribute."""
@@ -104,7 +105,7 @@ def tree_table(table: Placement, columns: Sequence[Column] = COLUMNS) -> dict[st
 
 
 def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
-    """What a trace adds: `flow` codes into `flows` (devices in, devices out), and the few rows with hops or findings."""
+    """What a trace adds: `flow` codes into `flows` (devices in, devices out), rows with hops or findings, repeated blocks."""
     shown = {row: _flow_names(flow) for row, flow in marks.flows.items()}
     flows, flow = _coded([shown.get(row, ((), ())) for row in range(len(table))] if shown else [])
     return {
@@ -122,6 +123,7 @@ def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
             for row, mark in marks.marks.items()
         },
         "hops": {str(row): list(numbers) for row, numbers in marks.hops.items()},
+        "folds": {str(row): count for row, count in repeated_blocks(table, marks).items()},
     }
 
 

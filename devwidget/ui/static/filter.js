@@ -1,4 +1,5 @@
-// The filter language: words, and `device:`, `dtype:`, `kind:`, `class:`, `has:`; all must hold.
+// The filter language: words, and `device:`, `dtype:`, `kind:`, `class:`, `has:`; all must hold. Words are looked for in the
+// whole path, and one of them must be in the row's own name or class: `conv1 layer4` is each conv1 below layer4.
 
 const TESTS = {
   device: (rows, value) => bySet(rows.deviceSets, rows.device, (name) => name === value || name.startsWith(`${value}:`)),
@@ -34,15 +35,30 @@ function byWord(rows, word) {
   return (row) => name(row) || kind(row);
 }
 
+// Rows that have every word at or above them, and at least one of their own; rows are in pre-order.
+function byWords(rows, words) {
+  const tests = words.map((word) => byWord(rows, word));
+  const whole = 2 ** tests.length - 1;
+  const above = new Uint32Array(rows.count);
+  return (row) => {
+    const own = tests.reduce((bits, test, at) => (test(row) ? bits | (1 << at) : bits), 0);
+    above[row] = own | (row ? above[rows.parent[row]] : 0);
+    return own !== 0 && above[row] === whole;
+  };
+}
+
 // -> { kept, hits, count }: rows to show (hits and their ancestors), rows that match; null for an empty filter.
 export function filterRows(rows, text) {
   const terms = text.toLowerCase().split(/\s+/).filter(Boolean);
   if (!terms.length) return null;
-  const tests = terms.map((term) => {
+  const keyed = (term) => term.includes(":") && Boolean(TESTS[term.split(":")[0]]);
+  const words = terms.filter((term) => !keyed(term)).slice(0, 30);
+  const tests = terms.filter(keyed).map((term) => {
     const [key, ...rest] = term.split(":");
     const value = rest.join(":");
-    return rest.length && TESTS[key] ? (value ? TESTS[key](rows, value) : () => true) : byWord(rows, term);
+    return value ? TESTS[key](rows, value) : () => true;
   });
+  if (words.length) tests.unshift(byWords(rows, words)); // first, because it must see every row
   const kept = new Uint8Array(rows.count);
   const hits = new Uint8Array(rows.count);
   let count = 0;

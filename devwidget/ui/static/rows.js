@@ -39,6 +39,7 @@ export class Rows {
     this.flows = [];
     this.marks = {};
     this.hops = {};
+    this.folds = {};
     this.parent = new Int32Array(this.count).fill(-1);
     this.last = new Int32Array(this.count);
     this.measure();
@@ -60,6 +61,20 @@ export class Rows {
     this.flows = columns.flows ?? [];
     this.marks = columns.marks ?? {};
     this.hops = columns.hops ?? {};
+    this.folds = columns.folds ?? {};
+  }
+
+  // Of identical blocks that are folded into their first: the last one.
+  lastOfFold(first) {
+    let row = first;
+    for (let more = 1; more < this.folds[first]; more++) row = this.last[row] + 1;
+    return row;
+  }
+
+  // The first of identical blocks behind which a row hides.
+  foldOver(row) {
+    const holds = (first) => first < row && this.parent[first] === this.parent[row] && row <= this.lastOfFold(first);
+    return Object.keys(this.folds).map(Number).find(holds);
   }
 
   nameOf(row) {
@@ -112,7 +127,8 @@ export class Rows {
   }
 
   // Rows from top to bottom: `open` says which are expanded, `kept` (a Uint8Array or null) which a filter left, `order` sorts siblings.
-  visible(open, kept, order) {
+  // Identical blocks are one row where `unfolded` does not name their first.
+  visible(open, kept, order, unfolded) {
     const shown = [];
     if (!this.count) return shown;
     const visit = (row) => {
@@ -125,19 +141,21 @@ export class Rows {
       }
     };
     if (order) visit(0);
-    else this.inOrder(open, kept, shown);
+    else this.inOrder(open, kept, shown, unfolded);
     return shown;
   }
 
   // The common case without a stack: skip whole subtrees.
-  inOrder(open, kept, shown) {
-    for (let row = 0; row < this.count; row++) {
-      if (kept && !kept[row]) {
-        row = this.last[row];
-        continue;
+  inOrder(open, kept, shown, unfolded) {
+    const jumps = new Map(); // from the row after a folded block to the row after the last one like it
+    for (let row = 0; row < this.count; ) {
+      if (jumps.has(row)) row = jumps.get(row);
+      else if (kept && !kept[row]) row = this.last[row] + 1;
+      else {
+        shown.push(row);
+        if (!kept && this.folds[row] && !unfolded?.has(row)) jumps.set(this.last[row] + 1, this.last[this.lastOfFold(row)] + 1);
+        row = !open[row] && !kept ? this.last[row] + 1 : row + 1;
       }
-      shown.push(row);
-      if (!open[row] && !kept) row = this.last[row];
     }
   }
 

@@ -21,6 +21,8 @@ export class TreeView {
     this.filterText = "";
     this.sort = null;
     this.active = 0; // place in `shown`
+    this.met = false; // somebody has clicked or come with the keyboard: only then a row is drawn as selected
+    this.unfolded = new Set(); // first rows of identical blocks that are all shown
     this.typed = "";
     this.head = h("div", { class: "dw-row dw-head", role: "row", "aria-rowindex": "1" });
     this.body = h("div", { class: "dw-body", role: "rowgroup" });
@@ -32,6 +34,7 @@ export class TreeView {
     );
     this.grid.addEventListener("keydown", (event) => this.key(event));
     this.body.addEventListener("click", (event) => this.click(event));
+    this.grid.addEventListener("focus", () => this.grid.matches(":focus-visible") && this.meet()); // a mouse comes by its click
     this.live = h("span", { class: "dw-hidden", role: "status" });
     this.el = h("div", { class: "dw-tree" }, this.grid, this.live);
     this.watcher = new ResizeObserver(() => this.paint());
@@ -55,12 +58,14 @@ export class TreeView {
   show(rows) {
     const before = this.rows;
     const openPaths = before && new Set(this.openRows().map((row) => before.pathOf(row)));
+    const unfolded = before && [...this.unfolded].map((row) => before.pathOf(row));
     const activePath = before && this.shown.length ? before.pathOf(this.shown[this.active]) : "";
     this.rows = rows;
     if (JSON.stringify(rows.heads.map(({ key }) => key)) !== JSON.stringify(this.heads?.map(({ key }) => key))) this.showHeads(rows.heads);
     this.heads = rows.heads;
     this.open = rows.firstOpen(MOST_OPEN);
     if (before) for (let row = 0; row < rows.count; row++) this.open[row] = rows.hasChildren(row) && openPaths.has(rows.pathOf(row)) ? 1 : 0;
+    this.unfolded = new Set(unfolded?.map((path) => rows.rowOf(path)));
     this.update();
     if (activePath) this.active = Math.max(0, this.shown.findIndex((row) => rows.pathOf(row) === activePath));
     this.paint();
@@ -93,6 +98,7 @@ export class TreeView {
   openAll(open) {
     const row = this.shown[this.active];
     this.open.fill(0);
+    this.unfolded = new Set(open ? Object.keys(this.rows.folds).map(Number) : []);
     for (let at = 0; at < this.rows.count; at++) if (this.rows.hasChildren(at)) this.open[at] = open || at === 0 ? 1 : 0;
     this.update(row);
   }
@@ -103,13 +109,32 @@ export class TreeView {
     this.update(row);
   }
 
+  fold(row) {
+    if (!this.rows.folds[row]) return;
+    if (!this.unfolded.delete(row)) this.unfolded.add(row);
+    this.update(row);
+  }
+
+  isFolded(row) {
+    return Boolean(this.rows.folds[row]) && !this.unfolded.has(row) && !this.found && !this.sort;
+  }
+
+  meet() {
+    if (this.met) return;
+    this.met = true;
+    this.paint();
+  }
+
   // Jump to a row wherever it hides.
   reveal(row) {
     if (row < 0 || row >= this.rows.count) return;
+    this.met = true;
     let hidden = Boolean(this.found);
-    for (let at = this.rows.parent[row]; at >= 0; at = this.rows.parent[at]) {
-      hidden ||= !this.open[at];
-      this.open[at] = 1;
+    for (let at = row; at >= 0; at = this.rows.parent[at]) {
+      const first = this.rows.foldOver(at);
+      hidden ||= (at !== row && !this.open[at]) || (first !== undefined && !this.unfolded.has(first));
+      if (at !== row) this.open[at] = 1;
+      if (first !== undefined) this.unfolded.add(first);
     }
     if (hidden) this.update(row);
     else this.active = this.shown.indexOf(row);
@@ -122,7 +147,7 @@ export class TreeView {
   update(keep) {
     this.found = filterRows(this.rows, this.filterText);
     const order = this.sort && this.rows.orderBy(...this.sort);
-    this.shown = this.rows.visible(this.open, this.found?.kept, order);
+    this.shown = this.rows.visible(this.open, this.found?.kept, order, this.unfolded);
     const place = keep === undefined ? -1 : this.shown.indexOf(keep);
     this.active = place >= 0 ? place : Math.min(this.active, Math.max(0, this.shown.length - 1));
     this.grid.setAttribute("aria-rowcount", this.shown.length + 1);
@@ -164,7 +189,7 @@ export class TreeView {
         "aria-level": rows.depth[row] + 1,
         "aria-rowindex": place + 2,
         "aria-expanded": parent ? String(Boolean(this.open[row] || this.found)) : null,
-        "aria-selected": String(place === this.active),
+        "aria-selected": String(this.met && place === this.active),
       },
       this.heads.map((head) => this.cellFor(head, row, mark, parent)),
     );
@@ -196,13 +221,17 @@ export class TreeView {
   nameCell(row, parent) {
     const { rows } = this;
     const twist = h("span", { class: `dw-twist${parent ? (this.open[row] || this.found ? " dw-open" : "") : " dw-leaf"}`, "aria-hidden": "true" });
-    const kind = row === 0 || rows.isAttribute(row) ? "" : rows.classOf(row);
+    const count = rows.folds[row];
+    const folded = this.isFolded(row);
+    const kind = row === 0 || rows.isAttribute(row) ? "" : folded ? `${count} × ${rows.classOf(row)}, identical` : rows.classOf(row);
+    const key = count && !this.found && !this.sort ? h("button", { class: "dw-link dw-fold", type: "button", tabindex: "-1", title: "key: +" }, folded ? "unfold" : `fold ${count}`) : "";
     return h(
       "div",
       { class: "dw-cell dw-module", role: "rowheader", style: `padding-left:${8 + rows.depth[row] * 14}px`, title: rows.pathOf(row) || rows.nameOf(row) },
       twist,
-      h("span", { class: "dw-name" }, rows.nameOf(row)),
-      kind && h("span", { class: "dw-class" }, kind),
+      h("span", { class: "dw-name" }, folded ? `${rows.nameOf(row)} … ${rows.nameOf(rows.lastOfFold(row))}` : rows.nameOf(row)),
+      kind && h("span", { class: folded ? "dw-class dw-repeats" : "dw-class" }, kind),
+      key,
     );
   }
 
@@ -226,6 +255,7 @@ export class TreeView {
       if (hops) parts.push(h("span", { class: "dw-hop" }, `⇄ ${hops} ${hops > 1 ? "hops" : "hop"}`));
     }
     if (this.rows.isAttribute(row)) parts.push(h("span", { class: "dw-soft" }, "unregistered"));
+    if (this.isFolded(row)) parts.push(h("span", { class: "dw-soft" }, "sizes of one"));
     const note = this.rows.notes[row];
     if (note) parts.push(h("span", { class: "dw-soft", title: note }, note));
     return parts;
@@ -240,7 +270,9 @@ export class TreeView {
     if (!line) return;
     const row = Number(line.dataset.row);
     this.active = this.shown.indexOf(row);
-    if (event.target.closest(".dw-twist")) this.toggle(row);
+    this.met = true;
+    if (event.target.closest(".dw-fold")) this.fold(row);
+    else if (event.target.closest(".dw-twist")) this.toggle(row);
     else this.openRow(row);
     this.grid.focus({ preventScroll: true });
   }
@@ -268,6 +300,7 @@ export class TreeView {
     else if (event.key === "ArrowLeft") this.left(row);
     else if (event.key === "Enter" || event.key === " ") this.openRow(row);
     else if (event.key === "*") this.openAll(true);
+    else if (event.key === "+") this.fold(row);
     else if (event.key === "Escape") {
       if (!this.opened(null)) return;
       event.stopPropagation();

@@ -16,7 +16,7 @@ async function render({ model, el, host, signal }) {
     class: "dw-input dw-filter",
     type: "search",
     list,
-    placeholder: "filter: words, device:cuda:1, has:finding …",
+    placeholder: "filter: words of the path, device:cuda:1, has:finding …",
     "aria-label": "filter rows",
     oninput: () => tree.filter(field.value),
   });
