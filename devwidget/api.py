@@ -211,17 +211,23 @@ def trace(
             given.append(arguments(model, batch, target=target, has_loss=loss_fn is not None))
         return given[0]
 
-    def run(heal: bool, progress: Callable[[str], None] | None) -> tuple[Trace, Any]:
-        step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
-        return _stepped(step, inputs, _Step(heal=heal, allow=allow), name, progress, restore=restore)
-
-    found, output = run(heal, progress)
+    step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
+    found, output = _stepped(step, inputs, _Step(heal=heal, allow=allow), name, progress, restore=restore)
     if verify and heal and restore and found.findings and not found.not_restored:  # what stays would be there twice
-        from devwidget.trials import tried
-
-        found = tried(found, output, lambda: run(False, None))
+        found = _tried(found, output, dataclasses.replace(step, inputs=inputs()), allow, name)
     _remember(found.findings)
     return found
+
+
+def _tried(found: Trace, output: Any, step: Step, allow: str | Iterable[str], name: str) -> Trace:
+    from devwidget.trying.subjects import Subjects
+    from devwidget.trying.trials import tried
+
+    def again(heal: bool, given: Subjects) -> tuple[Trace, Any]:
+        edited = Step(given.model, given.inputs, given.loss_fn, given.optimizer, step.backward)
+        return _stepped(edited, lambda: given.inputs, _Step(heal=heal, allow=allow), name, None, restore=True)
+
+    return tried(found, output, Subjects(step.model, step.inputs, step.loss_fn, step.optimizer), again)
 
 
 _last: tuple[Finding, ...] = ()

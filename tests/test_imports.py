@@ -15,7 +15,7 @@ import pytest
 PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type: ignore[union-attr]
 
 FOLDERS = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
-EVERYTHING = FOLDERS | {"api", "live", "planning", "post_mortem", "rereading", "trials", "applying", "magics"}
+EVERYTHING = FOLDERS | {"api", "live", "planning", "post_mortem", "rereading", "trying", "applying", "magics"}
 MAY_IMPORT = {
     "records": set(),
     "capture": {"records"},
@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "planning": EVERYTHING,  # the half of `plan` that runs the step
     "post_mortem": EVERYTHING,  # the half of `explain` that is not `trace`
     "applying": EVERYTHING,  # the half of `%devwidget fix` that writes
-    "trials": EVERYTHING,  # the half of `trace` that tries fixes
+    "trying": EVERYTHING,  # the half of `trace` that tries fixes
     "rereading": EVERYTHING,  # the half of `show` that looks again after each cell
     "magics": {"api", "records"},  # records for the exceptions that it prints
     "__init__": EVERYTHING,

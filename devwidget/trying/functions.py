@@ -1,0 +1,51 @@
+"""Functions that are alive, with the code of their edited text for the time of a trial."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Collection, Iterator
+from types import CodeType, FunctionType
+
+from devwidget.trying.edited_file import EditedFile, NotTried
+
+
+def live_functions(files: Collection[str]) -> dict[str, list[FunctionType]]:
+    """The functions of each of some files."""
+    found: dict[str, list[FunctionType]] = {file: [] for file in files}
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename in found:
+            found[each.__code__.co_filename].append(each)
+    return found
+
+
+def with_new_code(edited: EditedFile, functions: Collection[FunctionType]) -> list[tuple[FunctionType, CodeType]]:
+    """The functions that the edits change, each with its new code.
+
+    Raises:
+        NotTried: if one of them is not what the file says, or would need other variables around it.
+    """
+    changed = edited.changed()
+    pairs = []
+    for function in functions:
+        code = function.__code__
+        key = code.co_qualname, code.co_firstlineno
+        if key not in changed:
+            continue
+        if code != edited.old[key] or code.co_freevars != edited.new[key].co_freevars:
+            raise NotTried(f"`{code.co_qualname}` is another function by now")
+        pairs.append((function, edited.new[key]))
+    return pairs
+
+
+@contextlib.contextmanager
+def in_place(pairs: Collection[tuple[FunctionType, CodeType]]) -> Iterator[None]:
+    """Run the block with other code."""
+    before = [(function, function.__code__) for function, _ in pairs]
+    try:
+        for function, code in pairs:
+            function.__code__ = code
+        yield
+    finally:
+        for function, code in before:
+            function.__code__ = code

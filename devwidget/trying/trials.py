@@ -1,0 +1,94 @@
+"""Trials: which fixes are tried, in which order, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from devwidget.capture.interrupts import uninterrupted
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Trace
+from devwidget.trying.comparison import are_equal, is_random, key_of, results_of
+from devwidget.trying.edited_file import NotTried
+from devwidget.trying.placing import placed
+from devwidget.trying.quiet import quiet
+from devwidget.trying.subjects import Subjects
+
+Again = Callable[[bool, Subjects], tuple[Trace, Any]]
+"""Runs the step, healing or not: what was recorded, and the output of the model."""
+
+MOST_TRIALS = 8
+"""Steps that one trace may run to try its fixes."""
+
+
+def tried(trace: Trace, output: Any, subjects: Subjects, again: Again) -> Trace:
+    """The trace with the fixes that a run has verified first, and without those that a run has shown to be wrong."""
+    trials = _Trials(trace, output, subjects, again)
+    trials.run()
+    return dataclasses.replace(trace, findings=tuple(map(trials.judged, trace.findings)))
+
+
+class _Trials:
+    """All trials of one trace."""
+
+    def __init__(self, trace: Trace, output: Any, subjects: Subjects, again: Again) -> None:
+        self._wanted = None if trace.error else results_of(output)
+        self._found = [finding for finding in trace.findings if finding.severity != "info"]
+        self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
+        self._good: dict[int, Fix] = {}
+        self._failed: list[tuple[int, Fix]] = []
+
+    def run(self) -> None:
+        """The first edits of all findings together; if that fails one finding after the other, with the rest healed."""
+        edits = {n: [fix for fix in finding.fixes if fix.edits] for n, finding in enumerate(self._found)}
+        first = {n: fixes[0] for n, fixes in edits.items() if fixes}
+        if len(first) > 1 and self._works(first):
+            self._good = first
+            return
+        for number, fixes in edits.items():
+            for fix in fixes:
+                works = self._works({**self._good, number: fix})
+                if works:
+                    self._good[number] = fix
+                    break
+                if works is False:
+                    self._failed.append((number, fix))
+
+    def judged(self, finding: Finding) -> Finding:
+        """A finding with the fix that works first; one that nobody could try stays before it if it is sure."""
+        number = next((n for n, each in enumerate(self._found) if each is finding), -1)
+        good = self._good.get(number)
+        left = [fix for fix in finding.fixes if fix is not good and (number, fix) not in self._failed]
+        if good is None:
+            return dataclasses.replace(finding, fixes=tuple(left)) if left else finding
+        sure = [fix for fix in left if fix.edits and fix.confidence == "sure" and finding.fixes.index(fix) < finding.fixes.index(good)]
+        rest = [fix for fix in left if fix not in sure]
+        return dataclasses.replace(finding, fixes=(*sure, dataclasses.replace(good, verified=True), *rest))
+
+    def _works(self, fixes: dict[int, Fix]) -> bool | None:
+        """Whether the step runs with the edits of some findings as it did with these healed; None if that is not known."""
+        if not self._left:
+            return None
+        edits = list(dict.fromkeys(edit for fix in fixes.values() for edit in fix.edits))
+        others = {key_of(finding) for number, finding in enumerate(self._found) if number not in fixes}
+        self._left -= 1
+        try:
+            with uninterrupted(), placed(edits, self._subjects) as (subjects, all_ran), quiet():
+                trace, output = self._again(bool(others), subjects)
+                ran = all_ran()
+        except NotTried:
+            self._left += 1
+            return None
+        if "OutOfMemoryError" in trace.error or not ran:
+            return None
+        return self._is_clean(trace, others) and self._is_same(output, not is_random(edits))
+
+    def _is_clean(self, trace: Trace, others: Iterable[Any]) -> bool:
+        """No error, and no finding but those of other causes that were healed."""
+        bad = [finding for finding in trace.findings if finding.severity != "info"]
+        return not trace.error and all(key_of(finding) in others for finding in bad)
+
+    def _is_same(self, output: Any, values: bool) -> bool:
+        """The output of the healed step; where that has failed there is none to compare with."""
+        return self._wanted is None or are_equal(self._wanted, results_of(output), values=values)
