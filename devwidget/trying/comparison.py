@@ -11,7 +11,9 @@ import torch
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.finding import Edit, Finding
 
-_RANDOM = re.compile(r"rand|normal|bernoulli|multinomial|poisson|uniform_|exponential_|cauchy_|geometric_|dropout|Generator|empty")
+_RANDOM = re.compile(
+    "rand|normal|bernoulli|multinomial|poisson|uniform_|exponential_|cauchy_|geometric_|dropout|Generator|empty"
+)
 
 
 def results_of(output: Any) -> list[torch.Tensor]:

@@ -1,7 +1,6 @@
 """A file before and after some edits, compiled so that each line that stands in both has its old number."""
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -28,7 +27,7 @@ class Place(NamedTuple):
     """Where an edit is: before which statement of which block, in which class and function, if any."""
 
     block: list[ast.stmt]
-    index: int
+    number: int
     function: Function | None
     owner: ast.ClassDef | None
 
@@ -81,9 +80,9 @@ def edited(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int)
         places = [located(after, *span) for span in spans]
         statements = [[node for node in place.block if _within(node, *span)] for place, span in zip(places, spans, strict=True)]
         _renumber(after, numbering)
-        for place, number in sorted(zip(places, numbers, strict=True), key=lambda pair: -pair[0].index):
+        for place, number in sorted(zip(places, numbers, strict=True), key=lambda pair: -pair[0].number):
             if place.function is not None:
-                place.block.insert(place.index, marker(number, place.block[min(place.index, len(place.block) - 1)]))
+                place.block.insert(place.number, marker(number, place.block[min(place.number, len(place.block) - 1)]))
         old, new = (_codes(tree, file, flags) for tree in (before, after))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotTried(str(error)) from error
@@ -140,7 +139,8 @@ def _within(node: ast.stmt, first: int, last: int) -> bool:
 
 
 def _first(node: ast.stmt) -> int:
-    return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:

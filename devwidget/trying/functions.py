@@ -7,7 +7,7 @@ import gc
 from collections.abc import Collection, Iterator
 from types import CodeType, FunctionType
 
-from devwidget.trying.edited_file import EditedFile, NotTried
+from devwidget.trying.edited_file import EditedFile
 
 
 def live_functions(files: Collection[str]) -> dict[str, list[FunctionType]]:
@@ -22,19 +22,15 @@ def live_functions(files: Collection[str]) -> dict[str, list[FunctionType]]:
 def with_new_code(edited: EditedFile, functions: Collection[FunctionType]) -> list[tuple[FunctionType, CodeType]]:
     """The functions that the edits change, each with its new code.
 
-    Raises:
-        NotTried: if one of them is not what the file says, or would need other variables around it.
+    One that is not what the file says by now, or would need other variables around it, stays as it is: its edits are
+    never reached.
     """
-    changed = edited.changed()
-    pairs = []
+    changed, pairs = edited.changed(), []
     for function in functions:
         code = function.__code__
         key = code.co_qualname, code.co_firstlineno
-        if key not in changed:
-            continue
-        if code != edited.old[key] or code.co_freevars != edited.new[key].co_freevars:
-            raise NotTried(f"`{code.co_qualname}` is another function by now")
-        pairs.append((function, edited.new[key]))
+        if key in changed and code == edited.old[key] and code.co_freevars == edited.new[key].co_freevars:
+            pairs.append((function, edited.new[key]))
     return pairs
 
 

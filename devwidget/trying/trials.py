@@ -62,7 +62,8 @@ class _Trials:
         left = [fix for fix in finding.fixes if fix is not good and (number, fix) not in self._failed]
         if good is None:
             return dataclasses.replace(finding, fixes=tuple(left)) if left else finding
-        sure = [fix for fix in left if fix.edits and fix.confidence == "sure" and finding.fixes.index(fix) < finding.fixes.index(good)]
+        before = finding.fixes[: finding.fixes.index(good)]
+        sure = [fix for fix in left if fix in before and fix.edits and fix.confidence == "sure"]
         rest = [fix for fix in left if fix not in sure]
         return dataclasses.replace(finding, fixes=(*sure, dataclasses.replace(good, verified=True), *rest))
 

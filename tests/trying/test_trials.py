@@ -1,5 +1,9 @@
 """A fix is called verified only if its own text was run."""
 
+import dataclasses
+import logging
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -100,3 +104,73 @@ def test_what_the_step_prints_is_printed_once(capsys):
     (found,) = devwidget.trace(Talking().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
     assert found.fixes[0].verified
     assert capsys.readouterr().out == "forward\n"
+
+
+class Stopping(Reader):
+    def forward(self, x):
+        hidden = torch.zeros(1, len(x), 4)
+        out = self.rows(x, hidden)[0]
+        for _ in range(3):
+            if out.sum().item() > 100:
+                break
+            out = out + 1
+        return out * torch.ones(4)
+
+
+def test_edits_of_several_findings_are_tried_though_one_finding_has_none():
+    found = devwidget.trace(Stopping().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
+    first = {finding.kind: [f.fixes[0] for f in found if f.kind == finding.kind] for finding in found}
+    assert [fix.verified for fix in first["wrong-device"]] == [True, True]
+    assert not any(fix.verified for fix in first["host-sync"])
+
+
+def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):
+    from dataclasses import replace
+
+    from devwidget.rules.placement import wrong_device
+
+    real = wrong_device.where_made
+
+    def wrong(fault, stray, *, literal):
+        fix = real(fault, stray, literal=literal)
+        return replace(fix, edits=tuple(replace(e, text=e.text.replace("ones(4", "zeros(4")) for e in fix.edits))
+
+    monkeypatch.setattr(wrong_device, "where_made", wrong)
+    found = devwidget.trace(Stopping().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
+    first = [finding.fixes[0] for finding in found if finding.kind == "wrong-device"]
+    assert [fix.verified for fix in first] == [True, True]
+    assert not any("zeros(4" in edit.text for fix in first for edit in fix.edits)
+
+
+def judged(trace, error=""):
+    """What becomes of the findings of a trace whose trials all end alike."""
+    from devwidget.trying.subjects import Subjects
+    from devwidget.trying.trials import tried
+
+    model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")
+
+    def again(heal, given):
+        given.model(given.inputs) if not error else given.model.forward.__func__.__code__
+        return dataclasses.replace(trace, error=error), None
+
+    return tried(trace, None, Subjects(model, batch), again)
+
+
+def test_a_fix_whose_trial_runs_out_of_memory_is_kept():
+    model = Reader().to("cuda:0")
+    trace = devwidget.trace(model, torch.ones(2, 3, 6, device="cuda:0"), verify=False)
+    assert judged(trace, error="OutOfMemoryError: CUDA out of memory").findings == trace.findings
+
+
+def test_warnings_and_logs_of_a_trial_are_not_seen(recwarn, caplog):
+    class Warning_(Reader):
+        def forward(self, x):
+            warnings.warn("slow", stacklevel=1)
+            logging.getLogger("user").warning("slow")
+            hidden = torch.zeros(1, len(x), 4)
+            return self.rows(x, hidden)[0]
+
+    warnings.simplefilter("always")
+    (found,) = devwidget.trace(Warning_().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
+    assert found.fixes[0].verified
+    assert len(recwarn) == len(caplog.records) == 1
