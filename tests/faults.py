@@ -110,12 +110,14 @@ def cannot_be_interrupted(line: Line) -> bool:
     """Lines where a signal strikes never, or where Python itself gives no hold.
 
     Signals are looked for after calls, not between `depth += 1` and its `try`. Before an `__exit__` holds interrupts back
-    nothing can keep Python from raising in it, and what is raised in a finalizer is dropped.
+    nothing can keep Python from raising in it, and what is raised in a finalizer is dropped. Nor are signals looked for
+    between the end of a block and the `__exit__` of its context, which only a context in Python can make up for.
     """
     file, number = line
     text = linecache.getline(file, number).strip()
     return (
         text == "try:"
+        or "DisableTorch" in text
         or text.startswith(("with uninterrupted()", "if self._session is None", "labels.inside.depth"))
         or file.endswith(("interrupts.py", "identity.py", "labels.py"))
     )

@@ -153,6 +153,7 @@ def _torch() -> dict[str, Any]:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "grad mode": torch.is_grad_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
+        "function modes": int(torch._C._get_torch_function_state()),
         "saved tensors hooks": torch._C._autograd._top_saved_tensors_default_hooks(True),
     }
 

@@ -201,6 +201,9 @@ class Recorder:
             yield
 
     def _enter_modes(self, undo: Undo) -> None:
+        switch = torch_internals.set_function_state
+        if switch is not None:  # our looking is hidden from function modes: it may be cut short before it lets go
+            undo.add(switch, torch_internals.function_state())
         self._state.begin_in_thread(undo)
         undo.enter(Ops(self._state))
         undo.enter(Calls(self._state))

@@ -79,6 +79,8 @@ OPTIONAL: Mapping[str, str] = {
     "C": "torch._C",
     "any_dispatch_mode": "torch.utils._python_dispatch.any_torch_dispatch_mode_on_stack",
     "cuda_has_context": "torch._C._cuda_hasPrimaryContext",
+    "function_state": "torch._C._get_torch_function_state",
+    "set_function_state": "torch._C._set_torch_function_state",
     "tell_dynamo": "torch.utils._python_dispatch.set_is_in_mode_without_ignore_compile_internals",
 }
 """Names that not every build has, and that are None there."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
@@ -161,7 +162,10 @@ def test_a_recurrent_layer_fails_inside_the_call_that_a_function_mode_makes():
     assert failed == ["lstm"]
 
 
-def test_modes_above_work_inside_workers():
+def test_modes_above_work_inside_workers(monkeypatch):
+    for flag in ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode"):
+        monkeypatch.setattr(_python_dispatch, flag, False)  # torch leaves them set where modes of two threads cross
+    monkeypatch.setattr(_python_dispatch, "_is_in_any_mode_without_ignore_compile_internals", False)
     seen = []
 
     def work():

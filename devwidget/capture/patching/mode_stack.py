@@ -11,17 +11,22 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from devwidget.capture import torch_internals
+from devwidget.capture.interrupts import sure_exit
 
 
 class FunctionMode(TorchFunctionMode):
     """A function mode of ours."""
 
+    inside = False
+
     def __enter__(self) -> Any:
+        self.inside = True
         for each in torch_internals.function_modes():
             if type(each) is EndedFunctionMode:
                 self._take_out(each)
         return super().__enter__()  # type: ignore[no-untyped-call]
 
+    @sure_exit
     def __exit__(self, *exc_info: object) -> None:
         self.leave()
 
@@ -57,7 +62,10 @@ class DispatchMode(torch_internals.TorchDispatchMode):  # type: ignore[no-untype
         # not needed, because Dynamo skips every frame while a dispatch mode is active.
         return False
 
+    inside = False
+
     def __enter__(self) -> Any:
+        self.inside = True
         for each in torch_internals.dispatch_modes():
             if type(each) is EndedDispatchMode:
                 _taken_out(each, torch_internals.dispatch_modes, _pop, _push)
@@ -68,6 +76,7 @@ class DispatchMode(torch_internals.TorchDispatchMode):  # type: ignore[no-untype
     def _push(self) -> None:
         _push(self)
 
+    @sure_exit
     def __exit__(self, *exc_info: object) -> None:
         self.leave()
 

@@ -118,7 +118,8 @@ def _switch(m, x):
     torch.set_grad_enabled(False)
     torch.set_default_dtype(torch.float64)
     torch.backends.cuda.matmul.allow_tf32 = not torch.backends.cuda.matmul.allow_tf32
-    torch.backends.mkldnn.enabled = False
+    with torch.backends.__allow_nonbracketed_mutation():  # torch.testing, once imported, forbids it for ever
+        torch.backends.mkldnn.enabled = False
     torch.set_autocast_enabled("cpu", True)
     torch.use_deterministic_algorithms(True)
     torch.autograd.set_detect_anomaly(True)
