@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,3 +20,8 @@ class Subjects:
     inputs: Arguments
     loss_fn: Any = None
     optimizer: torch.optim.Optimizer | None = None
+
+    def modules(self) -> Iterator[nn.Module]:
+        """Those of the model and of the loss."""
+        roots = [each for each in (self.model, self.loss_fn) if isinstance(each, nn.Module)]
+        return iter({id(module): module for root in roots for module in root.modules()}.values())

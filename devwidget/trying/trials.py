@@ -75,15 +75,16 @@ class _Trials:
         others = {key_of(finding) for number, finding in enumerate(self._found) if number not in fixes}
         self._left -= 1
         try:
-            with uninterrupted(), placed(edits, self._subjects) as (subjects, all_ran), quiet():
-                trace, output = self._again(bool(others), subjects)
-                ran = all_ran()
+            with uninterrupted(), quiet(), placed(edits, self._subjects) as trial:
+                trace, output = self._again(bool(others), trial.subjects)
+                ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried:
             self._left += 1
             return None
         if "OutOfMemoryError" in trace.error or not ran:
             return None
-        return self._is_clean(trace, others) and self._is_same(output, not is_random(edits))
+        works = self._is_clean(trace, others) and self._is_same(output, not is_random(edits))
+        return works if works or is_exact else None
 
     def _is_clean(self, trace: Trace, others: Iterable[Any]) -> bool:
         """No error, and no finding but those of other causes that were healed."""

@@ -46,12 +46,12 @@ def test_a_line_that_runs_is_reached_and_one_in_another_branch_is_not(program):
             return 2
     """)
     edits = [edit(module, 3, 3, "        return 10"), edit(module, 4, 4, "    return 20")]
-    with placed(edits[:1], None) as (_, all_ran):
+    with placed(edits[:1], None) as trial:
         assert module.step(1) == 10
-        assert all_ran()
-    with placed(edits, None) as (_, all_ran):
+        assert trial.all_ran()
+    with placed(edits, None) as trial:
         assert module.step(-1) == 20
-        assert not all_ran()
+        assert not trial.all_ran()
     assert module.step(1) == 1
 
 
@@ -63,9 +63,9 @@ def test_a_function_that_does_not_run_again_is_never_reached(program):
         def step():
             return 2
     """)
-    with placed([edit(module, 2, 2, "    return 10")], None) as (_, all_ran):
+    with placed([edit(module, 2, 2, "    return 10")], None) as trial:
         module.step()
-        assert not all_ran()
+        assert not trial.all_ran()
 
 
 def test_lines_below_an_edit_keep_their_numbers(program):
@@ -104,9 +104,9 @@ def test_a_function_made_while_the_step_runs_has_the_new_code(program):
                 return 1
             return inner()
     """)
-    with placed([edit(module, 3, 3, "        return 10")], None) as (_, all_ran):
+    with placed([edit(module, 3, 3, "        return 10")], None) as trial:
         assert module.step() == 10
-        assert all_ran()
+        assert trial.all_ran()
 
 
 def test_a_removed_line_is_reached_where_the_one_before_it_is(program):
@@ -116,9 +116,9 @@ def test_a_removed_line_is_reached_where_the_one_before_it_is(program):
             seen.append(2)
             return seen
     """)
-    with placed([edit(module, 3, 3, "")], None) as (_, all_ran):
+    with placed([edit(module, 3, 3, "")], None) as trial:
         assert module.step([]) == [1]
-        assert all_ran()
+        assert trial.all_ran()
 
 
 def test_what_is_no_program_is_not_tried(program):
@@ -140,9 +140,9 @@ def test_a_function_that_would_need_other_variables_is_never_reached(program):
 
         inner = outer(1, 2)
     """)
-    with placed([edit(module, 3, 3, "        return other")], None) as (_, all_ran):
+    with placed([edit(module, 3, 3, "        return other")], None) as trial:
         assert module.inner() == 1
-        assert not all_ran()
+        assert not trial.all_ran()
 
 
 def test_a_file_that_has_changed_since_is_not_tried(program):
@@ -154,8 +154,8 @@ def test_a_file_that_has_changed_since_is_not_tried(program):
     change = edit(module, 3, 3, "    return x + 1")
     with open(module.__file__, "w") as file:
         file.write("def step():\n    x = 2\n    return x\n")
-    with placed([change], None) as (_, all_ran):
+    with placed([change], None) as trial:
         assert module.step() == 1
-        assert not all_ran()
+        assert not trial.all_ran()
     with pytest.raises(NotTried), placed([dataclasses.replace(change, was="    return y")], None):
         pass

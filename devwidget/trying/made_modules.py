@@ -1,0 +1,115 @@
+"""Made modules: what an edited constructor would have done, done to the modules that it has made, and moved as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.trying.constructors import Effect
+from devwidget.trying.edited_file import NotTried
+from devwidget.trying.subjects import Subjects
+
+_PLACES = {"device", "cuda", "to"}
+
+
+def apply_effects(effects: Sequence[Effect], subjects: Subjects) -> None:
+    """Do to the modules of a step what their edited constructors would have done, and move what is registered now.
+
+    Raises:
+        NotTried: if there is no such module, or it is not certain where it was moved after it had been built.
+    """
+    modules = list(subjects.modules())
+    for module in modules:
+        mine = [each for each in effects if any(_init(kind) is each.code for kind in type(module).__mro__)]
+        if mine:
+            device, before = _moved_to(module, modules), {id(t) for t in _registered(module)}
+            for effect in mine:
+                _apply(effect, module)
+            _move(module, before, device)
+            _train(module, before, subjects)
+    if any(not any(_init(k) is each.code for m in modules for k in type(m).__mro__) for each in effects):
+        raise NotTried("no module was made by that constructor")
+
+
+def _init(kind: type) -> CodeType | None:
+    return getattr(vars(kind).get("__init__"), "__code__", None)
+
+
+def _apply(effect: Effect, module: nn.Module) -> None:
+    if effect.attribute not in vars(module):
+        raise NotTried(f"`{effect.attribute}` is no plain attribute by now")
+    value = vars(module).pop(effect.attribute)
+    try:
+        effect.apply(module, value)
+    except Exception as error:  # what the new line raises now it might not raise in the constructor
+        raise NotTried(f"{type(error).__name__}: {error}") from error
+
+
+def _registered(module: nn.Module) -> Iterator[torch.Tensor]:
+    for each in module.modules():
+        yield from (tensor for tensor in (*each._parameters.values(), *each._buffers.values()) if tensor is not None)
+
+
+def _moved_to(module: nn.Module, modules: Sequence[nn.Module]) -> torch.device:
+    """Where the module went after it had been built without a word of a device.
+
+    Its own tensors tell; if it has none, those of the module whose constructor names its class.
+    """
+    around: list[nn.Module] = [module]
+    while True:
+        if any(_names(_init(kind)) & _PLACES for each in around[-1].modules() for kind in _users(type(each))):
+            raise NotTried("its constructor chooses a device")
+        devices = {tensor.device for tensor in _registered(around[-1])}
+        if len(devices) == 1:
+            return devices.pop()
+        owner = next((each for each in modules if any(child is around[-1] for child in each.children())), None)
+        if devices or owner is None or type(around[-1]).__name__ not in _names(_init(type(owner))):
+            raise NotTried("it is not certain where the module was moved")
+        around.append(owner)
+
+
+def _users(kind: type) -> Iterator[type]:
+    return (base for base in kind.__mro__ if base.__module__.partition(".")[0] != "torch")
+
+
+def _names(code: CodeType | None) -> set[str]:
+    """Names and keywords that some code uses, with the code inside it."""
+    found: set[str] = set(code.co_names) if code is not None else set()
+    for constant in code.co_consts if code is not None else ():
+        if isinstance(constant, CodeType):
+            found |= _names(constant)
+        elif isinstance(constant, tuple):
+            found |= {each for each in constant if isinstance(each, str)}
+    return found
+
+
+def _move(module: nn.Module, before: set[int], device: torch.device) -> None:
+    dtypes = {tensor.dtype for tensor in _registered(module) if id(tensor) in before and tensor.is_floating_point()}
+    for each in module.modules():
+        tables: list[dict[str, Any]] = [each._parameters, each._buffers]
+        for table in tables:
+            for name, tensor in list(table.items()):
+                if tensor is None or id(tensor) in before:
+                    continue
+                if tensor.is_floating_point() and dtypes - {torch.get_default_dtype(), tensor.dtype}:
+                    raise NotTried("the module was cast as well")
+                if isinstance(tensor, nn.Parameter):
+                    tensor.data = tensor.data.to(device)
+                else:
+                    table[name] = tensor.to(device)
+
+
+def _train(module: nn.Module, before: set[int], subjects: Subjects) -> None:
+    """What `model.parameters()` would have given the optimizer."""
+    new = [each for each in module.parameters() if id(each) not in before and each.requires_grad]
+    if subjects.optimizer is None or not new:
+        return
+    groups = subjects.optimizer.param_groups
+    known = {id(each) for group in groups for each in group["params"]}
+    if len(groups) != 1 or known != {id(each) for each in subjects.model.parameters()} - {id(each) for each in new}:
+        raise NotTried("it is not certain that the optimizer would train it")
+    groups[0]["params"].extend(new)

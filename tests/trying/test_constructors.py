@@ -1,0 +1,165 @@
+"""Edits of `__init__` are tried on the modules that it has made, which are afterwards as they were."""
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from tests.described import described
+
+
+@pytest.fixture(autouse=True)
+def _gpus():
+    with devwidget.simulate(gpus=2):
+        yield
+
+
+class Scaled(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+        self.scale = torch.full((width,), 2.0)
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+class Branches(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.branches = [nn.Linear(width, width)]
+        for _ in range(2):
+            self.branches.append(nn.Linear(width, width))
+
+    def forward(self, x):
+        for branch in self.branches:
+            x = branch(x)
+        return self.norm(x)
+
+
+class Counted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Scaled(3)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Chosen(nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.layer = nn.Linear(3, 3, device=device)
+        self.scale = torch.full((3,), 2.0)
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+class Used(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(3)
+        self.branches = [nn.Linear(3, 3)]
+        self.names = list(map(str, self.branches))
+
+    def forward(self, x):
+        for branch in self.branches:
+            x = branch(x)
+        return self.norm(x)
+
+
+class Sometimes(nn.Module):
+    def __init__(self, scaled=True):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        if scaled:
+            self.scale = torch.full((3,), 2.0)
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+def first_fix(model, **step):
+    (found,) = devwidget.trace(model, torch.ones(2, 3, device="cuda:0"), **step).findings
+    return found.fixes[0]
+
+
+@pytest.mark.parametrize("make", [lambda: Scaled(3), Counted], ids=["model", "part of it"])
+def test_a_tensor_becomes_a_buffer_for_one_step(make):
+    model = make().to("cuda:0")
+    before, code = described(model), Scaled.__init__.__code__
+    fix = first_fix(model)
+    assert "register_buffer('scale'" in fix.code
+    assert fix.verified
+    assert described(model) == before
+    assert Scaled.__init__.__code__ is code
+
+
+def test_a_list_of_modules_is_registered_moved_and_trained_for_one_step():
+    model = Branches(3).to("cuda:0")
+    optimizer = torch.optim.Adam(model.parameters())
+    before = described(model), described(optimizer)
+    fix = first_fix(model, loss_fn=torch.sum, optimizer=optimizer)
+    assert "nn.ModuleList(" in fix.code
+    assert fix.verified
+    assert (described(model), described(optimizer)) == before
+
+
+def test_a_list_is_not_tried_where_the_optimizer_trains_a_part():
+    model = Branches(3).to("cuda:0")
+    optimizer = torch.optim.SGD([model.norm.weight], lr=0.1)
+    found = devwidget.trace(model, torch.ones(2, 3, device="cuda:0"), loss_fn=torch.sum, optimizer=optimizer).findings
+    fixes = [fix for finding in found for fix in finding.fixes if "ModuleList" in fix.code]
+    assert fixes
+    assert not any(fix.verified for fix in fixes)
+
+
+@pytest.mark.parametrize("make", [lambda: Chosen("cuda:0"), lambda: Used().to("cuda:0"), lambda: Sometimes().to("cuda:0")])
+def test_what_the_new_line_would_do_while_the_module_is_built_is_not_guessed(make):
+    model = make()
+    found = devwidget.trace(model, torch.ones(2, 3, device="cuda:0")).findings
+    fixes = [
+        fix for finding in found for fix in finding.fixes for edit in fix.edits if "self." in edit.was and "= " in edit.was
+    ]
+    assert fixes
+    assert not any(fix.verified for fix in fixes)
+
+
+def test_a_candidate_that_cannot_be_registered_is_not_called_verified(monkeypatch):
+    from dataclasses import replace
+
+    from devwidget.rules.placement import unregistered_tensor
+
+    real = unregistered_tensor.registered
+
+    def wrong(held):
+        for fix in real(held):
+            yield fix and replace(fix, edits=tuple(replace(e, text=e.text.replace("'scale'", "'other'")) for e in fix.edits))
+
+    monkeypatch.setattr(unregistered_tensor, "registered", wrong)
+    model = Scaled(3).to("cuda:0")
+    before = described(model)
+    (found,) = devwidget.trace(model, torch.ones(2, 3, device="cuda:0")).findings
+    assert any("other" in edit.text for fix in found.fixes for edit in fix.edits)
+    assert not any(fix.verified for fix in found.fixes for edit in fix.edits if "other" in edit.text)
+    assert described(model) == before
+
+
+def test_an_interrupt_in_a_trial_leaves_everything_as_it_was():
+    class Interrupted(Scaled):
+        def forward(self, x):
+            stop.append(1)
+            if len(stop) == 2:
+                raise KeyboardInterrupt
+            return self.layer(x) * self.scale
+
+    stop = []
+    model = Interrupted(3).to("cuda:0")
+    before, code = described(model), Interrupted.forward.__code__
+    with pytest.raises(KeyboardInterrupt):
+        devwidget.trace(model, torch.ones(2, 3, device="cuda:0"))
+    assert len(stop) == 2
+    assert described(model) == before
+    assert Interrupted.forward.__code__ is code
