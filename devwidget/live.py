@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from devwidget.capture.memory.training_state import training_bytes
 from devwidget.capture.object_fields import is_a, items_of, stored
 from devwidget.capture.step.batch import Inputs, arguments
 from devwidget.capture.tensors import is_parameter, is_tensor
@@ -22,6 +23,7 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.ui.actions import PanelActions, TraceRequest
+from devwidget.views.memory import Held
 
 if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
@@ -46,7 +48,8 @@ def open_panel(
     refuse_model(model)
     refuse_optimizer(optimizer)
     live = Live(model, optimizer, given, expression, engine)
-    return DeviceWidget(PanelActions(live.snapshot, live.trace, live.names, engine.memory, live.request, live.forget))
+    actions = (live.snapshot, live.trace, live.names, engine.memory, live.request, live.forget, live.training)
+    return DeviceWidget(PanelActions(*actions))
 
 
 MOST_LOOKED_AT = 16
@@ -80,6 +83,14 @@ class Live:
         """The model's placement now, None when it is gone."""
         model = self._model()
         return None if model is None else self._engine.snapshot(model, optimizer=self._optimizer())
+
+    def training(self) -> Held:
+        """Gradients and optimizer state now, for the bars while a cell runs."""
+        model = self._model()
+        try:
+            return {} if model is None else training_bytes(model, self._optimizer())
+        except RuntimeError:  # the step that runs meanwhile has changed a dict under our hands; the next look sees more
+            return {}
 
     def forget(self) -> None:
         """Let go of what `show` was given that has no name in the notebook."""

@@ -11,7 +11,10 @@ from devwidget.records.phase import Phase
 from devwidget.records.schema.bounds import Size
 from devwidget.records.site import Site
 
-ROLES = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations", "inputs", "other")
+ROLES = (
+    "parameters", "buffers", "attributes", "gradients", "optimizer", "activations", "outputs", "gathered", "inputs", "other",
+    "foreign",
+)  # fmt: skip
 """The parts of a point, in drawing order; they add up to what is allocated."""
 HELD = ROLES[:5]
 """Those that a model and its optimizer hold."""
@@ -35,7 +38,10 @@ class MemoryPoint:
         optimizer: state of optimizers.
         activations: what autograd keeps for backward, as long as it lives.
         inputs: what the model and the loss were given.
-        other: temporaries, outputs that nobody keeps for backward, and all else.
+        other: temporaries, and all else.
+        outputs: what a model, or a replica of it, gave back, where backward does not need it.
+        gathered: outputs of replicas, joined on one device.
+        foreign: what was there before the recording and is no part of the model: other models and tensors.
     """
 
     number: int
@@ -51,6 +57,9 @@ class MemoryPoint:
     activations: Size = 0
     inputs: Size = 0
     other: Size = 0
+    outputs: Size = 0
+    gathered: Size = 0
+    foreign: Size = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.ui.jobs import MainThreadJobs
+from devwidget.views.memory import Held
 from devwidget.views.placement import Placement
 
 
@@ -37,6 +38,7 @@ class PanelActions:
         trace: runs one step; its second argument is called with words of progress. Raises DevwidgetError with a text to show.
         names: notebook variables that could be a batch, best first.
         memory: memory of each device now; cheap.
+        training: bytes of gradients and optimizer state now, by device; cheap, and asked on another thread while a cell runs.
         request: what the inputs say at first.
         forget: lets go of a batch that only the panel holds.
     """
@@ -47,6 +49,7 @@ class PanelActions:
     memory: Callable[[], tuple[DeviceMemory, ...]]
     request: TraceRequest = TraceRequest()
     forget: Callable[[], None] = lambda: None
+    training: Callable[[], Held] = dict
 
 
 class Panel(Protocol):

@@ -124,7 +124,7 @@ class DeviceWidget:
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
         try:
-            self.live.figure = memory_content(self._memory_now(), self.trace)
+            self.live.figure = memory_content(self._memory_now(), self.trace, running=True)
         except Exception as error:
             self.live.figure = {"error": f"memory cannot be watched: {error_text(error)}"}
             return False
@@ -156,7 +156,11 @@ class DeviceWidget:
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
         memory, snapshot = self._actions.memory(), self.snapshot
-        return memory if snapshot is None else categorized(memory, self._held)
+        if snapshot is None:
+            return memory
+        grown = self._actions.training()  # gradients and optimizer state appear while a cell runs
+        held = {device: {**self._held.get(device, {}), **grown.get(device, {})} for device in {*self._held, *grown}}
+        return categorized(memory, held)
 
     def _say(self, kind: str, text: str) -> None:
         self.view.status = {"kind": kind, "text": safe_block(text)}

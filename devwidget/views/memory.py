@@ -15,7 +15,9 @@ from devwidget.records.memory_curve import ROLES, MemoryCurve, MemoryPoint
 from devwidget.records.trace import Trace
 from devwidget.views.placement import device_order
 
-USED = tuple(category for category in CATEGORIES if category != "free")
+_LATE = ("others", "cache", "free")
+BAR_PARTS = (*(category for category in CATEGORIES if category not in (*_LATE, "activations")), "running", "foreign", *_LATE)
+"""The parts of a bar from left to right: what is in use before what is only reserved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,10 @@ class MemoryBar:
 
     Attributes:
         device, name, virtual: which device.
-        parts: `(category, bytes)` in drawing order, empty parts left out.
+        parts: `(part, bytes)` in the order of `BAR_PARTS`, empty ones left out.
         total: bytes of the device; of the parts when unknown.
         known_total: whether the device told its size.
-        peak: highest allocation in the last trace; else what the device reported; 0 when unknown.
+        peak: highest allocation in the last trace, 0 without one and where nothing was allocated in it.
     """
 
     device: DeviceId
@@ -41,7 +43,17 @@ class MemoryBar:
     @property
     def used(self) -> int:
         """Bytes that are not free."""
-        return sum(size for category, size in self.parts if category != "free")
+        return sum(size for part, size in self.parts if part != "free")
+
+    @property
+    def in_use(self) -> int:
+        """Bytes of live tensors."""
+        return sum(size for part, size in self.parts if part not in _LATE)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that the allocator holds: those in use and its cache."""
+        return self.in_use + dict(self.parts).get("cache", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +75,38 @@ class MemorySeries:
     phases: tuple[tuple[str, int], ...]
 
 
-def memory_bars(memory: Iterable[DeviceMemory], trace: Trace | None = None, *, with_cpu: bool = False) -> tuple[MemoryBar, ...]:
-    """Bars of the accelerators; of the cpu, where it holds anything, if asked for or if there is nothing else."""
+def memory_bars(
+    memory: Iterable[DeviceMemory], trace: Trace | None = None, *, with_cpu: bool = False, running: bool = False
+) -> tuple[MemoryBar, ...]:
+    """Bars of the accelerators; of the cpu, where it holds anything, if asked for or if there is nothing else.
+
+    Args:
+        running: a cell runs: what is not known to be the model's may be activations of its step.
+    """
     devices = sorted(memory, key=lambda each: device_order(each.device))
     peaks = peak_bytes(trace) if trace else {}
     accelerators = [each for each in devices if each.device.is_accelerator]
     chosen = devices if with_cpu or not accelerators else accelerators
-    bars = (_bar(each, peaks.get(each.device, 0) or each.peak) for each in chosen if each.device.kind != "meta")
+    unknown = "running" if running else "foreign"
+    bars = (_bar(each, peaks.get(each.device, 0), unknown) for each in chosen if each.device.kind != "meta")
     return tuple(bar for bar in bars if bar.total or bar.device.is_accelerator)
 
 
-def _bar(memory: DeviceMemory, peak: int) -> MemoryBar:
-    parts = tuple((category, size) for category in CATEGORIES if (size := getattr(memory, category)))
+def _bar(memory: DeviceMemory, peak: int, unknown: str) -> MemoryBar:
+    sizes = {unknown if category == "activations" else category: getattr(memory, category) for category in CATEGORIES}
+    parts = tuple((part, size) for part in BAR_PARTS if (size := sizes.get(part, 0)))
     total = memory.total or sum(size for _, size in parts)
     return MemoryBar(memory.device, memory.name, memory.virtual, parts, total, bool(memory.total), peak)
 
 
 def peak_bytes(trace: Trace) -> dict[DeviceId, int]:
-    """The highest allocation of each device that has an allocator, over a trace."""
-    return {curve.device: curve.peak.allocated for curve in trace.memory if curve.peak and curve.source == "allocator"}
+    """The highest allocation of each device that has an allocator, over a trace that allocated something there."""
+    curves = (curve for curve in trace.memory if curve.source == "allocator" and curve.peak)
+    return {curve.device: curve.peak.allocated for curve in curves if curve.peak and _changes(curve)}
+
+
+def _changes(curve: MemoryCurve) -> bool:
+    return len({point.allocated for point in curve.points}) > 1
 
 
 def memory_series(trace: Trace) -> tuple[MemorySeries, ...]:

@@ -10,6 +10,8 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.memory.curves import MOST_POINTS, Moment, _Point, thinned
+from devwidget.capture.memory.training_state import training_bytes
+from devwidget.records.device import DeviceId
 from devwidget.records.memory_curve import ROLES, MemoryCurve
 from devwidget.simulator.devices.ledger import Ledger
 
@@ -231,3 +233,36 @@ def test_without_a_gpu_only_the_tensors_of_the_model_are_counted():
     with devwidget.record() as recording:
         model(torch.randn(2, 8))
     assert recording.trace.memory == ()
+
+
+def test_another_model_is_foreign_also_when_it_was_traced_before():
+    with devwidget.simulate(1):
+        one, other = nn.Linear(256, 256).to("cuda:0"), nn.Linear(256, 512).to("cuda:0")
+        batch = torch.randn(4, 256, device="cuda:0")
+        devwidget.trace(other, batch, loss_fn=lambda out: out.sum())
+        (curve,) = devwidget.trace(one, batch, loss_fn=lambda out: out.sum()).memory
+    assert {point.foreign for point in curve.points} == {512 * 256 * 4 + 512 * 4}
+    assert {point.parameters for point in curve.points} == {256 * 256 * 4 + 256 * 4}
+
+
+def test_outputs_and_gathered_outputs_are_named():
+    with devwidget.simulate(2):
+        model = nn.DataParallel(nn.Linear(8, 4096), [0, 1]).to("cuda:0")
+        trace = devwidget.trace(model, torch.randn(64, 8, device="cuda:0"), loss_fn=lambda out: out.sum())
+    first, second = trace.memory
+    assert max(point.gathered for point in first.points) == 64 * 4096 * 4
+    assert max(point.outputs for point in second.points) == 32 * 4096 * 4
+    assert second.peak.gathered == 0
+
+
+def test_gradients_and_optimizer_state_are_counted_while_a_step_runs():
+    with devwidget.simulate(1):
+        model, batch = mlp().to("cuda:0"), torch.randn(64, 256, device="cuda:0")
+        optimizer = torch.optim.Adam(model.parameters())
+        assert training_bytes(model, optimizer) == {}
+        model(batch).sum().backward()
+        optimizer.step()
+        rounded = sum(-(-p.numel() * 4 // 512) * 512 for p in model.parameters())
+        parts = training_bytes(model, optimizer)[DeviceId("cuda", 0)]
+    assert parts["gradients"] == rounded
+    assert parts["optimizer"] == pytest.approx(2 * rounded, abs=16 * 512)

@@ -95,3 +95,21 @@ def test_the_axis_of_time_moves_marks_and_changes_nothing_else():
     assert set().union(*changes["data"]) <= {"x", "base"}
     assert changes["layout"]["xaxis"]["title"]["text"] == "time on the host"
     assert "variants" not in timeline_figure(lanes)
+
+
+def test_every_bar_goes_to_the_end_of_its_device_and_the_axis_shows_its_break():
+    bars = memory_bars([replace(each, free=1000 * MIB, total=1007 * MIB) for each in split_model().memory[:1]])
+    figure = memory_figure(bars)
+    assert sum(trace["x"][0] for trace in figure["data"]) == pytest.approx(figure["layout"]["xaxis"]["range"][1])
+    assert figure["layout"]["xaxis"]["ticktext"][-1] == "1007 MiB"
+    assert [note["name"] for note in figure["layout"]["annotations"]] == ["break"]
+    whole = figure["variants"]["whole"]["layout"]
+    assert (whole["xaxis"]["range"], whole["annotations"]) == ([0, 1007 * MIB], [])
+
+
+def test_bars_curves_and_tables_call_a_part_the_same():
+    bars = memory_figure(memory_bars(split_model().memory, one_step()))
+    steps = memory_steps_figure(memory_series(one_step()))
+    names = dict(bars["legend"]).keys() & dict(steps["legend"]).keys()
+    assert names >= {"parameters", "gradients", "peak"}
+    assert {name: dict(bars["legend"])[name] for name in names} == {name: dict(steps["legend"])[name] for name in names}

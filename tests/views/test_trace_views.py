@@ -200,3 +200,19 @@ def test_an_arrow_knows_its_line_and_a_cross_its_finding():
     lines = group_hops(told.moves)
     assert [str(lines[arrow.hop].source) for arrow in lanes.arrows] == [str(arrow.source) for arrow in lanes.arrows]
     assert [(cross.finding, cross.headline) for cross in lanes.crosses] == [(0, told.findings[0].headline)]
+
+
+def test_what_is_not_the_models_is_named_so_and_what_is_only_reserved_comes_last():
+    (first, *_), (running, *_) = memory_bars(split_model().memory), memory_bars(split_model().memory, running=True)
+    assert [part for part, _ in first.parts] == ["parameters", "gradients", "foreign", "cache", "free"]
+    assert [part for part, _ in running.parts] == ["parameters", "gradients", "running", "cache", "free"]
+    assert (first.in_use, first.reserved, first.used) == (6 * MIB, 7 * MIB, 7 * MIB)
+
+
+def test_a_bar_has_the_peak_of_this_trace_alone():
+    before, after = memory_bars(split_model().memory), memory_bars(split_model().memory, one_step())
+    assert [bar.peak for bar in before] == [0, 0], "what the device reports is of all its past"
+    assert [bar.peak for bar in after] == [8 * MIB, 6 * MIB]
+    curve = one_step().memory[1]
+    idle = replace(curve, points=curve.points[:1] * 3)
+    assert [bar.peak for bar in memory_bars(split_model().memory, replace(one_step(), memory=(idle,)))] == [0, 0]

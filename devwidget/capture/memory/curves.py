@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from devwidget.capture.memory.backward_modules import BackwardModules
@@ -19,7 +19,7 @@ MOST_POINTS = 400
 """Points kept of one device; a step of GPT-2 makes some thousand allocations, and a screen has some thousand columns."""
 MOST_EVENTS = 100_000
 """Allocations kept until they are folded. Those of a longer step are folded before all is known of them."""
-_COPIES = {"scatter": "inputs", "replicate": "parameters"}
+_COPIES = {"scatter": "inputs", "replicate": "parameters", "gather": "gathered"}
 """What DataParallel's copies are for."""
 _PLACE = {role: place for place, role in enumerate(ROLES)}
 
@@ -73,12 +73,15 @@ class Curves:
         self._holdings: dict[int, dict[tuple[Any, ...], int]] = {}
         self._refused: dict[int, list[tuple[Moment, int, int]]] = {}
         self._sites: dict[RawSite | None, Site | None] = {}
+        self._before: dict[int, int] = {}
 
     # -- what the source tells
 
-    def begin(self, blocks: Iterable[Block]) -> None:
+    def begin(self, blocks: Collection[Block]) -> None:
         """These blocks were there before the recording."""
         with self._lock:
+            for block in blocks:
+                block.role = "foreign"  # until it is found to be the model's; an earlier recording may have said so of another
             self._events[:0] = [_Event(block, block.index, 0, None) for block in blocks]
 
     def taken(self, block: Block, held: int) -> None:
@@ -145,7 +148,8 @@ class Curves:
         elif block is not None and block in self._counted:
             parts[self._counted.pop(block)[0]] -= block.size
         if event.moment is not None:
-            whole = tuple(parts) if self._exact else _made_up(parts, event.held)
+            before = self._before.setdefault(event.device, 0 if self._exact else max(0, event.held - sum(parts)))
+            whole = tuple(parts) if self._exact else _made_up(parts, event.held, before)
             self._points.setdefault(event.device, []).append(_Point(event.moment, event.held, whole))
 
     def _held_by(self, index: int) -> dict[tuple[Any, ...], int]:
@@ -186,10 +190,16 @@ class Curves:
         return self._sites[raw]
 
 
-def _made_up(parts: list[int], held: int) -> tuple[int, ...]:
-    """The parts with what nobody knows of as other; if less is in use than known blocks take, the least certain shrink."""
+def _made_up(parts: list[int], held: int, before: int) -> tuple[int, ...]:
+    """The parts with what nobody knows of: foreign, as far as it was there before, and the rest other.
+
+    If less is in use than known blocks take, the least certain shrink.
+    """
     whole, missing = list(parts), held - sum(parts)
-    for place in reversed(range(len(whole))):
+    if missing > 0:
+        whole[_PLACE["foreign"]] += min(missing, before)
+        missing -= min(missing, before)
+    for place in reversed(range(len(whole))) if missing < 0 else (_PLACE["other"],):
         change = max(missing, -whole[place])
         whole[place], missing = whole[place] + change, missing - change
     return tuple(whole)

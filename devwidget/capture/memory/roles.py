@@ -22,7 +22,19 @@ from devwidget.capture.tensors import tensors_in
 _RANK = {
     role: rank
     for rank, role in enumerate(
-        ("other", "activations", "inputs", "gradients", "optimizer", "attributes", "buffers", "parameters")
+        (
+            "other",
+            "foreign",
+            "outputs",
+            "activations",
+            "gathered",
+            "inputs",
+            "gradients",
+            "optimizer",
+            "attributes",
+            "buffers",
+            "parameters",
+        )
     )
 }
 """A storage that has several roles counts for the last of them."""
@@ -64,7 +76,7 @@ class Roles:
         """What came from outside the modules, and was not computed from something that is trained."""
         for tensor in tensors_in(values):
             for block in self._blocks_of(tensor):
-                if tensor.grad_fn is None and not block.inside and block.role in ("other", "activations"):
+                if tensor.grad_fn is None and not block.inside and block.role in ("other", "foreign", "activations"):
                     block.role = "inputs"
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -76,6 +88,10 @@ class Roles:
     def kept(self, results: Any) -> None:
         """What autograd keeps for the backward pass of some results."""
         self.claim("activations", kept_for_backward(tensors_in(results)))
+
+    def outputs(self, results: Any) -> None:
+        """What a model gave back."""
+        self.claim("outputs", tensors_in(results))
 
     def failed(self, trace: TracebackType | None) -> None:
         """What is left of a computation that an exception ended."""

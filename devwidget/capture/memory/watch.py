@@ -146,6 +146,7 @@ class MemoryWatch:
                 return
             self._roles.inputs((args, rest[0]))
             self._roles.kept(rest[1])
+            self._roles.outputs(rest[1])
 
     def _stepping(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._state.is_elsewhere():

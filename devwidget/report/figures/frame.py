@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.palette import CATEGORY_HUES, CATEGORY_PATTERNS
 
 Figure = dict[str, Any]
 GRID = "rgba(128,128,128,0.22)"
-_NAMES = {"activations": "activations, other tensors", "others": "context, others", "attributes": "plain attributes"}
-
-
-def part_name(category: str) -> str:
-    """The word for a part of memory in legends."""
-    return _NAMES.get(category, category)
 
 
 def paint(category: str) -> Figure:
@@ -85,3 +80,10 @@ def label_axis() -> Figure:
 def figure(data: list[Figure], layout: Figure, words: str) -> Figure:
     """A figure with the words that a screen reader says for it."""
     return {"data": data, "layout": layout, "words": words}
+
+
+def differences(one: Figure, other: Figure) -> Figure:
+    """What to put over the marks and the layout of one figure to have the other, which has the same marks."""
+    pairs = [*zip(one["data"], other["data"], strict=True), (one["layout"], other["layout"])]
+    *data, layout = [{key: value for key, value in there.items() if here[key] != value} for here, there in pairs]
+    return {"data": data, "layout": layout}

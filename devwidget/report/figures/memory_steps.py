@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 from devwidget.records.memory_curve import ROLES, MemoryPoint
 from devwidget.report.figures.frame import GRID, Figure, base_layout, byte_axis, figure
+from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.palette import CATEGORY_HUES, device_hue
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import module_words, site_words
-from devwidget.report.text.memory_words import peak_words, refusal_words, role_words
+from devwidget.report.text.memory_words import peak_words, refusal_words
 from devwidget.views.memory import MemorySeries, point_parts
 
 _GAP = 26
@@ -46,7 +47,7 @@ def memory_steps_figure(series: tuple[MemorySeries, ...]) -> Figure:
         layout["annotations"] += _phase_names(each, spot)
     layout[f"xaxis{spots[-1].axis}"]["title"] = {"text": "order of events", "font": {"size": 11}}
     shown = {role for each in series for role, _ in each.parts}
-    names = [[role_words(role), CATEGORY_HUES[role]] for role in ROLES if role in shown]
+    names = [[part_name(role), CATEGORY_HUES[role]] for role in ROLES if role in shown]
     return figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*names, ["peak", _ALARM]]}
 
 
@@ -72,7 +73,7 @@ def _area(role: str, sizes: tuple[int, ...], steps: Figure) -> Figure:
     return steps | {
         "type": "scatter",
         "mode": "none",
-        "name": role_words(role),
+        "name": part_name(role),
         "stackgroup": steps["yaxis"],
         "y": [*sizes, sizes[-1]],
         "fillcolor": CATEGORY_HUES[role],
@@ -97,7 +98,7 @@ def _outline(series: MemorySeries, steps: Figure) -> Figure:
 
 def _hover(series: MemorySeries, point: MemoryPoint) -> str:
     where = ", ".join(filter(None, (point.phase, plotly_text(module_words(point.module)), plotly_text(site_words(point.site)))))
-    parts = "".join(f"<br>{role_words(role)} {format_bytes(size)}" for role, size in point_parts(point))
+    parts = "".join(f"<br>{part_name(role)} {format_bytes(size)}" for role, size in point_parts(point))
     return f"<b>{plotly_text(str(series.curve.device))}  {format_bytes(point.allocated)}</b><br>{where}{parts}"
 
 

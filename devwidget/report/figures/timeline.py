@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move
-from devwidget.report.figures.frame import GRID, Figure, base_layout, figure, label_axis
+from devwidget.report.figures.frame import GRID, Figure, base_layout, differences, figure, label_axis
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import counted, format_bytes, format_seconds
@@ -59,14 +59,7 @@ def timeline_figure(lanes: Timeline, timed: Timeline | None = None) -> Figure:
         timed: the same by time; what differs then is under `variants`, for a page to switch to.
     """
     drawn = _drawn(lanes)
-    return drawn if timed is None else drawn | {"variants": {"time": _differences(drawn, _drawn(timed))}}
-
-
-def _differences(one: Figure, other: Figure) -> Figure:
-    """What to put over the marks and the layout of one figure to have the other, which has the same marks."""
-    pairs = [*zip(one["data"], other["data"], strict=True), (one["layout"], other["layout"])]
-    *data, layout = [{key: value for key, value in there.items() if here[key] != value} for here, there in pairs]
-    return {"data": data, "layout": layout}
+    return drawn if timed is None else drawn | {"variants": {"time": differences(drawn, _drawn(timed))}}
 
 
 def _drawn(lanes: Timeline) -> Figure:

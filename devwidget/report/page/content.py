@@ -66,10 +66,10 @@ def detail_content(snapshot: Snapshot, table: Placement, row: int) -> Content:
 
 
 @displayed
-def memory_content(memory: Iterable[DeviceMemory], trace: Trace | None) -> Content:
-    """Bars of the accelerators, and of all devices for whoever asks for the cpu."""
+def memory_content(memory: Iterable[DeviceMemory], trace: Trace | None, *, running: bool = False) -> Content:
+    """Bars of the accelerators, and of all devices for whoever asks for the cpu; `running` as for `memory_bars`."""
     memory = tuple(memory)
-    gpus, everything = memory_bars(memory, trace), memory_bars(memory, trace, with_cpu=True)
+    gpus, everything = (memory_bars(memory, trace, with_cpu=cpu, running=running) for cpu in (False, True))
     return {
         "gpus": memory_figure(gpus) if gpus else None,
         "all": memory_figure(everything) if len(everything) > len(gpus) else None,

@@ -64,13 +64,13 @@ def _dtype_texts(table: Placement) -> list[str]:
 
 
 COLUMNS = (
-    Column("module", "module", "name", ("minmax(180px, 2.3fr)", "minmax(160px, 2.2fr)", "minmax(130px, 2fr)")),
-    Column("device", "device", "devices", ("minmax(156px, 1.3fr)", "minmax(140px, 1.7fr)", "minmax(84px, 1.5fr)")),
-    Column("dtype", "dtype", "words", ("70px", "76px", "76px"), words=_dtype_texts),
+    Column("module", "module", "name", ("minmax(180px, 2.3fr)", "minmax(136px, 2fr)", "minmax(120px, 2fr)")),
+    Column("device", "device", "devices", ("minmax(156px, 1.3fr)", "minmax(116px, 1.5fr)", "minmax(84px, 1.5fr)")),
+    Column("dtype", "dtype", "words", ("70px", "60px", "60px"), words=_dtype_texts),
     Column("params", "params", "amount", ("76px", "68px", ""), values=_own_parameters, shown=_count_words),
     Column("bytes", "bytes", "amount", ("80px", "76px", "76px"), values=lambda table: table.bytes, shown=_bytes_words),
     Column("flow", "in → out", "flow", ("minmax(168px, 1fr)", "", "")),
-    Column("notes", "notes", "notes", ("minmax(124px, 1.5fr)", "minmax(128px, 1.5fr)", "minmax(110px, 1.5fr)")),
+    Column("notes", "notes", "notes", ("minmax(164px, 1.5fr)", "minmax(178px, 2fr)", "minmax(130px, 1.5fr)")),
 )
 
 

@@ -16,13 +16,18 @@ CATEGORY_HUES = {
     "gradients": "#e08a2e",
     "optimizer": "#d1495b",
     "activations": "#5a9e4b",
+    "outputs": "#d977a2",
+    "gathered": "#a33f70",
     "inputs": "#c2a02c",
     "other": "#8b7f77",
-    "cache": "#a3a9b2",
+    "foreign": "#b99a82",
+    "running": "#5a9e4b",
     "others": "#6d747d",
+    "cache": "rgba(150,158,168,0.28)",
     "free": "rgba(128,128,128,0.10)",
 }
-CATEGORY_PATTERNS = {"gradients": "/", "optimizer": "x", "activations": ".", "cache": "\\", "attributes": "-", "inputs": "|"}
+CATEGORY_PATTERNS = {"gradients": "/", "optimizer": "x", "activations": ".", "cache": "\\", "attributes": "-", "inputs": "|",
+                     "running": ".", "gathered": "+", "foreign": "/"}  # fmt: skip
 
 
 def device_hue(device: DeviceId) -> str:

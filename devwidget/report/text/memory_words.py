@@ -8,6 +8,7 @@ from typing import Any
 from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.style.columns import columns
+from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import first_line, module_words, site_words
 from devwidget.views.memory import MemorySeries, memory_series, point_parts
@@ -40,21 +41,16 @@ def _card(series: MemorySeries) -> Card:
         "device": str(series.curve.device),
         "peak": format_bytes(peak.allocated),
         "of": f"{format_bytes(total)}, {_share(peak.allocated / total)}" if total else "",
-        "parts": ", ".join(f"{role_words(role)} {format_bytes(size)}" for role, size in point_parts(peak)),
+        "parts": ", ".join(f"{part_name(role)} {format_bytes(size)}" for role, size in point_parts(peak)),
         **_where(peak),
     }
-
-
-def role_words(role: str) -> str:
-    """The word for a role."""
-    return {"optimizer": "optimizer state", "attributes": "plain attributes"}.get(role, role)
 
 
 def _holding(curve: MemoryCurve, holding: Holding) -> Card:
     return {
         "device": str(curve.device),
         "bytes": format_bytes(holding.bytes),
-        "role": role_words(holding.role),
+        "role": part_name(holding.role),
         **_where(holding),
     }
 

@@ -70,9 +70,24 @@ def unicode_bar(bar: MemoryBar) -> str:
 
 
 def bar_words(bar: MemoryBar) -> str:
-    """`3.10 GiB of 8.00 GiB, peak 4.20 GiB`."""
-    words = format_bytes(bar.used) + (f" of {format_bytes(bar.total)}" if bar.known_total else "")
-    return words + (f", peak {format_bytes(bar.peak)}" if bar.peak else "")
+    """`3.10 GiB in use, 3.50 GiB reserved of 8.00 GiB, peak 4.20 GiB`."""
+    capacity = reserved_words(bar)
+    joint = " " if capacity.startswith("of ") else ", "
+    used = joint.join(filter(None, (in_use_words(bar), capacity)))
+    return used + (f", peak {format_bytes(bar.peak)}" if bar.peak else "")
+
+
+def in_use_words(bar: MemoryBar) -> str:
+    """What live tensors take."""
+    return f"{format_bytes(bar.in_use)} in use"
+
+
+def reserved_words(bar: MemoryBar) -> str:
+    """What the allocator holds of the device's memory; "" where neither is known."""
+    if not bar.known_total:
+        return ""
+    reserved = f"{format_bytes(bar.reserved)} reserved " if bar.reserved > bar.in_use else ""
+    return f"{reserved}of {format_bytes(bar.total)}"
 
 
 def shown_rows(table: Placement, most: int) -> list[int]:

@@ -25,7 +25,8 @@ async function render({ model, el, host, signal }) {
   const status = h("div", { class: "dw-status", role: "status", "aria-live": "polite" });
   const banner = h("div", { class: "dw-banner", role: "alert", hidden: true });
   const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, NO_GPU);
-  const cpu = h("button", { class: "dw-plain dw-cpu", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, "show cpu");
+  const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, "show cpu");
+  const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: "the axis without its break", onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, "full scale");
   const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
   const exportMenu = menu(savePictures, control && ((form) => ask(control, { ask: "export", form }, exported)));
   const root = h(
@@ -35,7 +36,7 @@ async function render({ model, el, host, signal }) {
     banner,
     control ? inputs.el : "",
     status,
-    h("div", { class: "dw-bars" }, memory.el, hint, cpu),
+    h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, whole, cpu)),
     tabs.list,
     tabs.pages,
   );
@@ -113,6 +114,9 @@ async function render({ model, el, host, signal }) {
     if (content.error) return say("error", content.error);
     memory.show(withCpu && content.all ? content.all : content.gpus);
     hint.hidden = !content.no_gpu;
+    whole.hidden = !memory.spec?.variants;
+    whole.setAttribute("aria-pressed", String(Boolean(memory.variant)));
+    whole.textContent = memory.variant ? "zoom" : "full scale";
     cpu.hidden = !content.all;
     cpu.setAttribute("aria-pressed", String(withCpu));
     cpu.textContent = withCpu ? "hide cpu" : "show cpu";

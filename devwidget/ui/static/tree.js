@@ -224,14 +224,12 @@ export class TreeView {
     const count = rows.folds[row];
     const folded = this.isFolded(row);
     const kind = row === 0 || rows.isAttribute(row) ? "" : folded ? `${count} × ${rows.classOf(row)}, identical` : rows.classOf(row);
-    const key = count && !this.found && !this.sort ? h("button", { class: "dw-link dw-fold", type: "button", tabindex: "-1", title: "key: +" }, folded ? "unfold" : `fold ${count}`) : "";
     return h(
       "div",
-      { class: "dw-cell dw-module", role: "rowheader", style: `padding-left:${8 + rows.depth[row] * 14}px`, title: rows.pathOf(row) || rows.nameOf(row) },
+      { class: "dw-cell dw-module", role: "rowheader", style: `padding-left:${8 + rows.depth[row] * 14}px`, title: folded ? `${rows.pathOf(row)} and ${count - 1} more like it` : rows.pathOf(row) || rows.nameOf(row) },
       twist,
       h("span", { class: "dw-name" }, folded ? `${rows.nameOf(row)} … ${rows.nameOf(rows.lastOfFold(row))}` : rows.nameOf(row)),
       kind && h("span", { class: folded ? "dw-class dw-repeats" : "dw-class" }, kind),
-      key,
     );
   }
 
@@ -255,6 +253,8 @@ export class TreeView {
       if (hops) parts.push(h("span", { class: "dw-hop" }, `⇄ ${hops} ${hops > 1 ? "hops" : "hop"}`));
     }
     if (this.rows.isAttribute(row)) parts.push(h("span", { class: "dw-soft" }, "unregistered"));
+    const count = !this.found && !this.sort && this.rows.folds[row];
+    if (count) parts.push(h("button", { class: "dw-link dw-fold", type: "button", tabindex: "-1", title: "key: +" }, this.isFolded(row) ? "unfold" : `fold ${count}`));
     if (this.isFolded(row)) parts.push(h("span", { class: "dw-soft" }, "sizes of one"));
     const note = this.rows.notes[row];
     if (note) parts.push(h("span", { class: "dw-soft", title: note }, note));
