@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -26,6 +26,9 @@ _OF_MODULES = ("modules", "parameters", "buffers", "named_modules", "named_param
 _OF_CLASSES = ("__eq__", "__hash__", "__instancecheck__", "__subclasscheck__", "__iter__", "__len__", "__bool__", "__repr__")
 
 
+PROTOCOLS = (*_ANSWERS, *_OF_MODULES, "__getattr__", "__class__")
+
+
 def _called(name: str) -> None:
     """Note a call that comes straight out of devwidget, with nothing but torch and Python in between."""
     frame = sys._getframe(2)
@@ -40,7 +43,7 @@ def _is_library(filename: str) -> bool:
     return "/torch/" in filename or ("/lib/python3" in filename and "site-packages" not in filename) or filename.startswith("<")
 
 
-def _spy(name: str, *, raises: bool) -> Callable[..., Any]:
+def _spy(name: str, *, raises: bool, answer: Any = None) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         _called(name)
         if raises:
@@ -48,19 +51,31 @@ def _spy(name: str, *, raises: bool) -> Callable[..., Any]:
         torch.rand(1)  # who runs this changes the program's random numbers
         if name == "__getattr__":
             raise AttributeError(*args)
-        return _ANSWERS.get(name.removeprefix("meta "))
+        return _ANSWERS.get(name.removeprefix("meta "), answer)
 
     return method
 
 
-def hostile(base: type, *, raises: bool, meta: bool = False) -> type:
-    """A subclass of a class that spies on all that a reader could ask of it, and of its class if `meta`."""
+def hostile(
+    base: type, *, raises: bool, meta: bool = False, only: Collection[str] | None = None, claims: type | None = None
+) -> type:
+    """A subclass of a class that spies on all that a reader could ask of it, and of its class if `meta`.
+
+    But for what torch itself asks of its own classes, whoever looks.
+
+    Args:
+        only: the protocols that it has a say in; all by default.
+        claims: which class it says that it is; by default it raises.
+    """
+    of_torch = issubclass(base, nn.Module | torch.optim.Optimizer | torch.autograd.Function)
     own = [name for name in _ANSWERS if name.startswith("__") or hasattr(base, name)]
     body = {name: _spy(name, raises=raises) for name in own if not name.endswith("check__")}
     body |= {name: _spy(name, raises=raises) for name in _OF_MODULES if issubclass(base, nn.Module)}
-    if not issubclass(base, nn.Module):  # torch itself asks modules for attributes that are not there
+    if not of_torch:
         body["__getattr__"] = _spy("__getattr__", raises=raises)
-    body["__class__"] = property(_spy("__class__", raises=True))
+        body["__class__"] = property(_spy("__class__", raises=claims is None, answer=claims))
+    if only is not None:
+        body = {name: spy for name, spy in body.items() if name in only}
     kind = _hostile_type(type(base), raises) if meta else type(base)
     return kind(f"Hostile{base.__name__}", (base,), {**body, "__module__": "users_code"})
 

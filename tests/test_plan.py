@@ -49,6 +49,21 @@ def test_parts_add_up_and_are_what_adam_needs():
     assert device.weights + device.gradients + device.optimizer + device.activations == device.peak
 
 
+def test_a_model_that_overrides_its_walks_is_planned_as_it_is_stored():
+    def none(self, *args, **kwargs):
+        raise RuntimeError("not yet gathered")
+
+    walks = ("modules", "parameters", "buffers", "named_modules", "named_parameters", "named_buffers", "children")
+    sharded = type("Sharded", (nn.Sequential,), dict.fromkeys(walks, none))
+    odd = sharded(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024))
+    optimizer = torch.optim.AdamW([odd[0].weight, odd[2].weight])
+    args = {"gpus": 1, "memory": "1GiB", "loss_fn": total}
+    plain = mlp()
+    same = torch.optim.AdamW([plain[0].weight, plain[2].weight])
+    planned = devwidget.plan(odd, torch.randn(8, 1024), optimizer=optimizer, **args)
+    assert peaks(planned) == peaks(devwidget.plan(plain, torch.randn(8, 1024), optimizer=same, **args))
+
+
 def test_the_module_that_tips_it_over_is_named():
     plan = devwidget.plan(mlp(), torch.randn(1024, 1024), gpus=1, memory=40 * MIB)
     tips = plan.devices[0].tips_over

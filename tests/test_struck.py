@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
 import os
 import random
@@ -17,6 +18,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture import background_births
+from devwidget.capture.patching import mode_stack as modes
 from devwidget.capture.recording.allowed_transfers import why_allowed
 from tests import faults
 
@@ -51,6 +53,16 @@ class AlarmAt(faults._At):
 
 
 @contextlib.contextmanager
+def no_callbacks():
+    """What other libraries run at each garbage collection is no place to raise in."""
+    callbacks, gc.callbacks[:] = gc.callbacks[:], []
+    try:
+        yield
+    finally:
+        gc.callbacks[:] = callbacks
+
+
+@contextlib.contextmanager
 def handling(number, handler):
     before = signal.signal(number, handler)
     try:
@@ -78,15 +90,17 @@ def allowed():
         pass
 
 
+MODEL = nn.Linear(4, 4)  # torch's own `no_grad`, in which it is made, may be left on by Ctrl-C
+
+
 def trained():
     with devwidget.record() as recording:
-        model = nn.Linear(4, 4)
-        recording.attach(model)
-        model(torch.ones(2, 4)).sum().backward()
+        recording.attach(MODEL)
+        MODEL(torch.ones(2, 4)).sum().backward()
 
 
 def traced():
-    devwidget.trace(nn.Linear(4, 4), torch.ones(2, 4), loss_fn=torch.sum)
+    devwidget.trace(MODEL, torch.ones(2, 4), loss_fn=torch.sum)
 
 
 def struck_at_lines(act, every):
@@ -188,6 +202,14 @@ def left_by_trace(every):
     return left_by_full_memory(step, every, look)
 
 
+def test_full_memory_at_a_line_of_a_mode_leaves_no_mode():
+    def entered():
+        with modes.FunctionMode(), modes.DispatchMode():
+            pass
+
+    assert left_by_full_memory(entered, every=1) == []
+
+
 def test_full_memory_at_a_line_of_a_trace_leaves_nothing():
     assert left_by_trace(every=199) == []
 
@@ -237,7 +259,7 @@ def test_bursts_of_ctrl_c_leave_nothing(act, tmp_path):
     took, left, lost = time.perf_counter() - started, [], 0
     command = [sys.executable, "-c", SENDER, str(file)]
     with (
-        open(file, "r+b") as opened, mmap.mmap(opened.fileno(), 1) as done, handling(signal.SIGINT, strikes),
+        no_callbacks(), open(file, "r+b") as opened, mmap.mmap(opened.fileno(), 1) as done, handling(signal.SIGINT, strikes),
         subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as child,
     ):  # fmt: skip
         for _ in range(BURSTS):

@@ -51,6 +51,22 @@ def walk(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             waiting += [(f"{path}.{name}" if path else name, child) for name, child in reversed(children)]
 
 
+def named_tensors(root: nn.Module, group: Group) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each parameter or buffer of a tree once: what `named_parameters` gives where nobody has overridden it."""
+    known: set[int] = set()
+    for path, module in walk(root):
+        for name, tensor in registered(module, group):
+            if is_tensor(tensor) and id(tensor) not in known:
+                known.add(id(tensor))
+                yield f"{path}.{name}" if path else name, tensor
+
+
+def all_tensors(root: nn.Module) -> list[torch.Tensor]:
+    """Every parameter of a tree, then every buffer."""
+    groups: tuple[Group, Group] = "_parameters", "_buffers"
+    return [tensor for group in groups for _, tensor in named_tensors(root, group)]
+
+
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers that a module itself holds; a DataParallel replica keeps them as plain attributes."""
     values: dict[str, Any] = {**own_parameters(module), **dict(registered(module, "_buffers"))}

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from devwidget import simulator
+from devwidget.capture.modules import all_tensors
 from devwidget.capture.restore import keeping
 from devwidget.capture.step.batch import arguments
 from devwidget.capture.validation import refuse_model
@@ -41,7 +42,7 @@ def make_plan(
     with keeping(nn.Module()), simulator.simulate(gpus, UNLIMITED, compute=False):  # keeps the random state
         watch(watcher.saw, watcher.guessed)
         copied = PlacedCopy(model, placement, capacities, watcher)
-        weights = bytes_by_gpu([*copied.inner.parameters(), *copied.inner.buffers()])
+        weights = bytes_by_gpu(all_tensors(copied.inner))
         phases = rehearse(model, copied, inputs, loss_fn, optimizer, watcher)
         copied.placed = copied.inner = nn.Module()  # its storages end before the simulation does
     name = placement if isinstance(placement, str) else "device map"

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture.modules import named_tensors, own_tensors, walk
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.simulator.cluster import UNLIMITED
@@ -31,9 +32,9 @@ class PlacedCopy:
     def __init__(self, model: nn.Module, placement: Placement, capacities: Sequence[int], watcher: Watcher) -> None:
         self.device_map: tuple[tuple[str, str], ...] = ()
         as_is, mapped = placement == "as is", placement == "auto" or isinstance(placement, Mapping)
-        there = any(parameter.is_cuda for parameter in model.parameters())
+        there = any(parameter.is_cuda for _, parameter in named_tensors(model, "_parameters"))
         bare = FIRST if not mapped else torch.device("cpu")
-        owners = {id(tensor): path for path, module in model.named_modules() for tensor in _own_tensors(module)}
+        owners = {id(tensor): path for path, module in walk(model) for tensor in own_tensors(module).values()}
 
         def place(tensor: torch.Tensor) -> torch.device:
             watcher.placing = owners.get(id(tensor))
@@ -41,7 +42,7 @@ class PlacedCopy:
 
         self.inner = self.placed = meta_copy_of_model(model, place, lambda tensor: bare if tensor.is_meta else tensor.device)
         watcher.placing = None
-        devices = [parameter.device for parameter in self.inner.parameters() if parameter.is_cuda]
+        devices = [parameter.device for _, parameter in named_tensors(self.inner, "_parameters") if parameter.is_cuda]
         self.home, self.last = (devices[0], devices[-1]) if devices and as_is else (FIRST, FIRST)
         if placement == "data parallel":
             self.placed = nn.DataParallel(self.inner, device_ids=list(range(len(capacities))))
@@ -58,10 +59,6 @@ class PlacedCopy:
             raise DevwidgetError(f"a plan cannot use the device map {places}", why="it names no GPU, or the disk")
         self.home = self.last = used[0]
         self.placed = self.inner = accelerate.dispatch_model(self.inner, places, main_device=self.home, force_hooks=True)
-
-
-def _own_tensors(module: nn.Module) -> list[torch.Tensor]:
-    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
 
 
 def proposed(model: nn.Module, capacities: Sequence[int]) -> dict[str, Any]:

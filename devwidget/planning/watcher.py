@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from devwidget.capture.modules import named_tensors
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.memory.accounting import block_bytes
@@ -93,7 +94,7 @@ class Watcher:
     @contextlib.contextmanager
     def counting_gradients(self, model: nn.Module) -> Iterator[None]:
         """Count each gradient as it arrives at its parameter."""
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        parameters = [parameter for _, parameter in named_tensors(model, "_parameters") if parameter.requires_grad]
         handles = [
             parameter.register_post_accumulate_grad_hook(self._has_gradient)  # type: ignore[no-untyped-call]
             for parameter in parameters

@@ -15,12 +15,14 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.object_fields import is_a, names_of, parts_of
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.patching.standin import Standin
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
+from devwidget.capture.tensors import device_of, is_tensor
 from devwidget.capture.undo import Undo
 
 KEY, OVER = "devwidget", "devwidget_is_over"
@@ -43,18 +45,18 @@ def gradients(state: State, calls: Calls, undo: Undo) -> None:
         state: of the recording.
         calls: makes the function mode, which is not active in a backward that `Tensor.backward` started.
     """
-    watched: set[type] = set()
+    watched: dict[int, type] = {}
 
     def applying(original: Callable[..., Any]) -> Callable[..., Any]:
         def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
             if state.is_elsewhere():
                 return original(cls, *args, **kwargs)
-            if cls not in watched and _is_users(vars(cls).get("backward")):
-                watched.add(cls)
+            if id(cls) not in watched and _is_users(names_of(cls).get("backward")):
+                watched[id(cls)] = cls
                 with uninterrupted():
                     undo.enter(patched(cls, "backward", functools.partial(_watched, state, calls)))
             out = original(cls, *args, **kwargs)
-            devices = tuple(a.device if isinstance(a, torch.Tensor) else None for a in args)
+            devices = tuple(device_of(a) if is_tensor(a) else None for a in args)
             _note(out, _Forward(raw_site(sys._getframe(1)), state.tracker.module, devices))
             return out
 
@@ -82,7 +84,7 @@ def _running(state: State, calls: Calls, original: Any) -> Any:
 
 def _registering(state: State, calls: Calls, recording: list[bool], undo: Undo, original: Any) -> Any:
     def register_hook(self: torch.Tensor, hook: Any) -> Any:
-        users = isinstance(hook, FunctionType) and not is_library(hook.__code__.co_filename)
+        users = is_a(hook, FunctionType) and not is_library(hook.__code__.co_filename)
         if not users or hasattr(hook, KEY) or state.is_elsewhere():
             return original(self, hook)
         birth = state.births.get(self)
@@ -125,12 +127,12 @@ def _is_users(method: Any) -> bool:
     function = method.__func__ if type(method) is staticmethod else None
     while isinstance(function, Standin):  # of another recording
         function = function.__wrapped__
-    return isinstance(function, FunctionType) and not is_library(function.__code__.co_filename)
+    return is_a(function, FunctionType) and not is_library(function.__code__.co_filename)
 
 
 def _note(out: Any, forward: _Forward) -> None:
-    for tensor in out if isinstance(out, tuple | list) else (out,):
-        if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
+    for tensor in parts_of(out) if is_a(out, (tuple, list)) else (out,):
+        if is_tensor(tensor) and tensor.grad_fn is not None:
             tensor.grad_fn.metadata[KEY] = forward  # type: ignore[index]
 
 
@@ -141,8 +143,8 @@ def _watched(state: State, calls: Calls, original: Any) -> Any:
         with _active(state, calls):
             out = original(ctx, *grads)
         forward = ctx.metadata.get(KEY)
-        several = isinstance(out, tuple)
-        results = out if several else (out,)
+        several = is_a(out, tuple)
+        results = tuple(parts_of(out)) if several else (out,)
         healed = tuple(
             _checked(state, original, grads, forward, result, device)
             for result, device in zip(results, forward.devices if forward else (None,) * len(results), strict=False)
@@ -156,13 +158,13 @@ def _watched(state: State, calls: Calls, original: Any) -> Any:
 def _checked(
     state: State, function: Any, grads: Any, forward: _Forward | None, result: Any, device: torch.device | None
 ) -> Any:
-    right = not isinstance(result, torch.Tensor) or device is None or result.device == device or not result.dim()
+    right = not is_tensor(result) or device is None or result.device == device or not result.dim()
     if right or forward is None or device is None:
         return result
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.with_birth(operand_of(result, "gradient", "", stray=True), result, device)
     given = zip(function.__code__.co_varnames[1 : function.__code__.co_argcount], grads, strict=False)
-    near = [name for name, grad in given if isinstance(grad, torch.Tensor) and grad.device == device]
+    near = [name for name, grad in given if is_tensor(grad) and grad.device == device]
     if near and operand.birth is not None and operand.birth.function == function.__name__:
         operand = dataclasses.replace(operand, birth_partner=near[0])
     state.log.fault(

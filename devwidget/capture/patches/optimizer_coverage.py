@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from devwidget.capture.recording.state import State
 from devwidget.records.trace import Fault
@@ -17,9 +16,9 @@ class UntrainedParameters:
         self.trained: set[int] = set()
         self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
 
-    def train(self, groups: Iterable[dict[str, Any]]) -> None:
-        """These parameters have an optimizer."""
-        self.trained.update(id(parameter) for group in groups for parameter in group["params"])
+    def train(self, parameters: Iterable[object]) -> None:
+        """These have an optimizer."""
+        self.trained.update(map(id, parameters))
 
     def write(self, state: State) -> None:
         """The recording is over: every optimizer that there is has been seen."""

@@ -11,8 +11,11 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.faults import operand_names
+from devwidget.capture.modules import named_tensors, registered
+from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of, parts_of
 from devwidget.capture.patches import untrained
 from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
@@ -21,7 +24,9 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.tensor_ref import TensorRef
+from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
+from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Fault, Operand
@@ -41,7 +46,7 @@ Made = MutableMapping[torch.optim.Optimizer, _Construction]
 
 def optimizers(state: State, undo: Undo) -> None:
     """Watch optimizers from their construction to each step."""
-    made: Made = weakref.WeakKeyDictionary()
+    made: Made = WeakIdKeyDictionary()
     phases: list[Any] = []
     missing = UntrainedParameters()
 
@@ -51,7 +56,7 @@ def optimizers(state: State, undo: Undo) -> None:
         phases.append(state.tracker.forced)
         state.tracker.forced = "optimizer"
         check_state(state, optimizer, made, sys._getframe(1))
-        missing.train(optimizer.param_groups)
+        missing.train(parameters_of(optimizer))
         _check_groups(state, optimizer, made, missing)
         untrained.check(state, optimizer, missing)
 
@@ -76,16 +81,16 @@ def _watched(state: State, made: Made, missing: UntrainedParameters, original: A
         try:
             original(self, param_group)
         except ValueError as error:
-            given = param_group.get("params")
-            lost = [t for t in given if isinstance(t, torch.Tensor) and not t.is_leaf] if isinstance(given, list) else []
+            given = dict(items_of(param_group) or ()).get("params")
+            lost = [t for t in parts_of(given) if is_tensor(t) and not t.is_leaf] if is_a(given, list) else []
             if not lost:
                 raise
             not_a_leaf(state, error, frame, lost)
             if not state.heal:
                 raise
-            leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in param_group["params"]]
+            leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in parts_of(given)]
             original(self, {**param_group, "params": leaves})
-        missing.train(self.param_groups[-1:])
+        missing.train(parameters_of(self))
 
     return add_param_group
 
@@ -99,12 +104,12 @@ def not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Ten
 
 def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, frame: FrameType) -> None:
     """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
-    for parameter, entries in list(optimizer.state.items()):
-        for key, value in list(entries.items()) if isinstance(entries, dict) else ():
-            if not isinstance(value, torch.Tensor) or key == "step" or value.device == parameter.device:
+    for parameter, entries in items_of(dict_of(optimizer).get("state")) or ():
+        for key, value in (items_of(entries) or ()) if is_tensor(parameter) else ():
+            if not is_tensor(value) or type(key) is not str or key == "step" or value.device == parameter.device:
                 continue
             names = operand_names.Names(state, frame)
-            facts = {"problem": "state", "state": key, "optimizer": type(optimizer).__name__}
+            facts = {"problem": "state", "state": key, "optimizer": class_name(type(optimizer))}
             born = state.births.get(value)
             birth = born.root().site if born is not None else None
             birth = birth or (made[optimizer].site if optimizer in made else None)
@@ -122,12 +127,12 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
     if built is None:
         return
     frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
-    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    mine = {id(parameter) for parameter in parameters_of(optimizer)}
     late: list[tuple[str, torch.Tensor]] = [
         (f"{path}.{name}".strip("."), parameter)
         for path, module in state.tracker.modules()
-        for name, parameter in module._parameters.items()
-        if parameter is not None and parameter.grad is not None and id(parameter) not in mine
+        for name, parameter in registered(module, "_parameters")
+        if parameter.grad is not None and id(parameter) not in mine
         and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
     ]  # fmt: skip
     of_loss = list(_of_loss(state, mine))
@@ -136,7 +141,7 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
         names = operand_names.Names(state, frame)
         reason = "frozen" if any(id(parameter) in frozen for _, parameter in late) else "younger" if late else "loss"
         late = [*late, *of_loss]
-        facts = {"problem": "missing", "missing": "", "optimizer": type(optimizer).__name__, "reason": reason}
+        facts = {"problem": "missing", "missing": "", "optimizer": class_name(type(optimizer)), "reason": reason}
         operands = tuple(_operand(name, parameter) for name, parameter in late)
         fault = _fault(state, names, frame, "optimizer", "", operands, facts, built.site)
         missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in late))
@@ -145,9 +150,9 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
 def _of_loss(state: State, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters of a module that the loss calls, which is no part of the model: they got a gradient too."""
     for module, (owner, _) in list(state.tracker.strangers.items()):
-        for name, parameter in module.named_parameters() if owner is None else ():
+        for name, parameter in named_tensors(module, "_parameters") if owner is None else ():
             if parameter.grad is not None and id(parameter) not in mine:
-                yield f"{type(module).__name__}.{name}", parameter
+                yield f"{class_name(type(module))}.{name}", parameter
 
 
 def _is_younger(state: State, parameter: torch.Tensor, number: int) -> bool:

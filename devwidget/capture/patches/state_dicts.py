@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
 from devwidget.capture.faults import operand_names
+from devwidget.capture.modules import named_tensors
+from devwidget.capture.object_fields import class_name, items_of
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import State
@@ -20,12 +22,13 @@ def checkpoints(state: State, undo: Undo) -> None:
     """Remember where keys come from, and compare them before they are loaded."""
 
     def loading(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load_state_dict(self: nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-            names = {} if state.is_elsewhere() else misnamed(self, state_dict)
+        def load_state_dict(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            entries = {} if state.is_elsewhere() else _entries(state_dict)
+            names = misnamed(self, entries)
             if names:
                 report(state, self, state_dict, names, sys._getframe(1))
                 if state.heal:
-                    state_dict = {names.get(key, key): value for key, value in state_dict.items()}
+                    state_dict = {names.get(key, key): value for key, value in entries.items()}
             return original(self, state_dict, *args, **kwargs)
 
         return load_state_dict
@@ -49,14 +52,21 @@ def _plain(key: str) -> str:
     return ".".join(part for part in key.split(".") if part != "module")
 
 
-def misnamed(module: nn.Module, given: Mapping[Any, Any]) -> dict[str, str]:
+def _entries(given: object) -> dict[str, Any]:
+    """What a checkpoint holds under names, as it is stored: a mapping of another kind may compute, and is left alone."""
+    return {key: value for key, value in items_of(given) or () if type(key) is str}
+
+
+def misnamed(module: nn.Module, given: dict[str, Any]) -> dict[str, str]:
     """Keys that name a tensor of the module but for the prefix, with the right names."""
-    own = {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()}
+    if not given:
+        return {}
+    own = {name for name, _ in (*named_tensors(module, "_parameters"), *named_tensors(module, "_buffers"))}
     missing = {_plain(name): name for name in own if name not in given}
-    return {key: missing[_plain(key)] for key in given if isinstance(key, str) and key not in own and _plain(key) in missing}
+    return {key: missing[_plain(key)] for key in given if key not in own and _plain(key) in missing}
 
 
-def report(state: State, module: nn.Module, given: Mapping[str, Any], names: dict[str, str], frame: Any) -> None:
+def report(state: State, module: nn.Module, given: Any, names: dict[str, str], frame: Any) -> None:
     """Write down a checkpoint whose names miss the module's by a prefix; `frame` asked for it to be loaded."""
     found = operand_names.Names(state, frame)
     expression, birth = found.argument_of(given)
@@ -75,9 +85,9 @@ def report(state: State, module: nn.Module, given: Mapping[str, Any], names: dic
             facts=(
                 ("count", str(len(names))),
                 ("key", key),
-                ("owner", type(module).__name__),
+                ("owner", class_name(type(module))),
                 ("right", right),
-                ("total", str(len(given))),
+                ("total", str(len(items_of(given) or ()))),
             ),
         )
     )

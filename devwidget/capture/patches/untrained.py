@@ -9,10 +9,11 @@ from torch import nn
 
 from devwidget.capture.faults import owners
 from devwidget.capture.faults.leaves import leaf_behind
-from devwidget.capture.modules import registered
+from devwidget.capture.modules import named_tensors, registered
 from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
+from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.tensors import is_parameter
@@ -39,7 +40,7 @@ def check(state: State, optimizer: torch.optim.Optimizer, missing: UntrainedPara
 
 
 def _trains_model(state: State, optimizer: torch.optim.Optimizer) -> bool:
-    mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    mine = {id(parameter) for parameter in parameters_of(optimizer)}
     return any(id(p) in mine for _, module in state.tracker.modules() for _, p in registered(module, "_parameters"))
 
 
@@ -52,7 +53,7 @@ def _lost_leaf(state: State, held: Held, tensor: torch.Tensor) -> Fault:
 def _never_trained(state: State, module: nn.Module, held: Held, tensor: torch.Tensor) -> Fault:
     path, used = held.module, _read_in_class(type(module), held.name)
     for stranger, (owner, site) in list(state.tracker.strangers.items()):
-        if any(parameter is tensor for parameter in stranger.parameters()):
+        if any(parameter is tensor for _, parameter in named_tensors(stranger, "_parameters")):
             path, used = owner, to_site(site) or used
     return _fault(state, "untrained", path, used or held.assigned, (_operand(tensor, held, held.assigned),))
 

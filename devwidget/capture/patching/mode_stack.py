@@ -56,6 +56,8 @@ class DispatchMode(torch_internals.TorchDispatchMode):  # type: ignore[no-untype
     or other modes cross that leaves them set for ever, so ours leave them as they are; dynamo looks at the stack.
     """
 
+    inside = False
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         # True would wrap every call in `torch._dynamo.disable`: 2 us per operator, and a first import of 0.9 s. It is

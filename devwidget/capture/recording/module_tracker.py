@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import own_tensors, registered, walk
+from devwidget.capture.modules import named_tensors, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code.call_sites import RawSite, is_library, known_library, site_of, user_frame
 from devwidget.capture.tensors import is_parameter
@@ -137,7 +137,7 @@ class ModuleTracker:
     def _begin_step(self, module: nn.Module, caller: FrameType | None, number: int) -> None:
         """An outermost module runs. A criterion, or a teacher that the loss calls, belongs to the step that is under way."""
         code = caller.f_code if caller is not None else None
-        in_loss = self._forwarded and (code is not self._stepping or next(module.parameters(), None) is None)
+        in_loss = self._forwarded and (code is not self._stepping or next(named_tensors(module, "_parameters"), None) is None)
         if not in_loss:
             self.step, self._stepping = number, code
 

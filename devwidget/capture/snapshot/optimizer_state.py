@@ -41,6 +41,11 @@ def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [{key: value for key, value in group if type(key) is str} for group in groups]
 
 
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
+    """What an optimizer trains."""
+    return (parameter for group in groups_of(_innermost(optimizer)) for parameter in parts_of(group.get("params")))
+
+
 def _named(path: str, values: list[tuple[Any, Any]] | None) -> Iterator[tuple[str, Any]]:
     return ((f"{path}.{word(key)}", value) for key, value in values or ())
 

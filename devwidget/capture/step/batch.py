@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 from devwidget.capture.modules import own
-from devwidget.capture.object_fields import is_a, items_of, parts_of
+from devwidget.capture.object_fields import class_name, defined, is_a, items_of, parts_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import BatchError, message
 
@@ -74,7 +73,7 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
     if problem and has_loss and target is None and len(args) > 1 and not _misfit(call, args[:-1], kwargs):
         return Arguments(args[:-1], kwargs, args[-1])
     if problem:
-        name = type(model).__name__
+        name = class_name(type(model))
         raise BatchError(
             f"the batch does not fit {name}.forward: {problem}",
             why=f"forward{inspect.signature(call)} was given {_described(args, kwargs)}",
@@ -88,7 +87,7 @@ def _item(batch: Any) -> Any:
         return batch
     if is_a(batch, DataLoader):
         return next(iter(batch))
-    if isinstance(batch, Iterator):
+    if defined(type(batch), "__next__") is not None and defined(type(batch), "__iter__") is not None:
         return _item_of(batch)
     return batch
 
@@ -127,7 +126,7 @@ def _callable(model: nn.Module) -> Any:
     while issubclass(type(inner), nn.DataParallel | nn.parallel.DistributedDataParallel):
         inner = inner._modules["module"]  # type: ignore[assignment]
     children = own(inner).get("_modules")  # without a `__getattr__` of the user's, which may raise
-    compiled = children.get("_orig_mod") if isinstance(children, dict) else None
+    compiled = children.get("_orig_mod") if is_a(children, dict) else None
     return (inner if compiled is None else compiled).forward
 
 
@@ -143,6 +142,6 @@ def _misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     def one(value: Any) -> str:
-        return f"{type(value).__name__}{list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        return class_name(type(value)) + (str(list(value.shape)) if is_tensor(value) else "")
 
     return ", ".join([*map(one, args), *(f"{key}={one(value)}" for key, value in kwargs.items())]) or "nothing"

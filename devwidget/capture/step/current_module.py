@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from devwidget.capture.modules import walk
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.undo import Undo
 
@@ -19,7 +20,8 @@ class CurrentModule:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._paths: dict[nn.Module, str] = {module: path for path, module in model.named_modules()}
+        self._paths = {id(module): path for path, module in walk(model)}
+        self._model = model  # ids are reused after deletion
         self._running = threading.local()
         self._undo = Undo()
 
@@ -53,11 +55,11 @@ class CurrentModule:
 
     def _path_of(self, module: nn.Module) -> str:
         """Its path; a replica's is read from the replica that calls it."""
-        known = self._paths.get(module)
+        known = self._paths.get(id(module))
         if known is not None:
             return known
         for caller, path in reversed(self._stack()):
-            for name, child in caller.named_modules():
+            for name, child in walk(caller):
                 if child is module:
                     return f"{path}.{name}" if path else name
         return ""

@@ -10,7 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import defined, fields_of, is_a, parts_of
 from devwidget.capture.step.batch import Arguments
+from devwidget.capture.tensors import is_tensor
 from devwidget.records.trace import Phase
 
 
@@ -45,8 +48,8 @@ class Step:
 
     def _loss(self, out: Any) -> Any:
         if self.loss_fn is None:
-            own = getattr(out, "loss", None)  # a HuggingFace model that was given labels
-            return own if isinstance(own, torch.Tensor) else out
+            own = _own_loss(out)
+            return own if is_tensor(own) else out
         if self.inputs.target is None and _takes_one(self.loss_fn):
             return self.loss_fn(out)
         return self.loss_fn(out, self.inputs.target)
@@ -54,7 +57,7 @@ class Step:
     def _goes_back(self, loss: Any) -> bool:
         if self.backward is not None:
             return self.backward
-        scalar = isinstance(loss, torch.Tensor) and loss.dim() == 0 and loss.requires_grad
+        scalar = is_tensor(loss) and loss.dim() == 0 and loss.requires_grad
         return self.loss_fn is not None or scalar
 
     def _step(self) -> None:
@@ -71,9 +74,16 @@ class Step:
         return loss
 
 
+def _own_loss(out: Any) -> Any:
+    """What a HuggingFace model that was given labels returns besides, and a named tuple may."""
+    names = defined(type(out), "_fields")
+    named = zip(names, parts_of(out), strict=False) if is_a(out, tuple) and type(names) is tuple else ()
+    return next((value for name, value in (*named, *fields_of(out)) if type(name) is str and name == "loss"), None)
+
+
 def _takes_one(function: Callable[..., Any]) -> bool:
     """True for a loss that cannot take a target."""
-    call = function.forward if isinstance(function, nn.Module) else function
+    call = function.forward if is_module(function) else function
     try:
         inspect.signature(call).bind(None, None)
     except TypeError:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from devwidget.capture.modules import all_tensors, own, walk
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import DevwidgetError, message
 from devwidget.simulator.without_values.known_values import is_small, keep, keep_all
@@ -68,7 +69,7 @@ def meta_copy_of_model(model: nn.Module, where_registered: Where, where_plain: W
     """
     memo: dict[int, Any] = {}
     registered = MetaCopies(where_registered)
-    for tensor in (*model.parameters(), *model.buffers()):
+    for tensor in all_tensors(model):
         _refuse_lazy(tensor)
         memo[id(tensor)] = _like(tensor, registered.of(tensor))
     plain = MetaCopies(where_plain)
@@ -83,8 +84,8 @@ def meta_copy_of_model(model: nn.Module, where_registered: Where, where_plain: W
 
 
 def _plain_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
-    for module in model.modules():
-        yield from tensors_in([value for key, value in module.__dict__.items() if key not in ("_parameters", "_buffers")])
+    for _, module in walk(model):
+        yield from tensors_in([value for key, value in own(module).items() if key not in ("_parameters", "_buffers")])
 
 
 def _refuse_lazy(tensor: torch.Tensor) -> None:
