@@ -133,6 +133,12 @@ def test_an_alarm_at_any_line_of_an_entry_or_an_exit_leaves_nothing(act):
     assert struck_at_lines(act, every=1) == ([], [])
 
 
+@pytest.mark.parametrize("act", [trained, traced])
+def test_an_alarm_where_torch_switches_gradients_for_us_leaves_nothing(act, monkeypatch):
+    monkeypatch.setattr(faults, "OURS", (faults.OURS + "/capture/gradients_off.py", torch.autograd.grad_mode.__file__))
+    assert struck_at_lines(act, every=1) == ([], [])
+
+
 def watched():
     """Births between recordings, which two calls begin and end: the second is made again if it is cut short."""
     try:

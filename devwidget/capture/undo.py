@@ -32,7 +32,7 @@ class Undo:
 
     def enter(self, context: contextlib.AbstractContextManager[_T]) -> _T:
         """Enter a context, and leave it in the end; its `__exit__` bears what a step must."""
-        self.add(context.__exit__, None, None, None)
+        self.add(_leave, context)
         return context.__enter__()
 
     def run(self) -> None:
@@ -59,6 +59,10 @@ class Undo:
             errors[0].add_note(f"and while it was put back: {error_text(error)}")
         if errors:
             raise errors[0]
+
+
+def _leave(context: contextlib.AbstractContextManager[Any]) -> None:
+    context.__exit__(None, None, None)
 
 
 def _attempt(step: Step, errors: list[BaseException]) -> None:

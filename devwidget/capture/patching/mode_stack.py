@@ -64,8 +64,6 @@ class DispatchMode(torch_internals.TorchDispatchMode):  # type: ignore[no-untype
         # not needed, because Dynamo skips every frame while a dispatch mode is active.
         return False
 
-    inside = False
-
     def __enter__(self) -> Any:
         self.inside = True
         for each in torch_internals.dispatch_modes():

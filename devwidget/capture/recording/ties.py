@@ -13,6 +13,8 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
+from devwidget.capture.gradients_off import no_gradients
+from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.modules import registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.births import Births
@@ -40,7 +42,7 @@ class Ties:
         if root in self._looked or torch_internals.tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
         self._looked[root] = True
-        with torch_internals.DisableTorchFunction(), torch.no_grad(), torch_internals.disable_current_modes():
+        with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), torch_internals.disable_current_modes():
             for (_, first, _), (path, copy, owner) in _equal_pairs(root):
                 self._pairs.append((self._fault(first, copy, path, owner), TensorRef(first), TensorRef(copy)))
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.patching.mode_stack import DispatchMode
 from devwidget.capture.restore.storages import Storages
 
@@ -73,7 +74,7 @@ class Writes(DispatchMode):  # type: ignore[no-untyped-call]
         else:
             values = [args[place] for place in known.places if place < len(args)]
             values += [kwargs[name] for name in known.names if name in kwargs]
-        with torch_internals.DisableTorchDispatch(), torch_internals.DisableTorchFunction(), torch.no_grad():
+        with torch_internals.DisableTorchDispatch(), torch_internals.DisableTorchFunction(), no_gradients():
             for value in values:
                 for tensor in value if type(value) in (list, tuple) else (value,):
                     if isinstance(tensor, torch.Tensor):

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.gradients_off import no_gradients
+from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import class_name, defined, is_a, module_name
 from devwidget.capture.tensors import seen
 
@@ -53,7 +55,7 @@ def read_odd(tensor: torch.Tensor) -> Reading:
     if _is_fake(tensor):
         return Reading(_shape(tensor), 0, 0, "fake: no data behind it")
     try:
-        with torch.no_grad(), torch_internals.disable_current_modes():
+        with uninterrupted(), no_gradients(), torch_internals.disable_current_modes():
             return _of_parts(tensor, *_parts(tensor))
     except Exception as error:  # a tensor class writes its own parts down, and may raise anything
         return Reading(_shape(tensor), 0, 0, f"size not readable ({class_name(type(error))})")

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.gradients_off import no_gradients
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.labels import META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -53,7 +54,7 @@ def known(tensor: torch.Tensor) -> torch.Tensor:
     """
     if tensor.layout != torch.strided or not is_small(tensor) or tensor.is_conj() or tensor.is_neg():
         raise Unknown
-    with DisableTorchDispatch(), DisableTorchFunction(), torch.no_grad():
+    with DisableTorchDispatch(), DisableTorchFunction(), no_gradients():
         kept: Any = getattr(tensor.untyped_storage(), "_devwidget_values", None if _is_meta(tensor) else tensor)
         if kept is None:
             raise Unknown
@@ -91,7 +92,7 @@ def all_read(tree: Any) -> Any:
 
 def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False) -> None:
     """Remember what a new tensor holds."""
-    with DisableTorchDispatch(), DisableTorchFunction(), torch.no_grad():
+    with DisableTorchDispatch(), DisableTorchFunction(), no_gradients():
         storage = tensor.untyped_storage()
         kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
         view = _view(kept, tensor)
@@ -133,7 +134,7 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
     """A meta tensor in place of a real one; what is known stays known."""
     if _is_meta(tensor) or tensor.layout != torch.strided:
         return tensor
-    with DisableTorchDispatch(), DisableTorchFunction(), torch.no_grad():
+    with DisableTorchDispatch(), DisableTorchFunction(), no_gradients():
         copied = torch.empty_strided(
             tensor.size(), tensor.stride(), dtype=tensor.dtype, device=META_DEVICE, requires_grad=tensor.requires_grad
         )
