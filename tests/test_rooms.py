@@ -17,6 +17,7 @@ FLOORS = {
         "torch_internals",
         "object_fields",
         "interrupts",
+        "gradients_off",
         "undo",
         "paused_gc",
         "devices",
