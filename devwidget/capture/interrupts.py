@@ -10,7 +10,8 @@ import threading
 import traceback
 import types
 import weakref
-from _signal import getsignal  # type: ignore[import-not-found]  # without the conversion to an enum: a tenth of the time
+from _signal import getsignal  # type: ignore[import-not-found]  # no enums: a tenth of the time
+from _signal import signal as set_handler
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -62,18 +63,18 @@ class _Held:
         """The user's handler."""
         return self._users[number]
 
-    def hold(self) -> None:
-        """From now on signals wait."""
-        for number, users in _handlers().items():
+    def hold(self, handlers: dict[int, _Handler]) -> None:
+        """From now on signals wait, of those with one of these handlers."""
+        for number, users in handlers.items():
             if not isinstance(users, _Held):
                 self._users[number] = users
-                signal.signal(number, self)
+                set_handler(number, self)
 
     def release(self) -> None:
         """The user's handlers are in place again, but where the code inside has set another."""
         for number in reversed(self._users):
             if getsignal(number) is self:
-                signal.signal(number, self._users[number])
+                set_handler(number, self._users[number])
 
     def hand_on(self) -> None:
         """Give each signal that has waited to the user's handler, in the order in which they came, whichever of them raises."""
@@ -131,8 +132,9 @@ class uninterrupted:
 
     def __enter__(self) -> _Held:
         self.inside = True
-        if not any(isinstance(each, _Held) for each in _handlers().values()):
-            self._held.hold()
+        handlers = _handlers()
+        if not any(isinstance(each, _Held) for each in handlers.values()):
+            self._held.hold(handlers)
         return self._held
 
     @sure_exit
@@ -156,7 +158,7 @@ class interruptible:
     @sure_exit
     def __exit__(self, *exc_info: object) -> None:
         if self._held is not None:
-            self._held.hold()
+            self._held.hold(_handlers())
 
 
 def all_or_nothing(enter: Callable[[_Entered], None]) -> Callable[[_Entered], _Entered]:

@@ -10,7 +10,6 @@ import contextlib
 import gc
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -94,11 +93,10 @@ class Layer:
         standin = Standin.of(wrapper(under), under, self)
         return standin if kind is None else kind(standin)
 
-    def _end(self) -> None:
-        """Take this layer out of its name's chain; the lock is held."""
-        layers = _layers[id(self.owner), self.name]
+    def _end(self, layers: list[Layer]) -> None:
+        """Take this layer out of the chain of its name; the lock is held."""
         others = [each for each in layers if each is not self]
-        above = next((each for each in others if each.below is self.put), None)
+        above = next((each for each in others if each.below is self.put), None) if others else None
         if self._under is not None:
             _function(self.put).call(_called(self._under))
         if above is None and (self.always or _standing(self.owner, self.name) is self.put):
@@ -168,9 +166,11 @@ def _ended(layer: Layer, below: Any) -> Any:
 def leave(layers: Iterable[Layer]) -> None:
     """End several layers, the last one first."""
     begun = [layer for layer in layers if layer.put is not ABSENT]
-    _end(reversed(begun))
-    names = Counter(id(layer.put) for layer in begun)
-    _imported.extend((_function(layer.put), layer._original()) for layer in begun if layer._is_held(names[id(layer.put)]))
+    _end(begun[::-1])
+    names = [id(layer.put) for layer in begun]
+    for layer in begun:
+        if layer._is_held(names.count(id(layer.put))):
+            _imported.append((_function(layer.put), layer._original()))
     for layer in begun:
         layer._under, layer._make, layer.put = None, _ended, ABSENT
     if _imported:
@@ -289,7 +289,7 @@ def _called(function: Any) -> Any:
 
 
 def _is_live(layer: Any) -> bool:
-    return any(each is layer for each in _layers.get((id(layer.owner), layer.name), ()))
+    return layer in _layers.get((id(layer.owner), layer.name), ())
 
 
 # -- the end
@@ -306,11 +306,12 @@ def _expect(layers: list[Layer], below: Any, uses: int) -> int:
 @_lock
 def _end(layers: Iterable[Layer]) -> None:
     for layer in layers:
-        if _is_live(layer):
-            layer._end()
         key = id(layer.owner), layer.name
-        if _layers.get(key) == []:
-            del _layers[key]
+        chain = _layers.get(key, [])
+        if layer in chain:
+            layer._end(chain)
+        if not chain:
+            _layers.pop(key, None)
 
 
 @_lock

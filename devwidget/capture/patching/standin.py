@@ -32,10 +32,13 @@ class Standin(functools.partial[Any]):
     def of(cls, function: Callable[..., Any], original: Any, place: Place) -> Standin:
         """A stand-in for `original` that calls `function`."""
         standin = cls(function)
-        functools.update_wrapper(standin, original)
-        if isinstance(original, Standin):  # that of a layer below, which may leave first
-            standin.__dict__["__wrapped__"] = original.__wrapped__
-        standin.__dict__["place"] = place
+        own = standin.__dict__  # and not `setattr`: a recording makes thirty of them
+        own.update({name: getattr(original, name) for name in functools.WRAPPER_ASSIGNMENTS if hasattr(original, name)})
+        own.update(getattr(original, "__dict__", ()))
+        own["__wrapped__"] = (
+            original.__wrapped__ if isinstance(original, Standin) else original
+        )  # the one below may leave first
+        own["place"] = place
         return standin
 
     def call(self, function: Callable[..., Any]) -> None:

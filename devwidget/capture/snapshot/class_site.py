@@ -5,25 +5,15 @@ from __future__ import annotations
 import linecache
 import re
 import types
-from collections.abc import Iterator, MutableMapping
-
-from torch.utils.weak import WeakIdKeyDictionary
+from collections.abc import Iterator
 
 from devwidget.capture.object_fields import class_name, names_of, qualified_name
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.records.site import Site
 
-_known: MutableMapping[type, Site | None] = WeakIdKeyDictionary()
-
 
 def class_site(kind: type) -> Site | None:
     """The line of the `class` statement; None for library classes and where no method tells the file."""
-    if kind not in _known:
-        _known[kind] = _find(kind)
-    return _known[kind]
-
-
-def _find(kind: type) -> Site | None:
     codes = sorted(_method_codes(kind), key=lambda code: code.co_firstlineno)
     if not codes or is_library(codes[0].co_filename):
         return None

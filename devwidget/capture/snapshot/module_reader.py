@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,13 +16,28 @@ from devwidget.capture.snapshot.module_tree import ModuleTree, Visit
 from devwidget.capture.snapshot.quick_records import quick
 from devwidget.capture.snapshot.special_modules import SPECIAL, special_notes, special_tensors
 from devwidget.capture.snapshot.tensor_reader import TensorReader, join
-from devwidget.capture.snapshot.wrapper_facts import class_name, wrapping, written_class
+from devwidget.capture.snapshot.wrapper_facts import Wrapping, class_name, wrapping, written_class
 from devwidget.capture.tensors import is_tensor
+from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts
 from devwidget.records.tensor import TensorFacts
 
 _facts = quick(ModuleFacts)
 _MOST_ALSO = 3
+
+
+_classes: dict[int, tuple[weakref.ref[type], Wrapping, Site | None]] = {}
+"""By `id(class)`, because a metaclass may say what is equal: how its instances wrap others, and where it is written."""
+
+
+def _known(kind: type) -> tuple[weakref.ref[type], Wrapping, Site | None]:
+    """Found once for all snapshots."""
+    key = id(kind)
+    found = _classes.get(key)
+    if found is None or found[0]() is not kind:
+        ref = weakref.ref(kind, lambda _: _classes.pop(key, None))
+        found = _classes[key] = ref, wrapping(kind), class_site(written_class(kind))
+    return found
 
 
 class _Kind:
@@ -32,8 +48,7 @@ class _Kind:
     def __init__(self, module: nn.Module, search: Search) -> None:
         kind = self.kind = type(module)  # held, so that its id stays its own
         self.name = class_name(module)
-        self.defined = class_site(written_class(kind))
-        self.wrapping = wrapping(kind)
+        _, self.wrapping, self.defined = _known(kind)
         self.class_tensors = search.of_class(kind)
 
 
