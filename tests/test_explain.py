@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import operator
 import re
 import warnings
 import weakref
@@ -175,17 +176,100 @@ def test_a_tensor_made_on_the_failing_line_is_named_by_the_call_that_made_it(gpu
     assert found.fixes[0].code == "return x + torch.zeros(2, device=x.device)"
 
 
-ON_GPU = []
+def test_a_factory_that_was_told_no_device_is_blamed_though_its_partner_is_gone(gpu):
+    (found,) = devwidget.explain(failing(lambda: torch.zeros(2) + torch.ones(2).cuda())).findings
+    assert found.notes == ("`torch.zeros(2)` was made on cpu; the others are on cuda:0",)
+
+
+ON_GPU, ON_CPU = [], [torch.ones(2)]
+out_of_sight = operator.itemgetter(0)
 
 
 @pytest.mark.parametrize(
     "act",
-    [lambda: torch.zeros(2) + torch.ones(2).cuda(), lambda: ON_GPU[0][torch.arange(2)] + torch.Tensor([1, 2])],
-    ids=["two are gone", "an index may be on the host"],
+    [
+        lambda: torch.addcmul(out_of_sight(ON_GPU), torch.tensor(2.0), out_of_sight(ON_CPU)),
+        lambda: ON_GPU[0][torch.arange(2)] + torch.Tensor([1, 2]),
+    ],
+    ids=["a scalar may be on the host", "an index may be on the host"],
 )
 def test_a_tensor_that_may_be_innocent_is_not_blamed(gpu, act):
     ON_GPU[:] = [torch.ones(2, device="cuda:0")]
     assert devwidget.explain(failing(act)).findings == ()
+
+
+def blank(rows):
+    return torch.zeros(rows)  # made in a helper
+
+
+def named(rows):
+    kept = torch.zeros(rows)
+    other = torch.ones(rows)
+    return {"kept": kept, "other": other}
+
+
+def test_a_tensor_is_born_in_the_helper_that_made_it_though_that_has_returned(gpu):
+    def added():
+        x = torch.ones(2, device="cuda:0")
+        state = blank(2)
+        return x + state
+
+    (found,) = devwidget.explain(failing(added)).findings
+    assert (found.birth.function, found.birth.text) == ("blank", "return torch.zeros(rows)  # made in a helper")
+
+
+def test_what_a_helper_returns_is_followed_when_it_has_no_name(gpu):
+    x = torch.ones(2, device="cuda:0")
+    (found,) = devwidget.explain(failing(lambda: x * blank(2).unsqueeze(0))).findings
+    assert found.birth.text == "return torch.zeros(rows)  # made in a helper"
+    assert found.fixes[-1].edits[0].text.strip().endswith("blank(2).unsqueeze(0).to(x.device))).findings")
+
+
+def test_an_item_of_what_a_helper_returned_is_told_from_its_neighbours(gpu):
+    def added():
+        x, batch = torch.ones(2, device="cuda:0"), named(2)
+        return x + batch["other"]
+
+    (found,) = devwidget.explain(failing(added)).findings
+    assert found.birth.text == "other = torch.ones(rows)"
+
+
+def test_an_argument_is_born_where_the_caller_wrote_it(gpu):
+    model = Reader().to("cuda:0")
+    (found,) = devwidget.explain(failing(lambda: model(torch.rand(3, 4)))).findings
+    assert found.birth.text.startswith("(found,) = devwidget.explain(failing(lambda: model(torch.rand(3, 4))))")
+
+
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.read = nn.Linear(2, 2)
+        self.cache = {}
+
+    def table(self, size):
+        if size not in self.cache:
+            self.cache[size] = torch.arange(size).float()
+        return self.cache[size]
+
+    def forward(self, x):
+        return self.read(x) + self.table(x.shape[-1])
+
+
+def test_an_item_of_a_cache_is_born_where_the_cache_is_filled(gpu):
+    model, x = Cached().to("cuda:0"), torch.ones(3, 2, device="cuda:0")
+    (found,) = devwidget.explain(failing(lambda: model(x))).findings
+    assert (found.kind, found.birth.text) == ("unregistered-tensor", "self.cache[size] = torch.arange(size).float()")
+
+
+def test_an_item_of_a_tuple_is_moved_with_a_tuple_that_is_made_anew(gpu):
+    lstm, state = nn.LSTM(3, 2).cuda(), (out_of_sight([torch.zeros(1, 1, 2)]), out_of_sight([torch.zeros(1, 1, 2)]))
+
+    def run():
+        return lstm(torch.ones(4, 1, 3, device="cuda:0"), state)
+
+    (found,) = devwidget.explain(failing(run)).findings
+    moved = [edit.text.strip() for fix in found.fixes for edit in fix.edits]
+    assert any(text.startswith("state = tuple(part.to(") and text.endswith(".device) for part in state)") for text in moved)
 
 
 def test_a_device_that_an_expression_spells_is_read(gpu):

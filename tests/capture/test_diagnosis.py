@@ -98,7 +98,7 @@ def test_a_target_follows_the_output_that_trains():
 
     (found,) = recorded(program).findings
     assert found.birth.line == line_of(program, "student, soft = ")
-    assert "soft.softmax(-1).to('cuda:0')" in found.fixes[0].code
+    assert "soft.softmax(-1).to(student.device)" in found.fixes[0].code
 
 
 def test_a_copy_of_a_parameter_that_moved_on_stayed_behind_where_it_was_made():

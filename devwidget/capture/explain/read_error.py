@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -11,26 +9,21 @@ from typing import Any
 
 import torch
 
-from devwidget.capture import torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
+from devwidget.capture.explain.lost_operands import devices_named, made_there, trace_back
 from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a
-from devwidget.capture.recording.descriptions import fault_at, lost_operand
-from devwidget.capture.recording.event_log import device_id, short
-from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site
-from devwidget.capture.source_code.expressions import UNKNOWN, Call, Scope, failing_call
-from devwidget.capture.tensors import is_tensor, tensors_in
-from devwidget.records.device import DEVICE_NAME
+from devwidget.capture.source_code.call_sites import forget_sites, locals_of
+from devwidget.capture.source_code.expressions import Call, failing_call
+from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import message
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 
 MOST_VALUES = 24
@@ -82,7 +75,7 @@ def _read(error: BaseException) -> Reading:
     context = context_of(error)
     try:
         from_worker = CAUGHT.search(message(error)) is not None
-        for step in (*library_frames.ALL, *((from_replica,) if from_worker else (_failed_call, _by_its_words, _made_there))):
+        for step in (*library_frames.ALL, *((from_replica,) if from_worker else (_failed_call, _by_its_words, made_there))):
             if not context.state.log.faults:
                 _guarded(step, context)
         faults = context.state.log.faults_seen()
@@ -110,14 +103,13 @@ def _failed_call(context: ErrorContext) -> None:
         for call in _calls(frame):
             failed = FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
             if any(family.meet(failed) is not NOT_OURS or context.state.log.faults for family in FAMILIES):
-                _trace_back(context)
+                trace_back(context)
                 return
 
 
 def _by_its_words(context: ErrorContext) -> None:
     """One side of the call is computed on the line and gone: the message says where that one was."""
-    named = [torch.device(word) for word in dict.fromkeys(DEVICE_NAME.findall(message(context.error)))]
-    target = next((device for device in named if is_accelerator(device)), None)
+    named, target = devices_named(context)
     if target is None or len(named) < 2 or not is_a(context.error, Exception):
         return
     for frame in context.below:
@@ -126,68 +118,8 @@ def _by_its_words(context: ErrorContext) -> None:
             strays = [tensor for tensor in failed.tensors() if tensor.device in named and tensor.device != target]
             if strays:
                 failed.report("operands", strays, target, NOT_OURS)
-                _trace_back(context)
+                trace_back(context)
                 return
-
-
-def _made_there(context: ErrorContext) -> None:
-    """The side that is gone was made on the failing line, by a factory that was told no device."""
-    named = [torch.device(word) for word in dict.fromkeys(DEVICE_NAME.findall(message(context.error)))]
-    target = next((device for device in named if is_accelerator(device)), None)
-    raw, site = raw_site(context.user), here(context)
-    text, name = _factory(call_text(raw), context.user) if context.user is not None else ("", "")
-    if target is None or site is None or torch.get_default_device() not in named or not text:
-        return
-    others = tuple(v for v in _values(context) if v.device == device_id(target))
-    partner = next((v.expression for v in others if v.expression.isidentifier()), "")
-    operand = lost_operand(device_id(torch.get_default_device()), "other", text, stray=True, birth=site, birth_call=text,
-                           birth_op=name, birth_direct=True, birth_partner=partner)  # fmt: skip
-    context.state.log.fault(fault_at(context.state.tracker, "operands", "operation", site, error=context.error_text,
-                                   operands=(*others, operand), target=device_id(target)))  # fmt: skip
-
-
-def _factory(text: str, frame: FrameType) -> tuple[str, str]:
-    """Of an operation whose other operands still exist: the call that made the one that is gone, and its function."""
-    scope, known = Scope(frame), {func.__name__ for func in torch_internals.device_constructors()}
-    gone = [part for part in _operands(text) if scope.value(part) is UNKNOWN]
-    node = gone[0] if len(gone) == 1 else None
-    if not isinstance(node, ast.Call) or any(keyword.arg in ("device", None) for keyword in node.keywords):
-        return "", ""
-    name = ast.unparse(node.func).rpartition(".")[2]
-    is_factory = name in known and scope.value(node.func) is getattr(torch, name, None)
-    return (ast.get_source_segment(text.strip(), node) or "", name) if is_factory else ("", "")
-
-
-def _operands(text: str) -> list[ast.expr]:
-    node = parsed_expression(text)
-    if isinstance(node, ast.BinOp):
-        return [node.left, node.right]
-    return [*node.args, *(keyword.value for keyword in node.keywords)] if isinstance(node, ast.Call) else []
-
-
-def _trace_back(context: ErrorContext) -> None:
-    """A stray that has no name in the user's frame was computed on the failing line: from what?"""
-    user = context.user
-    call = failing_call(user) if user is not None else None
-    if user is None or call is None:
-        return
-    names, given = operand_names.Names(context.state, user), list(tensors_in((call.args, call.kwargs)))
-    faults = context.state.log.faults
-    faults[:] = [
-        dataclasses.replace(fault, operands=tuple(_from(names, operand, given, fault) for operand in fault.operands))
-        for fault in faults
-    ]
-
-
-def _from(names: operand_names.Names, operand: Operand, given: list[torch.Tensor], fault: Fault) -> Operand:
-    """The operand, named after the one tensor of the user's call that shares its device and dtype."""
-    if not operand.stray or operand.expression or operand.held or operand.birth or fault.target is None:
-        return operand
-    alike = [t for t in given if (device_id(t.device), short(t.dtype)) == (operand.device, operand.dtype)]
-    if len(alike) != 1:
-        return operand
-    named = dataclasses.replace(operand, expression=names.expression(alike[0]))
-    return names.with_birth(named, alike[0], torch.device(str(fault.target)), of_dtype=fault.what == "dtype")
 
 
 def _calls(frame: FrameType) -> Iterator[Call]:

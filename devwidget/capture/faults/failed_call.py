@@ -141,7 +141,7 @@ class FailedCall:
             healed=healed,
             expression=call_text(site),
             model_name=names.model_name(),
-            facts=tuple(sorted(facts.items())),
+            facts=tuple(sorted({**facts, **names.line_facts(call_text(site), operands, target)}.items())),
         )
 
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 
+from devwidget.capture.faults.made_by import made_by
 from devwidget.capture.faults.owners import holder, registered_at
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import mro_of, names_of, word
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import provenance, statements
+from devwidget.capture.source_code.attributes import attribute_makers
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, raw_site, to_site, user_frame
 from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, user_frames
+from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Operand
+from devwidget.records.trace import Held, Operand
 
 
 class Names:
@@ -89,7 +92,8 @@ class Names:
         held = holder(self._state.tracker, self._frames, [*family, *found.tensors])
         if held is not None and (found.site is None or held.how in ("parameter", "buffer")):
             birth = held.assigned or registered_at(self._state.tracker, held.module or "") or found.site
-            return dataclasses.replace(operand, held=held, birth=birth)
+            kept = dataclasses.replace(operand, held=held, birth=birth)
+            return kept if held.how in ("parameter", "buffer") else self._put_there(kept, held, tensor, target)
         return dataclasses.replace(
             operand,
             held=held,
@@ -97,10 +101,28 @@ class Names:
             birth_call=found.call,
             birth_op=found.op,
             birth_direct=found.direct,
-            birth_partner="" if of_dtype else found.partner,
-            birth_partners=(found.partner,) if found.partner and not of_dtype else (),
+            birth_partner="" if of_dtype else next(iter(found.partners), ""),
+            birth_partners=() if of_dtype else found.partners,
             from_move=found.op in statements.MOVES,
         )
+
+    def _put_there(self, operand: Operand, held: Held, tensor: torch.Tensor, target: torch.device) -> Operand:
+        """What a module keeps, with the call that made it, as the methods of its class tell."""
+        owner = next((module for path, module in self._state.tracker.modules() if path == held.module), None)
+        return made_by(operand, attribute_makers(owner, held.name, tensor.device), target) if owner is not None else operand
+
+    def line_facts(self, text: str, operands: Sequence[Operand], target: torch.device) -> dict[str, str]:
+        """Tuples that operands are items of, as `state:2`, and variables of the failing line that are on the right device."""
+        frame = self._frame
+        if frame is None:
+            return {}
+        tuples = {name: len(value) for o in operands if (name := path_of(o.expression)[0])
+                  if type(value := lookup(frame, name)) is tuple}  # fmt: skip
+        node = parsed_expression(text)
+        named = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)] if node is not None else []
+        there = [name for name in named if is_tensor(value := lookup(frame, name)) and value.device == target]
+        facts = {"tuples": " ".join(f"{name}:{size}" for name, size in tuples.items()), "at hand": " ".join(there)}
+        return {name: fact for name, fact in facts.items() if fact}
 
     def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
         """The line that asked to move one of these tensors and dropped the result."""

@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import is_module, own, own_tensors, registered
-from devwidget.capture.object_fields import is_a, is_scalar
+from devwidget.capture.object_fields import dict_of, is_a, is_scalar, stored
 from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
 from devwidget.capture.tensors import is_tensor
 
 MOST_ITEMS = 64
 """Items of a container in which a value is looked for."""
+DEEPEST = 2
+"""Containers inside a container in which it is looked for."""
 MOST_MODULES = 10_000
 
 
@@ -31,10 +33,24 @@ def name_in(frame: FrameType, matches: Any) -> str:
             if matches(part):
                 return name + suffix
     for name, value in scopes.items():
-        for suffix, tensor in deep_tensors(value) if is_module(value) else ():
+        for suffix, tensor in deep_tensors(value) if is_module(value) else _items(value, DEEPEST):
             if matches(tensor):
                 return name + suffix
     return ""
+
+
+def _items(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """Tensors in nested containers: `['args'][0]`."""
+    pairs: list[tuple[str, Any]] = []
+    if type(value) is dict:
+        pairs = [(f"[{key!r}]", part) for key, part in itertools.islice(stored(value), MOST_ITEMS) if is_scalar(key)]
+    elif type(value) is list or type(value) is tuple:
+        pairs = [(f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS])]
+    for suffix, part in pairs:
+        if is_tensor(part):
+            yield suffix, part
+        elif depth:
+            yield from ((suffix + inner, tensor) for inner, tensor in _items(part, depth - 1))
 
 
 def deep_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -54,7 +70,7 @@ def deep_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Attributes of a module and items of a container, one level deep."""
+    """Attributes of a module or an object, and items of a container, one level deep."""
     if is_module(value):
         for fields in (registered(value, "_parameters"), registered(value, "_buffers"), list(own(value).items())):
             yield from ((f".{name}", part) for name, part in fields if is_tensor(part))
@@ -63,6 +79,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{key!r}]", part) for key, part in first if is_tensor(part) and is_scalar(key))
     elif type(value) is list or type(value) is tuple:
         yield from ((f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS]) if is_tensor(part))
+    elif is_a(dict_of(value), dict):  # an object: not a class, whose fields are no dict
+        yield from ((f".{name}", part) for name, part in stored(dict_of(value)) if is_tensor(part))
 
 
 def lookup(frame: FrameType, name: str) -> Any:

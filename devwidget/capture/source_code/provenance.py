@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 
 import torch
@@ -14,6 +13,9 @@ from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.frames import name_in
+from devwidget.capture.source_code.lost_values import argument_sources
+from devwidget.capture.source_code.makers import Maker, makers
+from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression, parsed_statement
@@ -29,7 +31,7 @@ class Origin:
         site: that line.
         tensors: the tensor and those on the same device that it was computed from.
         call, op, direct: source of the call on that line, its function, and whether that is torch's own.
-        partner: name of a tensor on the right device that is at hand there.
+        partners: names of tensors on the right device that are at hand there.
     """
 
     site: Site | None
@@ -37,7 +39,7 @@ class Origin:
     call: str = ""
     op: str = ""
     direct: bool = False
-    partner: str = ""
+    partners: tuple[str, ...] = ()
 
 
 def origin(
@@ -51,33 +53,71 @@ def origin(
         target: where it should have been.
         same: whether another tensor shares what is wrong, the device or the dtype.
     """
-    tensors, found, home, before = [tensor], None, None, 0
-    for _ in range(MOST_STEPS):
-        step = _assignment(frames, tensors[-1], home, before)
+    tensors, last = [tensor], _Step(None, None)
+    while len(tensors) < MOST_STEPS:
+        step = _step(frames, tensors[-1], last)
         if step is None:
             break
-        value = _value(step[1].text)
-        if value is None or _is_empty(value) or Scope(step[0]).value(value) is tensors[-1]:  # `mask = self.mask` hands it on
-            break
-        home, found = step
-        before = found.line
-        own = [t for t in _parents(home, found) if not any(t is old for old in tensors)] or _given(frames, home, found)
-        parents = [t for t in own if same(t) and not any(t is old for old in tensors)]
+        last = step if step.site is not None or step.makers else last
+        parents = [t for t in step.parents if same(t) and not any(t is old for old in tensors)]
         if not parents:
             break
         tensors.append(parents[0])
-    if found is None or home is None:
-        return Origin(None, tuple(tensors))
-    call, op, direct = _call_of(home, found)
-    return Origin(found, tuple(tensors), call, op, direct, _partner(home, found, target))
+    return _told(last, tuple(tensors), target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One step back: the frame and the line that assigned a value, the tensors it came from, and what else made it."""
+
+    frame: FrameType | None
+    site: Site | None
+    parents: tuple[torch.Tensor, ...] = ()
+    makers: tuple[Maker, ...] = ()
+
+
+def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step) -> _Step | None:
+    """What gave a tensor its value: the line that assigned it, else what the caller wrote for the argument that it is."""
+    assigned = _assignment(frames, tensor, last.frame, last.site.line if last.site is not None else 0)
+    if assigned is None:
+        return _of_sources(None, None, tensor, argument_sources(frames, tensor))
+    frame, site, keys = assigned
+    value = _value(site.text)
+    if value is None or _is_empty(value) or Scope(frame).value(value) is tensor:  # `mask = self.mask` hands it on
+        return None
+    own = _parents(frame, site)
+    if own is None:
+        return _Step(frame, site)
+    found = _of_sources(frame, site, tensor, makers(value, Scope(frame), site, keys))
+    return replace(found, parents=(*own, *_given(frames, frame, site), *found.parents))
+
+
+def _of_sources(
+    frame: FrameType | None, site: Site | None, tensor: torch.Tensor, found: list[Maker | torch.Tensor]
+) -> _Step:
+    made = [m for m in found if isinstance(m, Maker) and m.makes_on(tensor.device)]
+    return _Step(frame, site, tuple(t for t in found if is_tensor(t)), tuple(dict.fromkeys(made)))
+
+
+def _told(last: _Step, tensors: tuple[torch.Tensor, ...], target: torch.device) -> Origin:
+    """The one call that made the tensor, else the line that assigned it."""
+    calls = {(m.site, m.call) for m in last.makers}
+    if len(calls) == 1:
+        (made, *_) = last.makers
+        partners = made.partners(target) or (_partner(last.frame, made.site, target) if last.frame is not None else ())
+        return Origin(made.site, tensors, made.call, made.op, True, partners)
+    if last.site is None or last.frame is None:
+        return Origin(None, tensors)
+    call, op, direct = _call_of(last.frame, last.site)
+    return Origin(last.site, tensors, call, op, direct, _partner(last.frame, last.site, target))
 
 
 def _assignment(
     frames: Sequence[FrameType], tensor: torch.Tensor, home: FrameType | None, before: int
-) -> tuple[FrameType, Site] | None:
-    """The frame and line that gave a tensor its name. In `home` only lines above `before` count."""
+) -> tuple[FrameType, Site, Keys] | None:
+    """The frame and line that gave a tensor its name, and what of the name it is. In `home` only lines above `before` count."""
     for frame in frames:
-        name = re.split(r"[.\[]", name_in(frame, lambda value: value is tensor))[0]
+        name, keys = path_of(name_in(frame, lambda value: value is tensor))
         if name in ("", "self"):  # what `self` keeps is found through the model
             continue
         code = frame.f_code
@@ -86,7 +126,7 @@ def _assignment(
             site = statements.cell_assignment(name)
         own = site is not None and (name not in code.co_varnames or site.function == code.co_name)  # no argument's namesake
         if site is not None and own and not _denied(frame, site, tensor):
-            return frame, site
+            return frame, site, keys_of(site, name) + keys
     return None
 
 
@@ -111,11 +151,11 @@ def _given(frames: Sequence[FrameType], home: FrameType, site: Site) -> list[tor
     return [t for t in found if isinstance(t, torch.Tensor)][:1]
 
 
-def _parents(frame: FrameType, site: Site) -> list[torch.Tensor]:
-    """What a value was computed from; an activation is where it is because of its layer's weights, so it has none."""
+def _parents(frame: FrameType, site: Site) -> list[torch.Tensor] | None:
+    """What a value was computed from; None for an activation, which is where it is because of its layer's weights."""
     value = _value(site.text)
     found = [] if value is None else list(Scope(frame).leaves(value))
-    return [] if any(is_parameter(t) for t in found) else found
+    return None if any(is_parameter(t) for t in found) else found
 
 
 def _call_of(frame: FrameType, site: Site) -> tuple[str, str, bool]:
@@ -128,15 +168,15 @@ def _call_of(frame: FrameType, site: Site) -> tuple[str, str, bool]:
     return call, op, direct
 
 
-def _partner(frame: FrameType, site: Site, target: torch.device) -> str:
-    """A tensor on the right device that the function has before that line, its arguments first."""
+def _partner(frame: FrameType, site: Site, target: torch.device) -> tuple[str, ...]:
+    """Tensors on the right device that the function has before that line, its arguments first."""
     code, variables = frame.f_code, locals_of(frame)
     if site.function != code.co_name or site.function == "<module>":
-        return ""
+        return ()
     given = code.co_varnames[: code.co_argcount]
     earlier = [name for name in variables if name not in given and _assigned_above(frame, name, site)]
     names = [*given, *earlier]
-    return next((n for n in names if is_tensor(t := variables.get(n)) and t.device == target), "")
+    return tuple(n for n in names if is_tensor(t := variables.get(n)) and t.device == target)
 
 
 def _assigned_above(frame: FrameType, name: str, site: Site) -> bool:

@@ -41,7 +41,8 @@ def segment(filename: str, where: tuple[int, int, int, int]) -> str:
     return b"".join(rows).decode()
 
 
-def _site(filename: str, line: int, function: str = "") -> Site:
+def site_at(filename: str, line: int, function: str = "") -> Site:
+    """The statement that begins at a line."""
     return Site(filename, line, statement_text(filename, line), function)
 
 
@@ -53,7 +54,7 @@ def assignment(filename: str, name: str, before: int) -> Site | None:
     for number in (*index.functions(before), -1):
         line = index.assignment(number, name, before)
         if line:
-            return _site(filename, line, index.scopes[number].name if number >= 0 else "<module>")
+            return site_at(filename, line, index.scopes[number].name if number >= 0 else "<module>")
     return None
 
 
@@ -87,12 +88,12 @@ def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site
     """Where the methods of a class first say `self.attribute = ...`, `__init__` before the others."""
     for owner in _classes(filename, class_name):
         for method in sorted(_methods(owner), key=lambda m: m.name != "__init__"):
-            for node in _statements(method):
+            for node in statements_of(method):
                 if any(_is_self(target, attribute) for target in targets(node)):
-                    return _site(filename, node.lineno, method.name)
+                    return site_at(filename, node.lineno, method.name)
         for node in owner.body:
             if any(isinstance(target, ast.Name) and target.id == attribute for target in targets(node)):
-                return _site(filename, node.lineno, class_name)
+                return site_at(filename, node.lineno, class_name)
     return None
 
 
@@ -103,7 +104,7 @@ def attribute_read(filename: str, class_name: str, attribute: str) -> Site | Non
             reads = (n for n in ast.walk(method) if isinstance(n, ast.Attribute) and _is_self(n, attribute))
             read = next(reads, None) if method.name not in INITIALISERS else None
             if read is not None:
-                return _site(filename, _first_line(filename, read.lineno), class_name)
+                return site_at(filename, _first_line(filename, read.lineno), class_name)
     return None
 
 
@@ -112,7 +113,7 @@ def made_by(filename: str, factory: str) -> Site | None:
     for number, line in enumerate(linecache.getlines(filename), 1):
         node = parsed_statement(statement_text(filename, number)) if f".{factory}(" in line else None
         if isinstance(node, ast.Assign) and any(_calls(part, factory) for part in ast.walk(node.value)):
-            return _site(filename, _first_line(filename, number))
+            return site_at(filename, _first_line(filename, number))
     return None
 
 
@@ -136,7 +137,7 @@ def uncalled_move(filename: str, name: str, before: int) -> Site | None:
     index = index_of(filename)
     moves = [move for move in index.moves if move.line < before and move.name == name] if index is not None else []
     line = max((move.line for move in moves if not move.is_called), default=0)
-    return _site(filename, line) if line else None
+    return site_at(filename, line) if line else None
 
 
 def unkept_move(filename: str, name: str, before: int) -> Site | None:
@@ -147,26 +148,26 @@ def unkept_move(filename: str, name: str, before: int) -> Site | None:
     scope = next(index.functions(before), -1)
     moves = [move for move in index.moves if move.scope == scope and move.line < before and move.name == name]
     line = max((move.line for move in moves if move.is_called), default=0)
-    return _site(filename, line) if line > index.assignment(scope, name, before) else None
+    return site_at(filename, line) if line > index.assignment(scope, name, before) else None
 
 
 def relied_on_writes(filename: str, class_name: str, attribute: str) -> Site | None:
     """Where a method other than `__init__` writes `self.attribute`, if the class reads it too."""
     for owner in _classes(filename, class_name):
         methods = [method for method in _methods(owner) if method.name not in INITIALISERS]
-        writes = [(n, m) for m in methods for n in _statements(m) if any(_is_self(t, attribute) for t in targets(n))]
+        writes = [(n, m) for m in methods for n in statements_of(m) if any(_is_self(t, attribute) for t in targets(n))]
         reads = (n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
         if writes and (any(isinstance(n, ast.AugAssign) for n, _ in writes) or any(_is_self(n, attribute) for n in reads)):
             node, method = writes[0]
-            return _site(filename, node.lineno, method.name)
+            return site_at(filename, node.lineno, method.name)
     return None
 
 
 def last_return(filename: str, class_name: str, method: str) -> Site | None:
     """The last `return` of a method."""
     methods = [m for owner in _classes(filename, class_name) for m in _methods(owner) if m.name == method]
-    returns = [n for m in methods for n in _statements(m) if isinstance(n, ast.Return)]
-    return _site(filename, returns[-1].lineno, method) if returns else None
+    returns = [n for m in methods for n in statements_of(m) if isinstance(n, ast.Return)]
+    return site_at(filename, returns[-1].lineno, method) if returns else None
 
 
 def returned_by(site: Site | None) -> Site | None:
@@ -190,7 +191,7 @@ def named_move(filename: str, method: str, before: int) -> Site | None:
             text = statement_text(filename, line)
             value = getattr(parsed_statement(text), "value", None)
             if isinstance(value, ast.Attribute) and value.attr == method:
-                return _site(filename, _first_line(filename, line))
+                return site_at(filename, _first_line(filename, line))
     return None
 
 
@@ -213,9 +214,9 @@ def first_write(filename: str, class_name: str, attribute: str) -> Site | None:
     """Where a method other than `__init__` first writes `self.attribute`."""
     for owner in _classes(filename, class_name):
         for method in _methods(owner):
-            for node in _statements(method) if method.name not in INITIALISERS else ():
+            for node in statements_of(method) if method.name not in INITIALISERS else ():
                 if any(_is_self(target, attribute) for target in targets(node)):
-                    return _site(filename, node.lineno, method.name)
+                    return site_at(filename, node.lineno, method.name)
     return None
 
 
@@ -235,22 +236,36 @@ def _under_if(index: FileIndex, first: int, last: int) -> Iterator[str]:
     yield from index.lines[first - 1 : last]
 
 
-@functools.lru_cache(maxsize=16)
+def definition(filename: str, first: int, name: str) -> ast.stmt | None:
+    """The function or class of a name whose lines, with its decorators, begin at `first`; parsed by itself."""
+    index = index_of(filename)
+    if index is None:
+        return None
+    found = next((each for each in index.scopes if each.name == name and index.first[each.first] == first), None)
+    return _definition("".join(_under_if(index, found.first, found.last)), found.first) if found is not None else None
+
+
 def _class(text: str, first: int) -> ast.ClassDef | None:
+    node = _definition(text, first)
+    return node if isinstance(node, ast.ClassDef) else None
+
+
+@functools.lru_cache(maxsize=64)
+def _definition(text: str, first: int) -> ast.stmt | None:
     tree = parsed(text, deep=True)
     if tree is None:
         return None
     outer = tree.body[0]
     node = outer.body[0] if isinstance(outer, ast.If) else outer
     ast.increment_lineno(node, first - node.lineno)
-    return node if isinstance(node, ast.ClassDef) else None
+    return node
 
 
 def _methods(owner: ast.ClassDef) -> list[_Function]:
     return [node for node in owner.body if isinstance(node, _Function)]
 
 
-def _statements(scope: _Function) -> Iterator[ast.stmt]:
+def statements_of(scope: _Function) -> Iterator[ast.stmt]:
     """Statements of a function in order, not those of functions and classes inside it."""
     waiting = scope.body[::-1]
     while waiting:

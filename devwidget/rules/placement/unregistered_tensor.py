@@ -53,14 +53,15 @@ def _finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
 
 def _birth(stray: Operand, held: Held) -> Site | None:
     """Where the attribute got its value; if that was handed in ready-made, or is in an object, where the tensor was made."""
-    if held.assigned is None or "." in held.name or calls.hands_on(held.assigned.text):
+    later = held.assigned is not None and calls.starts_empty(held.assigned.text)
+    if held.assigned is None or later or "." in held.name or calls.hands_on(held.assigned.text):
         return stray.birth or held.assigned
     return held.assigned
 
 
 def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     literal = one_target(trace, fault, stray)
-    filled = held.assigned is not None and _is_none(held.assigned.text)
+    filled = held.assigned is not None and calls.starts_empty(held.assigned.text)
     made = where_made(fault, stray, literal=literal) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it came later than the model's move, which a buffer would have missed too
@@ -81,7 +82,3 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[F
 def _flat(name: str) -> str:
     """`grid.centres` -> `grid_centres`, because the name of a buffer holds no dots."""
     return "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")
-
-
-def _is_none(statement: str) -> bool:
-    return statement.split("#")[0].rstrip().endswith("= None")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from devwidget.records.finding import Fix
 from devwidget.records.trace import Held
+from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.code import Code, code_at, is_self, targets
 from devwidget.rules.repairs.edits import Draft, fix
 from devwidget.rules.repairs.modules import spelled
@@ -37,7 +38,7 @@ def registered(held: Held) -> Iterator[Fix | None]:
         yield _one_tensor(code, owner, statement, attribute)
     elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
         yield _many_tensors(code, owner, statement, attribute)
-    elif isinstance(value, ast.Call) and re.fullmatch(rf"{attribute}\.\w+", held.name):
+    elif isinstance(value, ast.Call) and re.fullmatch(rf"{attribute}(\.\w+)+", held.name):
         yield _rebuilt(code, owner, statement, attribute, value)
 
 
@@ -139,13 +140,12 @@ def _many_tensors(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
 
 def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, value: ast.Call) -> Fix | None:
     """`self.prior = Normal(zeros, ones)`: the tensors become buffers, and a property builds the object from them."""
-    given = [(f"{attribute}_{index}", arg) for index, arg in enumerate(value.args)]
-    given += [(f"{attribute}_{k.arg}", k.value) for k in value.keywords if k.arg]
-    tensors = [(name, arg) for name, arg in given if isinstance(arg, ast.Call)]
-    rest = [arg for _, arg in given if not isinstance(arg, ast.Call)]
+    tensors = list(_tensors_made(value, attribute))
     if owner is None or not tensors or len(_assignments(code, owner, statement, attribute)) != 1:
         return None
-    if any(not isinstance(arg, ast.Constant) for arg in rest) or any(isinstance(arg, ast.Starred) for arg in value.args):
+    inside = {id(part) for _, made in tensors for part in ast.walk(made)}
+    read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name) and id(n) not in inside}
+    if read & code.bound(statement):  # they have no value outside of this method
         return None
     draft = Draft(code)
     lines = [f"self.register_buffer({name!r}, {code.text(arg)}, persistent=False)" for name, arg in tensors]
@@ -164,13 +164,22 @@ def _after(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
     return owner.body[index + 1] if index + 1 < len(owner.body) else method
 
 
+def _tensors_made(call: ast.Call, attribute: str) -> Iterator[tuple[str, ast.Call]]:
+    """The tensors that an expression makes, each with a name for its buffer: `prior_loc`, `prior_0`."""
+    parts = [(str(index), arg) for index, arg in enumerate(call.args)] + [(k.arg or "", k.value) for k in call.keywords]
+    for name, part in parts:
+        if isinstance(part, ast.Call) and ast.unparse(part.func).rpartition(".")[2] in FACTORIES:
+            yield f"{attribute}_{name}", part
+        elif isinstance(part, ast.Call):
+            yield from _tensors_made(part, attribute)
+
+
 def _spliced(code: Code, call: ast.Call, tensors: Sequence[tuple[str, ast.expr]]) -> str:
-    names = {id(arg): name for name, arg in tensors}
-    args = [f"self.{names[id(a)]}" if id(a) in names else code.text(a) for a in call.args]
-    for keyword in call.keywords:
-        value = f"self.{names[id(keyword.value)]}" if id(keyword.value) in names else code.text(keyword.value)
-        args.append(f"{keyword.arg}={value}")
-    return f"{code.text(call.func)}({', '.join(args)})"
+    """The source of an expression that reads buffers where it made tensors."""
+    text = code.text(call)
+    for name, made in tensors:
+        text = text.replace(code.text(made), f"self.{name}", 1)
+    return text
 
 
 def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None, attribute: str) -> Fix | None:

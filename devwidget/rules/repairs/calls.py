@@ -64,6 +64,15 @@ def hands_on(statement: str) -> bool:
     return node is not None and isinstance(node.value, ast.Name | ast.Attribute)
 
 
+def starts_empty(statement: str) -> bool:
+    """True for `self.state = None` and `self.cache = {}`: what is there now came later."""
+    value = getattr(parsed_statement(statement), "value", None)
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in ("dict", "list", "OrderedDict") and not value.args
+    parts = value.keys if isinstance(value, ast.Dict) else value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+    return not parts or (isinstance(value, ast.Constant) and value.value is None)
+
+
 def _assignment(statement: str) -> ast.Assign | None:
     only = parsed_statement(statement)
     one = isinstance(only, ast.Assign) and len(only.targets) == 1 and isinstance(only.targets[0], ast.Name | ast.Attribute)

@@ -197,7 +197,8 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
         if not o.stray and o.device == fault.target and (name := o.expression or _plain(o.source)) and _root(name) not in local
     ]
     text = "\n".join(code.rows[statement.lineno - 1 : statement.end_lineno])
-    best = sorted(partners, key=lambda name: name not in text)
+    at_hand = [name for name in dict(fault.facts).get("at hand", "").split() if name not in local]
+    best = sorted(partners, key=lambda name: name not in text) or at_hand
     if best:
         return f"{best[0]}.device"
     return repr(str(fault.target)) if literal else ""
@@ -226,6 +227,9 @@ def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Oper
         return False
     place, call = parsed_expression(stray.expression), parsed_expression(fault.expression)
     if isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant):
+        if anew := _tuple_anew(fault, place, move):
+            draft.before(statement, anew)
+            return True
         draft.before(statement, f"{stray.expression} = {stray.expression}{move}")
         return True
     owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
@@ -234,6 +238,17 @@ def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Oper
         draft.before(statement, f"{owner}{move}")
         return True
     return False
+
+
+def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:
+    """A tuple takes no item: `state = tuple(part.to(d) for part in state)`; "" for what is no tuple."""
+    tuples = dict(each.split(":") for each in dict(fault.facts).get("tuples", "").split())
+    name, index = ast.unparse(place.value), getattr(place.slice, "value", None)
+    if name not in tuples or not isinstance(index, int):
+        return ""
+    if sum(o.stray and o.expression.startswith(f"{name}[") for o in fault.operands) == int(tuples[name]):
+        return f"{name} = tuple(part{move} for part in {name})"
+    return f"{name} = (*{name}[:{index}], {name}[{index}]{move}, *{name}[{index + 1}:])"
 
 
 def _inline(draft: Draft, statement: ast.stmt, operand: Operand, move: str) -> bool:

@@ -1,0 +1,114 @@
+"""Operands that were computed on the failing line, and are gone: the calls that made them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from types import FrameType
+
+import torch
+
+from devwidget.capture.explain.error_context import ErrorContext
+from devwidget.capture.faults import operand_names
+from devwidget.capture.faults.call_arguments import arguments
+from devwidget.capture.faults.healing import is_accelerator
+from devwidget.capture.faults.made_by import made_by
+from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
+from devwidget.capture.recording.event_log import device_id, short
+from devwidget.capture.source_code.call_sites import call_text, raw_site
+from devwidget.capture.source_code.expressions import failing_call
+from devwidget.capture.source_code.lost_values import Temporaries, temporaries
+from devwidget.capture.source_code.makers import Maker
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.device import DEVICE_NAME
+from devwidget.records.errors import message
+from devwidget.records.trace import Fault, Operand
+
+
+def made_there(context: ErrorContext) -> None:
+    """The side that is gone was made on the failing line, or by a function that it calls."""
+    (named, target), user = devices_named(context), context.user
+    if target is None or user is None:
+        return
+    others = [each for each in _there(context, user) if each.device == device_id(target)]
+    at_hand = tuple(each.expression for each in others if each.expression)
+    strays = [
+        stray
+        for text, found in temporaries(user)
+        for device in named
+        if device != target and (stray := _temporary(context, text, found, device, target, at_hand)) is not None
+    ]
+    if strays:
+        call, raw = failing_call(user), raw_site(user)
+        name = getattr(call.func, "__name__", "operation") if call is not None else "operation"
+        fault = fault_at(context.state.tracker, "operands", name, raw, error=context.error_text, target=device_id(target),
+                         operands=(*others, *strays), expression=call_text(raw))  # fmt: skip
+        context.state.log.fault(fault)
+
+
+def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:
+    """The devices that the message names, and the accelerator that the call belongs on."""
+    named = [torch.device(word) for word in dict.fromkeys(DEVICE_NAME.findall(message(context.error)))]
+    return named, next((device for device in named if is_accelerator(device)), None)
+
+
+def _there(context: ErrorContext, user: FrameType) -> Iterator[Operand]:
+    """The operands of the failing call that still exist."""
+    call, names = failing_call(user), operand_names.Names(context.state, user)
+    for label, tensor in arguments(call.func, call.args, call.kwargs) if call is not None else ():
+        yield operand_of(tensor, label, names.expression(tensor))
+
+
+def _temporary(
+    context: ErrorContext,
+    text: str,
+    found: list[Maker | torch.Tensor],
+    device: torch.device,
+    target: torch.device,
+    at_hand: tuple[str, ...],
+) -> Operand | None:
+    """A value that is gone, by what made it on a device; None if it was not there."""
+    made = [m for m in found if isinstance(m, Maker) and m.makes_on(device)]
+    if made:
+        return made_by(lost_operand(device_id(device), text, "", stray=True, source=text), made, target, at_hand)
+    kept = next((t for t in found if not isinstance(t, Maker) and t.device == device and t.dim()), None)
+    if kept is None or context.user is None:
+        return None
+    operand = operand_of(kept, text, "", stray=True, source=text)
+    return operand_names.Names(context.state, context.user).with_birth(operand, kept, target)
+
+
+def trace_back(context: ErrorContext) -> None:
+    """A stray that has no name in the user's frame was computed on the failing line: from what?"""
+    user = context.user
+    call = failing_call(user) if user is not None else None
+    if user is None or call is None:
+        return
+    names, given = operand_names.Names(context.state, user), list(tensors_in((call.args, call.kwargs)))
+    sources = temporaries(user)
+    faults = context.state.log.faults
+    faults[:] = [
+        dataclasses.replace(fault, operands=tuple(_from(names, operand, given, sources, fault) for operand in fault.operands))
+        for fault in faults
+    ]
+
+
+def _from(
+    names: operand_names.Names, operand: Operand, given: list[torch.Tensor], sources: Temporaries, fault: Fault
+) -> Operand:
+    """The operand, named after the one tensor of the user's call that shares its device and dtype, or by what made it."""
+    if not operand.stray or operand.expression or operand.held or operand.birth or fault.target is None:
+        return operand
+    alike = [t for t in given if (device_id(t.device), short(t.dtype)) == (operand.device, operand.dtype)]
+    target = torch.device(str(fault.target))
+    if len(alike) == 1:
+        named = dataclasses.replace(operand, expression=names.expression(alike[0]))
+        return names.with_birth(named, alike[0], target, of_dtype=fault.what == "dtype")
+    device = torch.device(str(operand.device))
+    there_made = ((text, [m for m in each if isinstance(m, Maker) and m.makes_on(device)]) for text, each in sources)
+    made = {text: found for text, found in there_made if found}
+    if len(made) != 1 or fault.what == "dtype":
+        return operand
+    ((text, there),) = made.items()
+    at_hand = tuple(o.expression for o in fault.operands if not o.stray and o.expression and o.device == fault.target)
+    return made_by(dataclasses.replace(operand, source=text), there, target, at_hand)

@@ -1,0 +1,56 @@
+"""Values without a name: what the failing line, or a caller that still runs, computed on the way into a call."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Sequence
+from types import FrameType
+
+import torch
+
+from devwidget.capture.source_code.call_sites import call_text, site_of, to_site
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope
+from devwidget.capture.source_code.frames import name_in
+from devwidget.capture.source_code.makers import Maker, makers
+from devwidget.capture.source_code.past_calls import callee, given_by
+from devwidget.records.syntax import parsed_expression
+
+Temporaries = list[tuple[str, list[Maker | torch.Tensor]]]
+"""Source of an expression, and where its value came from."""
+
+
+def temporaries(frame: FrameType) -> Temporaries:
+    """The operands of the call that a frame was making whose values are gone: their source, and where they came from."""
+    raw, scope = site_of(frame), Scope(frame)
+    node, site = parsed_expression(call_text(raw)), to_site(raw)
+    if node is None or site is None:
+        return []
+    gone = [part for part in _operands(node) if scope.value(part) is UNKNOWN]
+    return [(ast.unparse(part), makers(part, scope, site)) for part in gone]
+
+
+def _operands(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if not isinstance(node, ast.Call):
+        return []
+    owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+    return [*owner, *node.args, *(keyword.value for keyword in node.keywords)]
+
+
+def argument_sources(frames: Sequence[FrameType], tensor: torch.Tensor) -> list[Maker | torch.Tensor]:
+    """What a caller that still runs wrote for the argument that a tensor is."""
+    for frame, above in itertools.pairwise(frames):
+        name = name_in(frame, lambda value: value is tensor)
+        raw = site_of(above)
+        node, site = parsed_expression(call_text(raw)), to_site(raw)
+        if not name.isidentifier() or not isinstance(node, ast.Call) or site is None:
+            continue
+        function, owner = callee(node.func, Scope(above))
+        if function is not None and function.__code__ is frame.f_code:
+            given = given_by(node, function, owner, Scope(above), site).get(name)
+            return makers(given.node, given.scope, site) if given is not None else []
+    return []

@@ -1,0 +1,125 @@
+"""Past calls: a function of the user that has returned, its source and what its parameters were given."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import defined, is_a
+from devwidget.capture.source_code.call_sites import is_library
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope
+from devwidget.capture.source_code.source_index import targets
+from devwidget.capture.source_code.statements import definition, site_at, statements_of
+from devwidget.records.site import Site
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What a call wrote for a parameter, and where that is read."""
+
+    node: ast.expr
+    scope: Scope
+    site: Site
+
+
+class PastCall(Scope):
+    """The variables of a call that is over, as far as its source and its arguments tell them.
+
+    Args:
+        function: what was called.
+        node: its definition.
+        given: what the call wrote for its parameters.
+        owner: the object whose method it is, UNKNOWN for a plain function.
+    """
+
+    def __init__(self, function: FunctionType, node: Function, given: dict[str, Argument], owner: Any) -> None:
+        code = function.__code__
+        hidden = dict.fromkeys((*code.co_varnames, *code.co_cellvars), UNKNOWN)
+        known = {name: each.scope.value(each.node) for name, each in given.items()}
+        own = {code.co_varnames[0]: owner} if owner is not UNKNOWN and code.co_argcount else {}
+        self._locals, self._globals = hidden | closure_of(function) | known | own, function.__globals__
+        self.node, self.arguments, self.file, self.name = node, given, code.co_filename, code.co_name
+        self.owner = owner
+
+    def site(self, node: ast.stmt) -> Site:
+        """Where one of its statements is."""
+        return site_at(self.file, node.lineno, self.name)
+
+    def assigned(self, name: str, before: int) -> ast.stmt | None:
+        """The last statement above a line that gave a variable, or `self.name`, its value."""
+        found = None
+        for each in statements_of(self.node):
+            plain = isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None and each.lineno < before
+            if plain and any(ast.unparse(target) == name for target in targets(each)):
+                found = each
+        return found
+
+    def returns(self) -> Iterator[tuple[ast.expr, Site]]:
+        """The expressions that it may have returned."""
+        for each in statements_of(self.node):
+            if isinstance(each, ast.Return) and each.value is not None:
+                yield each.value, self.site(each)
+
+
+def past_call(call: ast.Call, scope: Scope, site: Site) -> PastCall | None:
+    """The call of a user's function, or method, or module; None for others, and for what has no source."""
+    function, owner = callee(call.func, scope)
+    return entered(function, owner, given_by(call, function, owner, scope, site)) if function is not None else None
+
+
+def entered(function: FunctionType, owner: Any, given: dict[str, Argument]) -> PastCall | None:
+    """A call of a function whose arguments are known."""
+    node = _definition(function.__code__)
+    return PastCall(function, node, given, owner) if node is not None else None
+
+
+def closure_of(function: FunctionType) -> dict[str, Any]:
+    """The variables of the functions around it."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return found
+
+
+def callee(node: ast.expr, scope: Scope) -> tuple[FunctionType | None, Any]:
+    """The function that an expression calls, and the object whose method it is (UNKNOWN for none)."""
+    value: Any = scope.value(node)
+    owner: Any = UNKNOWN
+    if type(value) is MethodType:
+        value, owner = value.__func__, value.__self__
+    elif is_module(value):
+        value, owner = defined(type(value), "forward"), value
+    elif value is UNKNOWN and isinstance(node, ast.Attribute):
+        owner = scope.value(node.value)
+        member = defined(owner if is_a(owner, type) else type(owner), node.attr) if owner is not UNKNOWN else None
+        owner = UNKNOWN if is_a(member, staticmethod) or is_a(owner, type) else owner
+        value = member.__func__ if is_a(member, staticmethod) else member
+    elif value is not UNKNOWN and type(value) is not FunctionType and not is_a(value, type):
+        value, owner = defined(type(value), "__call__"), value
+    return (value, owner) if type(value) is FunctionType else (None, UNKNOWN)
+
+
+def given_by(call: ast.Call, function: FunctionType, owner: Any, scope: Scope, site: Site) -> dict[str, Argument]:
+    """Parameters and what the call writes for them, up to the first `*args`."""
+    code = function.__code__
+    names = code.co_varnames[owner is not UNKNOWN : code.co_argcount]
+    plain = call.args[: next((at for at, arg in enumerate(call.args) if isinstance(arg, ast.Starred)), None)]
+    pairs = [*zip(names, plain, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg is not None)]
+    return {name: Argument(node, scope, site) for name, node in pairs}
+
+
+def _definition(code: CodeType) -> Function | None:
+    """The syntax tree of a user's function, with the lines of its file."""
+    if is_library(code.co_filename) or code.co_name.startswith("<"):
+        return None
+    node = definition(code.co_filename, code.co_firstlineno, code.co_name)
+    return node if isinstance(node, Function) else None
