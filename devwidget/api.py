@@ -267,6 +267,8 @@ def _stepped(
         with recording:
             recording.attach(model, optimizer, name=name)
             recording._recorder.given((inputs.args, inputs.kwargs, inputs.target))
+            if progress is not None:
+                recording._recorder.report(model, progress)
             for phase, run in dataclasses.replace(step, inputs=inputs).phases(seen):
                 with recording._recorder.during(phase):
                     with interruptible():

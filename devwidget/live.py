@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import traceback
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from devwidget.capture.memory.training_state import training_bytes
 from devwidget.capture.object_fields import is_a, items_of, stored
+from devwidget.capture.source_code.call_sites import is_own, locals_of
 from devwidget.capture.step.batch import Inputs, arguments
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
@@ -73,6 +76,9 @@ class Live:
         self._name = name_of(model)
         named = given | {"optimizer": optimizer}
         names = {key: name_of(value) for key, value in named.items()}
+        if not self._name and not _is_held(model):
+            named = named | {"model": model}
+            names = names | {"model": ""}
         kept = self._given = {key: value for key, value in named.items() if value is not None and not names[key]}
         self._model = weakref.ref(model, lambda _: kept.clear())  # of no use without the model
         self._named_optimizer = weakref.ref(optimizer) if optimizer is not None and names["optimizer"] else None
@@ -161,6 +167,18 @@ def _last_calls(error: Exception) -> str:
     lines = [f"{Site(call.filename, call.lineno or 0)} in {call.name}: {call.line}" for call in reversed(calls)]
     more = [f"and {len(lines) - _MOST_CALLS} calls above"] if len(lines) > _MOST_CALLS else []
     return "\n        ".join([*lines[:_MOST_CALLS], *more])
+
+
+def _is_held(model: nn.Module) -> bool:
+    """Whether anything but our own calls keeps a model, such as a variable of a function; if not, it is gone when they end."""
+    transient = (types.FrameType, tuple)  # a call that is under way, and its arguments
+    return _is_local(model) or any(type(holder) not in transient for holder in gc.get_referrers(model))
+
+
+def _is_local(model: nn.Module) -> bool:
+    """Whether a variable of a user's function that runs now holds it; apart, because a closure holds what it speaks of."""
+    frames = (frame for frame, _ in traceback.walk_stack(sys._getframe(1)) if not is_own(frame.f_code.co_filename))
+    return any(value is model for frame in frames for value in list(locals_of(frame).values()))
 
 
 def name_of(value: Any) -> str:

@@ -159,3 +159,32 @@ def test_an_expression_whose_exception_cannot_be_written_is_still_refused(namesp
     opened = opened_on(model, "collate()")
     with pytest.raises(devwidget.BatchError, match="Silent"):
         opened.trace(opened.request, lambda phase: None)
+
+
+def test_a_model_that_nobody_else_holds_lives_as_long_as_its_panel_is_shown(namespace):
+    engine = live.Engine(devwidget.snapshot, devwidget.trace, tuple)
+    opened = live.Live(Net(), None, {"batch": torch.randn(3, 4), "loss": None, "target": None}, "", engine)
+    gc.collect()
+    assert opened.snapshot() is not None
+    opened.forget()
+    gc.collect()
+    assert opened.snapshot() is None
+
+
+def test_a_model_that_somebody_holds_is_held_weakly(namespace):
+    class Trainer:
+        def __init__(self):
+            self.model = Net()
+
+    trainer = Trainer()
+    opened = opened_on(trainer.model)
+    del trainer
+    gc.collect()
+    assert opened.snapshot() is None
+
+
+def test_progress_names_the_module_and_its_share(monkeypatch):
+    monkeypatch.setattr("devwidget.capture.recording.progress.EVERY_SECONDS", 0.0)
+    said = []
+    devwidget.trace(nn.Sequential(Net(), nn.ReLU()), torch.randn(3, 4), progress=said.append, verify=False)
+    assert said == ["forward", "forward of 0, 50 %", "forward of 0.lin, 75 %", "forward of 1, 99 %", "loss"]

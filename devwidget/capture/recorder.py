@@ -29,6 +29,7 @@ from devwidget.capture.patches.higher_order import higher_order
 from devwidget.capture.patches.optimizers import optimizers
 from devwidget.capture.patches.state_dicts import checkpoints
 from devwidget.capture.patches.tensor_swaps import swaps
+from devwidget.capture.patching.global_hooks import MODULE_BEGINS
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.threads import threads
@@ -110,6 +111,12 @@ class Recorder:
             self._memory.mark()
         else:
             self._held.append((self._state.log.number(), phase, held()))
+
+    def report(self, model: nn.Module, told: Callable[[str], None]) -> None:
+        """Tell from time to time which module runs, until the recording ends."""
+        from devwidget.capture.recording.progress import Progress  # only for a screen
+
+        MODULE_BEGINS.call(Progress(self._state, model, told).began, self._undo)
 
     def beside(self, modes: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
         """Enter these modes too in every further thread that is watched, outside the recorder's own."""

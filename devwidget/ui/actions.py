@@ -64,6 +64,12 @@ class Panel(Protocol):
     def is_shown(self) -> bool:
         """Whether a page displays it now."""
 
+    def select(self, row: int) -> None:
+        """A row was chosen on the page."""
+
+    def show_printed(self, text: str) -> None:
+        """The traced code has printed this."""
+
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
         """Trace one step."""
 

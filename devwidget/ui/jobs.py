@@ -20,7 +20,7 @@ class MainThreadJobs:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
-        self._running = self._waiting = False
+        self._running = self._waiting = self._dropped = False
         with contextlib.suppress(RuntimeError):  # plain Python and tests have no running loop: jobs then run where they are
             self._loop = asyncio.get_running_loop()
 
@@ -33,7 +33,7 @@ class MainThreadJobs:
         with self._lock:
             if self._running or self._waiting:
                 return "busy"
-            self._waiting = True
+            self._waiting, self._dropped = True, False
         if threading.current_thread() is threading.main_thread() or self._loop is None:
             self._run(job)
             return "done"
@@ -41,13 +41,18 @@ class MainThreadJobs:
         return "queued"
 
     def cancel(self) -> bool:
-        """Interrupt the running job as the kernel's stop button would; False if none runs."""
+        """Interrupt the running job as the kernel's stop button would, or drop the one that waits; False if there is none."""
         with self._lock:
             if self._running:
                 _interrupt_main_thread()
-            return self._running
+            self._dropped = self._waiting
+            return self._running or self._waiting
 
     def _run(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            if self._dropped:
+                self._waiting = self._dropped = False
+                return
         try:
             with _interruptible():
                 with self._lock:

@@ -6,7 +6,10 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import ipywidgets
+
 from devwidget.records.errors import DevwidgetError, error_text, message
+from devwidget.records.finding import Finding
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -30,17 +33,20 @@ from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place
 
 
-class DeviceWidget:
-    """A panel. It holds the model weakly, through its actions, and keeps only numbers and words.
+class DeviceWidget(ipywidgets.VBox):
+    """A panel, a widget that other widgets can hold. It holds the model weakly, and keeps only numbers and words.
 
     Attributes:
         snapshot: the last snapshot; None if the model was gone before the first.
         trace: the last trace, None before the first.
+        selected: path of the module that was chosen on the page last, "" for the root; None before.
     """
 
     def __init__(self, actions: PanelActions) -> None:
+        super().__init__()
         self.snapshot: Snapshot | None = None
         self.trace: Trace | None = None
+        self.selected: str | None = None
         self.table, self.marks = Placement(), Overlay()
         self._actions, self._request = actions, actions.request
         self._held: Held = {}
@@ -55,9 +61,24 @@ class DeviceWidget:
             live=reference(self.live),
             plotly=reference(shared_plotly()),
         )
+        self.children = (self.view,)
         self.control.on_msg(Questions(self).on_message)
         self.refresh()
         refresh.watch(self)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the last trace found, worst first."""
+        return self.trace.findings if self.trace is not None else ()
+
+    def select(self, row: int) -> None:
+        """A row was chosen on the page."""
+        if 0 <= row < len(self.table):
+            self.selected = self.table.paths[row]
+
+    def show_printed(self, text: str) -> None:
+        """Show what the traced code has printed."""
+        self.view.printed = safe_block(text)
 
     def refresh(self) -> None:
         """Read the model again and redraw what has changed; says so if the model is gone."""
@@ -142,6 +163,8 @@ class DeviceWidget:
         for widget in (self.view, self.tree, self.live, self.control):
             widget.layout.close()  # a widget of its own, which closing its owner leaves behind
             widget.close()
+        self.layout.close()
+        super().close()
 
     def __repr__(self) -> str:
         return panel_text(self.snapshot, self.trace)

@@ -9,6 +9,7 @@ from devwidget.report.exports import export
 from devwidget.report.page.content import detail_content
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.actions import Panel, TraceRequest
+from devwidget.ui.printed import printed
 
 Message = dict[str, Any]
 T = TypeVar("T")
@@ -39,6 +40,9 @@ class Questions:
             return {"state": self._panel.jobs.submit(lambda: self._trace(request))}
         if ask == "cancel":
             return {"cancelled": self._panel.jobs.cancel()}
+        if ask == "select":
+            self._panel.select(_given(message, "row", int, -1))
+            return {}
         if ask == "detail":
             return {"detail": self._detail(_given(message, "row", int, -1))}
         if ask == "export":
@@ -47,7 +51,8 @@ class Questions:
 
     def _trace(self, request: TraceRequest) -> None:
         try:
-            self._panel.run_trace(request)
+            with printed(self._panel.show_printed):
+                self._panel.run_trace(request)
         except (DevwidgetError, KeyboardInterrupt):
             return  # shown in the status line
         except Exception:

@@ -31,7 +31,7 @@ def traced(trace):
 def test_before_a_trace_each_tab_says_how_to_get_one(bare):
     for name in ("Findings", "Trace", "Parallel", "Memory"):
         bare.page.get_by_role("tab", name=name).click()
-        expect(bare.page.get_by_role("tabpanel", name=name)).to_contain_text("press Trace batch")
+        expect(bare.page.get_by_role("tabpanel", name=name)).to_contain_text("press Trace batch: batch looks like a batch")
 
 
 def test_the_button_sends_what_was_typed(bare):
@@ -188,3 +188,32 @@ def test_saving_asks_python_for_the_file(bare):
     with bare.page.expect_download() as download:
         bare.page.get_by_role("button", name="Save snapshot as JSON").click()
     assert download.value.suggested_filename == "net.json"
+
+
+def test_a_recording_in_which_nothing_ran_does_not_say_that_nothing_was_found(bare):
+    bare.update("panel", "traced", traced(Trace()))
+    bare.page.get_by_role("tab", name="Findings").click()
+    page = bare.page.get_by_role("tabpanel", name="Findings")
+    expect(page).to_contain_text("Nothing ran, so nothing was checked.")
+    expect(page).not_to_contain_text("✓")
+
+
+def test_prints_of_the_traced_code_are_in_the_panel(bare):
+    expect(bare.page.get_by_text("printed by the traced code")).to_be_hidden()
+    bare.update("panel", "printed", "step 1\n<b>loss</b> 0.5\n")
+    expect(bare.page.locator(".dw-printed pre")).to_have_text("step 1\n<b>loss</b> 0.5\n")
+
+
+def test_the_export_menu_can_be_clicked_after_a_restart(bare):
+    bare.page.evaluate("() => window.models.panel.fire('comm_live_update')")
+    expect(bare.page.locator(".dw-banner")).to_contain_text("restarted")
+    bare.page.get_by_label("Export").click()
+    with bare.page.expect_download():
+        bare.answer("export", {"name": "net.json", "mime": "application/json", "text": "{}"})
+        bare.page.get_by_role("button", name="Save snapshot as JSON").click()
+
+
+def test_the_timeline_says_nothing_that_the_status_line_says_already(bare):
+    bare.update("panel", "traced", traced(one_step()))
+    bare.update("panel", "status", {"kind": "done", "text": traced(one_step())["summary"]})
+    expect(bare.page.get_by_text(traced(one_step())["summary"])).to_have_count(1)

@@ -71,3 +71,22 @@ def test_a_job_that_raises_leaves_the_way_free():
         except ZeroDivisionError:
             continue
     assert jobs.submit(lambda: None) == "done"
+
+
+def test_a_job_that_waits_can_be_cancelled():
+    jobs, ran = MainThreadJobs(), []
+
+    class Loop:
+        def call_soon_threadsafe(self, run, job):
+            self.later = lambda: run(job)
+
+    loop = jobs._loop = Loop()
+    thread = threading.Thread(target=lambda: ran.append(jobs.submit(lambda: ran.append("job"))))
+    thread.start()
+    thread.join()
+    assert ran == ["queued"]
+    assert jobs.cancel() is True
+    loop.later()
+    assert ran == ["queued"]
+    assert jobs.submit(lambda: ran.append("next")) == "done"
+    assert ran[1:] == ["next"]

@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import ipywidgets
 import pytest
 from ipywidgets.widgets.widget import _instances
 
@@ -163,3 +164,43 @@ def test_opened_and_closed_panels_leave_nothing():
     gc.collect()
     assert len(_instances) == before
     assert [ref() for ref in panels] == [None] * 5
+
+
+def test_a_panel_is_a_widget_that_others_can_hold(opened):
+    panel, _ = opened
+    box = ipywidgets.VBox([panel])
+    assert box.children == (panel,)
+    assert panel.children == (panel.view,)
+    box.close()
+
+
+def test_what_was_chosen_and_found_is_there_for_code(opened):
+    panel, _ = opened
+    assert (panel.selected, panel.findings) == (None, ())
+    asked(panel, ask="select", row=6)
+    assert panel.selected == "decoder.head"
+    panel.run_trace()
+    assert [finding.kind for finding in panel.findings] == ["wrong-device", "unregistered-tensor"]
+
+
+def test_prints_of_the_traced_code_are_shown_in_the_panel(opened, capsys):
+    panel, fake = opened
+    trace = fake.trace
+    fake.trace = lambda request, progress: print("step", request.batch) or trace(request, progress)
+    panel._actions = Fake.actions(fake)
+    asked(panel, ask="trace", batch="images")
+    assert panel.view.printed == "step images\n"
+    assert capsys.readouterr().out == ""
+    fake.trace = lambda request, progress: print("x" * 30_000) or 1 / 0
+    panel._actions = Fake.actions(fake)
+    asked(panel, ask="trace", batch="images")
+    assert panel.view.printed.startswith("... 10,001 characters before")
+
+
+def test_a_trace_in_a_cell_prints_into_the_cell(opened, capsys):
+    panel, fake = opened
+    trace = fake.trace
+    fake.trace = lambda request, progress: print("step") or trace(request, progress)
+    panel._actions = Fake.actions(fake)
+    panel.run_trace()
+    assert capsys.readouterr().out == "step\n"

@@ -92,9 +92,7 @@ def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step) -> _St
     return replace(found, parents=(*own, *_given(frames, frame, site), *found.parents))
 
 
-def _of_sources(
-    frame: FrameType | None, site: Site | None, tensor: torch.Tensor, found: list[Maker | torch.Tensor]
-) -> _Step:
+def _of_sources(frame: FrameType | None, site: Site | None, tensor: torch.Tensor, found: list[Maker | torch.Tensor]) -> _Step:
     made = [m for m in found if isinstance(m, Maker) and m.makes_on(tensor.device)]
     return _Step(frame, site, tuple(t for t in found if is_tensor(t)), tuple(dict.fromkeys(made)))
 

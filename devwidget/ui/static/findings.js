@@ -3,11 +3,12 @@ import { h, prose, traceLink } from "./dom.js";
 
 const MARKS = { error: "✖", warning: "▲", info: "ℹ" };
 
-export function findingsView(traced, reveal) {
-  if (!traced.summary) return [h("p", { class: "dw-empty" }, "No batch has been traced yet. Name a batch above and press Trace batch.")];
+export function findingsView(traced, reveal, none) {
+  if (!traced.summary) return [none("what is wrong, on which line, and the edit that mends it")];
   const cards = traced.findings.map((card) => findingCard(card, reveal));
   // Of a step that did not run to its end nobody knows whether there was nothing to find.
-  const clean = cards.length || traced.failure ? "" : h("p", { class: "dw-clean" }, `✓ Nothing found, ${traced.checked.length} checks.`);
+  const said = traced.checked.length ? h("p", { class: "dw-clean" }, `✓ Nothing found, ${traced.checked.length} checks.`) : h("p", { class: "dw-empty" }, "Nothing ran, so nothing was checked.");
+  const clean = cards.length || traced.failure ? "" : said;
   return [traced.failure ? failureCard(traced.failure, reveal) : "", clean, ...cards, checks(traced)].filter(Boolean);
 }
 

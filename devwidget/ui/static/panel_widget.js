@@ -1,5 +1,5 @@
 // The panel: header, memory bars, tabs; it composes the tree widget and asks Python through the control widget.
-import { ask, h, keepKeys } from "./dom.js";
+import { ask, h, keepKeys, prose } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { Inputs, headline, menu, save, saveAs } from "./header.js";
 import { findingsView } from "./findings.js";
@@ -10,6 +10,12 @@ import { Tabs } from "./tabs.js";
 
 const TABS = ["Modules", "Findings", "Trace", "Parallel", "Memory"];
 const NO_GPU = "No GPU here. Virtual GPUs show the same: run %devwidget simulate 2 and build the model again.";
+
+// An empty tab says what it will show, and how to get there with a variable that the notebook has.
+function howTo(what, names) {
+  const batch = names?.length ? `\`${names[0]}\` looks like a batch` : "a batch is a variable, or an expression such as `next(iter(loader))`";
+  return `Here will be ${what}. Name a batch above and press Trace batch: ${batch}.`;
+}
 
 async function render({ model, el, host, signal }) {
   const ready = (name) => (model.get(name) ? host.getModel(model.get(name)) : null);
@@ -23,6 +29,7 @@ async function render({ model, el, host, signal }) {
   const title = h("div", { class: "dw-headline" });
   const inputs = new Inputs({ trace, cancel: () => control && ask(control, { ask: "cancel" }) });
   const status = h("div", { class: "dw-status", role: "status", "aria-live": "polite" });
+  const printed = h("details", { class: "dw-printed", open: true, hidden: true });
   const banner = h("div", { class: "dw-banner", role: "alert", hidden: true });
   const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, NO_GPU);
   const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, "show cpu");
@@ -36,6 +43,7 @@ async function render({ model, el, host, signal }) {
     banner,
     control ? inputs.el : "",
     status,
+    printed,
     h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, whole, cpu)),
     tabs.list,
     tabs.pages,
@@ -131,12 +139,12 @@ async function render({ model, el, host, signal }) {
     tabs.count("Findings", findings.length + (traced.failure ? 1 : 0), traced.failure ? "error" : findings[0]?.severity);
     tabs.count("Trace", traced.hops?.length ?? 0);
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
-    tabs.page("Findings").replaceChildren(...findingsView(traced, reveal));
-    const none = () => h("p", { class: "dw-empty" }, "No batch has been traced yet. Name a batch above and press Trace batch.");
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? "" : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none()]));
+    const none = (what) => h("p", { class: "dw-empty" }, ...prose(howTo(what, model.get("inputs")?.names)));
+    tabs.page("Findings").replaceChildren(...findingsView(traced, reveal, none));
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? "" : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none("how one batch went through the devices: each module, each hop, each fault")]));
     timeline.show(traced.timeline);
     drawParallel(traced, none);
-    tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none()]));
+    tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none("what the bytes of each device were for, along one step, and who made the peak")]));
     steps.show(traced.memory);
   }
   // Which of both axes the timeline has.
@@ -165,7 +173,7 @@ async function render({ model, el, host, signal }) {
       return callSection(call, drawing, strip);
     });
     const single = h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace.");
-    tabs.page("Parallel").replaceChildren(...(parts.length ? parts : [traced.summary ? single : none()]), spread);
+    tabs.page("Parallel").replaceChildren(...(parts.length ? parts : [traced.summary ? single : none("how `nn.DataParallel` cut the batch, copied the model and gathered the outputs, if there is one")]), spread);
   }
   function drawGone() {
     if (model.get("gone")) stale("The model was deleted. This is how it was when it was last seen.");
@@ -187,10 +195,16 @@ async function render({ model, el, host, signal }) {
     const { findings, failure } = model.get("traced") ?? {};
     if ((kind === "done" || kind === "error") && (findings?.length || failure)) tabs.open("Findings");
   }
+  function drawPrinted() {
+    const text = model.get("printed") ?? "";
+    printed.hidden = !text;
+    printed.replaceChildren(h("summary", null, "printed by the traced code"), h("pre", { tabindex: "0" }, text));
+  }
   // Not in the widget specification, but Jupyter fires it when the kernel's side of a widget goes away.
   async function kernelChanged() {
-    const self = await model.widget_manager?.get_model(model.get("control").replace("anywidget:", ""));
-    if (!self?.comm_live) stale("The kernel was restarted. Run the cell again; this is the last state.");
+    const control = model.widget_manager?.get_model(model.get("control").replace("anywidget:", ""));
+    const self = await Promise.resolve(control).catch(() => "closed"); // from Python: there is nothing left to tell
+    if (self !== "closed" && !self?.comm_live) stale("The kernel was restarted. Run the cell again; this is the last state.");
   }
 
   const listeners = {
@@ -200,6 +214,7 @@ async function render({ model, el, host, signal }) {
     "change:gone": drawGone,
     "change:inputs": drawInputs,
     "change:status": drawStatus,
+    "change:printed": drawPrinted,
     comm_live_update: kernelChanged,
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
@@ -212,6 +227,7 @@ async function render({ model, el, host, signal }) {
   drawMemory();
   drawTrace();
   drawGone();
+  drawPrinted();
   if (model.get("status")?.kind && !model.get("gone")) say(model.get("status").kind, model.get("status").text);
   const inner = tabs.page("Modules").appendChild(h("div"));
   await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });

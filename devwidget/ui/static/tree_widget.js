@@ -36,6 +36,7 @@ async function render({ model, el, host, signal }) {
   let shownRow = null;
   function openDetail(row) {
     const wasOpen = shownRow !== null;
+    if (control && row !== null && row !== shownRow) ask(control, { ask: "select", row });
     shownRow = row;
     if (row === null) {
       drawer.hidden = true;

@@ -1,0 +1,23 @@
+"""What traced code prints: no cell runs then, so that without this it would be shown nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+
+MOST = 20_000
+"""Characters kept, the last ones: a model that prints every tensor must not fill a page."""
+
+
+@contextlib.contextmanager
+def printed(show: Callable[[str], None]) -> Iterator[None]:
+    """Collect what is printed inside, and hand it over at the end, whatever ended it."""
+    text = io.StringIO()
+    show("")
+    try:
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            yield
+    finally:
+        said = text.getvalue()
+        show(said if len(said) <= MOST else f"... {len(said) - MOST:,} characters before\n{said[-MOST:]}")
