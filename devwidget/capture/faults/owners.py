@@ -1,4 +1,4 @@
-"""Holders: who keeps a tensor, as a registered one, in a plain attribute, on a class, or under a global name."""
+"""Owners: who keeps a tensor, as a registered one, in a plain attribute, on a class, or under a global name."""
 
 from __future__ import annotations
 
