@@ -835,6 +835,97 @@ def inference_tensor_outside(device):
 
 
 @program
+def inference_trained_beside(device):
+    with torch.inference_mode():
+        frozen = net(device)
+    model, x = net(device), batch(device)
+    with torch.inference_mode():
+        seen = frozen(x) + model(x)
+    return [seen.clone(), *trained(model, model(x).sum())]
+
+
+@program
+def freed_storage(device):
+    model, x = net(device), batch(device)
+    model.shard = torch.ones(8, device=device)
+    model.shard.untyped_storage().resize_(0)
+    out = trained(model, model(x).sum())
+    model.shard.untyped_storage().resize_(32)
+    return [*out, model.shard.fill_(2)]
+
+
+@program
+def freed_parameter(device):
+    model, x = net(device), batch(device)
+    values = model[0].weight.data.clone()
+    model[0].weight.data.untyped_storage().resize_(0)
+    model[0].weight.data.untyped_storage().resize_(values.numel() * 4)
+    model[0].weight.data.copy_(values)
+    return trained(model, model(x).sum())
+
+
+@program
+def sub_byte_attributes(device):
+    model, x = net(device), batch(device)
+    model.packed = torch.zeros(4, dtype=torch.uint8, device=device).view(torch.bits8)
+    model.few = torch.empty(4, dtype=torch.uint4, device=device)
+    return trained(model, model(x).sum())
+
+
+@program
+def expanded_to_a_trillion(device):
+    model, x = net(device), batch(device)
+    model.register_buffer("huge", torch.ones(1, device=device).expand(10**12), persistent=False)
+    return trained(model, model(x).sum() + model.huge[:3].sum())
+
+
+@program
+def walks_overridden(device):
+    class Sharded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).to(device)
+
+        def modules(self):
+            raise RuntimeError("gathered at the first forward")
+
+        parameters = named_parameters = named_modules = buffers = named_buffers = children = modules
+
+        def forward(self, x):
+            return self.inner(x)
+
+    torch.manual_seed(0)
+    model = Sharded()
+    model(batch(device)).sum().backward()
+    optimizer = torch.optim.SGD([model.inner[0].weight, model.inner[0].bias], lr=0.1)
+    optimizer.step()
+    return [model.inner[0].weight, model.inner[0].weight.grad]
+
+
+@program
+def loaders_of_every_kind(device):
+    model, x = net(device), batch(device)
+    kinds = (
+        iter,
+        lambda rows: map(torch.clone, rows),
+        lambda rows: (row for row in rows),
+        lambda rows: zip(rows, rows, strict=True),
+    )
+    return [model(rows[0] if type(rows) is tuple else rows) for kind in kinds for rows in kind([x, x + 1])]
+
+
+@program
+def pool_with_an_initializer(device):
+    model, x, here = net(device), batch(device), threading.local()
+
+    def begin(scale):
+        here.scale = torch.full((4,), scale, device=device)
+
+    with ThreadPoolExecutor(1, initializer=begin, initargs=(2.0,)) as pool:
+        return pool.submit(lambda: model(x * here.scale)).result()
+
+
+@program
 def device_context(device):
     with device:
         layer = nn.Linear(4, 4)

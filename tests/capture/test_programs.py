@@ -1,9 +1,35 @@
 """Programs across torch's less used surface give plain's numbers when they are recorded, with and without healing."""
 
 import pytest
+from torch import nn
 
-from devwidget import record
+from devwidget import Inputs, record, trace
 from tests import programs
+
+
+class Running(nn.Module):
+    """Runs a program in its forward."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def forward(self):
+        results.append(programs.run(self.name, "cpu"))
+
+
+results = []
+"""Outside the model, whose own list would be put back."""
+
+
+@pytest.mark.parametrize("name", programs.PROGRAMS)
+def test_numbers_in_a_traced_forward_are_those_of_plain(name):
+    numbers = programs.plain(name)
+    results.clear()
+    traced = trace(Running(name), Inputs())
+    assert programs.equal(numbers, results.pop())
+    assert (traced.error, traced.not_restored, [finding.headline for finding in traced.findings]) == ("", (), [])
+    assert [reason for reason in traced.not_checked if reason.startswith("recorder")] == []
 
 
 @pytest.mark.parametrize("heal", [True, pytest.param(False, marks=pytest.mark.slow)])

@@ -98,7 +98,9 @@ def test_small_tools_around_cuda_work(gpus):
     torch.cuda.nvtx.range_push("step")
     torch.cuda.nvtx.range_pop()
     assert not torch.cuda.is_current_stream_capturing()
-    assert torch.cuda.memory_snapshot() == []
+    torch.cuda.memory._record_memory_history(max_entries=10)
+    assert torch.cuda.memory._snapshot()["segments"] == torch.cuda.memory_snapshot() == []
+    torch.cuda.memory._record_memory_history(enabled=None)
     assert torch.cuda.can_device_access_peer(0, 1)
     assert torch.from_dlpack(torch.ones(1, device="cuda")).device == FIRST
 

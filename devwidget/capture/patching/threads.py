@@ -41,6 +41,46 @@ def pool_tasks(choice: Choice, undo: Undo, around: Wrapper = lambda submit: subm
         undo.enter(patched(owner, name, lambda submit: _submitting(choice, around(submit), submit)))
 
 
+def pool_initializers(choice: Choice, undo: Undo) -> None:
+    """Until that is undone, what new pools begin each of their threads with runs inside what is chosen for it."""
+    undo.enter(patched(ThreadPoolExecutor, "__init__", functools.partial(_making, choice, undo)))
+
+
+_INITIALIZER_AT = 3
+"""Its place, after `self`, `max_workers` and `thread_name_prefix`."""
+
+
+def _making(choice: Choice, undo: Undo, original: Callable[..., None]) -> Callable[..., None]:
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        by_name = "initializer" in kwargs or len(args) <= _INITIALIZER_AT
+        given: Any = kwargs.get("initializer") if by_name else args[_INITIALIZER_AT]
+        inside = choice() if callable(given) and not isinstance(args[0], _OTHER_INTERPRETERS) else None
+        if inside is not None:
+            initializer = _Initializer(given, inside)
+            undo.add(initializer.end)
+            if by_name:
+                kwargs["initializer"] = initializer
+            else:
+                args = (*args[:_INITIALIZER_AT], initializer, *args[_INITIALIZER_AT + 1 :])
+        original(*args, **kwargs)
+
+    return __init__
+
+
+class _Initializer:
+    """Runs inside a context until that is over; the pool may live on."""
+
+    def __init__(self, function: Callable[..., object], inside: Inside) -> None:
+        self._function, self._inside = function, inside
+
+    def __call__(self, *args: Any) -> None:
+        with self._inside():
+            self._function(*args)
+
+    def end(self) -> None:
+        self._inside = contextlib.nullcontext
+
+
 def _submitting(choice: Choice, submit: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     def submit_inside(*args: Any, **kwargs: Any) -> Any:
         inside = choice() if len(args) > 1 and not isinstance(args[0], _OTHER_INTERPRETERS) else None

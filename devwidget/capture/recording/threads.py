@@ -10,7 +10,7 @@ from typing import Any
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.lock import Lock
-from devwidget.capture.patching.threads import Inside, pool_tasks, thread_starts
+from devwidget.capture.patching.threads import Inside, pool_initializers, pool_tasks, thread_starts
 from devwidget.capture.recording.module_tracker import ModuleCall
 from devwidget.capture.recording.state import State
 from devwidget.capture.undo import Undo
@@ -42,6 +42,7 @@ def threads(state: State, undo: Undo) -> None:
     undo.add(watched.end)
     thread_starts(lambda: None if _here.by_task else watched.from_here(), undo)
     pool_tasks(watched.from_here, undo, _by_task)
+    pool_initializers(watched.from_here, undo)
 
 
 def _by_task(submit: Callable[..., Any]) -> Callable[..., Any]:

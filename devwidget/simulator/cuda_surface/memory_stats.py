@@ -65,6 +65,8 @@ C_FUNCTIONS: dict[str, Any] = {
     "resetPeakMemoryStats": reset_peaks,
     "resetAccumulatedMemoryStats": lambda index: None,
     "memorySnapshot": lambda mempool: {"segments": [], "device_traces": [], "allocator_settings": {}},
+    "record_memory_history": lambda *args: None,
+    "record_memory_history_legacy": lambda *args: None,
     "emptyCache": empty_cache,
     "setMemoryFraction": lambda fraction, index: None,
     "getMemoryFraction": lambda index: 1.0,
