@@ -223,9 +223,8 @@ def _tried(found: Trace, output: Any, step: Step, allow: str | Iterable[str], na
     from devwidget.trying.subjects import Subjects
     from devwidget.trying.trials import tried
 
-    def again(heal: bool, given: Subjects) -> tuple[Trace, Any]:
-        edited = Step(given.model, given.inputs, given.loss_fn, given.optimizer, step.backward)
-        return _stepped(edited, lambda: given.inputs, _Step(heal=heal, allow=allow), name, None, restore=True)
+    def again(heal: bool, inputs: Callable[[], Arguments]) -> tuple[Trace, Any]:
+        return _stepped(step, inputs, _Step(heal=heal, allow=allow), name, None, restore=True)
 
     return tried(found, output, Subjects(step.model, step.inputs, step.loss_fn, step.optimizer), again)
 

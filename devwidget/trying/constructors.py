@@ -22,11 +22,13 @@ class Effect:
 
     Attributes:
         attribute: that is assigned.
-        code: of the constructor, which is how the modules are recognised that it has made.
+        makers: the constructor, by which the modules are recognised that it has made; once for each run of its cell.
+        code: its code without the edit.
         apply: the new statements, of the module and of the value that the old one has given it.
     """
 
     attribute: str
+    makers: tuple[FunctionType, ...]
     code: CodeType
     apply: FunctionType
 
@@ -60,7 +62,7 @@ def effect_of(edited: EditedFile, edit: Edit, statements: Sequence[ast.stmt], li
         raise NotTried("it does more than register")
     if not all(is_harmless(each, outer, (self_name, _VALUE)) for each in new):
         raise NotTried("it reads what only the constructor knows")
-    return Effect(attribute, makers[0].__code__, _compiled(new, self_name, edited.file, known))
+    return Effect(attribute, tuple(makers), makers[0].__code__, _compiled(new, self_name, edited.file, known))
 
 
 def _assigned(statement: ast.stmt, self_name: str) -> tuple[str, ast.expr]:

@@ -22,21 +22,32 @@ def apply_effects(effects: Sequence[Effect], subjects: Subjects) -> None:
     Raises:
         NotTried: if there is no such module, or it is not certain where it was moved after it had been built.
     """
-    modules = list(subjects.modules())
+    modules, made = list(subjects.modules()), set[int]()
     for module in modules:
-        mine = [each for each in effects if any(_init(kind) is each.code for kind in type(module).__mro__)]
+        mine = [each for each in effects if _was_made_by(each, module)]
         if mine:
-            device, before = _moved_to(module, modules), {id(t) for t in _registered(module)}
+            device, before = _moved_to(module, modules, effects), {id(t) for t in _registered(module)}
             for effect in mine:
                 _apply(effect, module)
             _move(module, before, device)
             _train(module, before, subjects)
-    if any(not any(_init(k) is each.code for m in modules for k in type(m).__mro__) for each in effects):
+            made |= set(map(id, mine))
+    if len(made) != len(effects):
         raise NotTried("no module was made by that constructor")
 
 
-def _init(kind: type) -> CodeType | None:
-    return getattr(vars(kind).get("__init__"), "__code__", None)
+def _was_made_by(effect: Effect, module: nn.Module) -> bool:
+    return any(_init(kind) is maker for kind in type(module).__mro__ for maker in effect.makers)
+
+
+def _init(kind: type) -> Any:
+    return vars(kind).get("__init__")
+
+
+def _code(kind: type, effects: Sequence[Effect]) -> CodeType | None:
+    """Of the constructor of a class, as it ran."""
+    init = _init(kind)
+    return next((each.code for each in effects if any(maker is init for maker in each.makers)), getattr(init, "__code__", None))
 
 
 def _apply(effect: Effect, module: nn.Module) -> None:
@@ -54,20 +65,20 @@ def _registered(module: nn.Module) -> Iterator[torch.Tensor]:
         yield from (tensor for tensor in (*each._parameters.values(), *each._buffers.values()) if tensor is not None)
 
 
-def _moved_to(module: nn.Module, modules: Sequence[nn.Module]) -> torch.device:
+def _moved_to(module: nn.Module, modules: Sequence[nn.Module], effects: Sequence[Effect]) -> torch.device:
     """Where the module went after it had been built without a word of a device.
 
     Its own tensors tell; if it has none, those of the module whose constructor names its class.
     """
     around: list[nn.Module] = [module]
     while True:
-        if any(_names(_init(kind)) & _PLACES for each in around[-1].modules() for kind in _users(type(each))):
+        if any(_names(_code(kind, effects)) & _PLACES for each in around[-1].modules() for kind in _users(type(each))):
             raise NotTried("its constructor chooses a device")
         devices = {tensor.device for tensor in _registered(around[-1])}
         if len(devices) == 1:
             return devices.pop()
         owner = next((each for each in modules if any(child is around[-1] for child in each.children())), None)
-        if devices or owner is None or type(around[-1]).__name__ not in _names(_init(type(owner))):
+        if devices or owner is None or type(around[-1]).__name__ not in _names(_code(type(owner), effects)):
             raise NotTried("it is not certain where the module was moved")
         around.append(owner)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from devwidget.capture.restore import keeping
+from devwidget.capture.step.batch import Arguments
 from devwidget.records.finding import Edit
 from devwidget.trying import reached
 from devwidget.trying.constructors import Effect, effect_of
@@ -21,18 +21,33 @@ class Placed:
     """A trial under way.
 
     Attributes:
-        subjects: what the step is given now.
         numbers: of the edits.
-        is_exact: each edit stands where it will stand; if not, a step that fails tells nothing.
+        effects: by number, of those that change what has run already.
     """
 
     subjects: Subjects
     numbers: frozenset[int]
-    is_exact: bool
+    effects: Mapping[int, Effect]
+
+    def inputs(self) -> Arguments:
+        """The arguments of the step, once what has run already has been made up for; all of that is to be put back.
+
+        Raises:
+            NotTried: if that cannot be done.
+        """
+        apply_effects(list(self.effects.values()), self.subjects)
+        for number in self.effects:
+            reached.mark(number)
+        return self.subjects.inputs
 
     def all_ran(self) -> bool:
         """Whether every edit has run so far."""
         return reached.seen() >= self.numbers
+
+    @property
+    def is_exact(self) -> bool:
+        """Each edit stands where it will stand; if not, a step that fails tells nothing."""
+        return not self.effects
 
 
 @contextlib.contextmanager
@@ -53,11 +68,5 @@ def placed(edits: Collection[Edit], subjects: Subjects) -> Iterator[Placed]:
             if place.function is not None and place.function.name == "__init__":
                 effects[numbers[edit]] = effect_of(whole, edit, statements, live)
     reached.clear()
-    with contextlib.ExitStack() as stack:
-        if effects:
-            stack.enter_context(keeping(subjects.model, subjects.optimizer, subjects.loss_fn))
-            apply_effects(list(effects.values()), subjects)
-            for number in effects:
-                reached.mark(number)
-        stack.enter_context(in_place(pairs))
-        yield Placed(subjects, frozenset(numbers.values()), not effects)
+    with in_place(pairs):
+        yield Placed(subjects, frozenset(numbers.values()), effects)

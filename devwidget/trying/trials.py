@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.step.batch import Arguments
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
 from devwidget.trying.comparison import are_equal, is_random, key_of, results_of
@@ -15,8 +16,8 @@ from devwidget.trying.placing import placed
 from devwidget.trying.quiet import quiet
 from devwidget.trying.subjects import Subjects
 
-Again = Callable[[bool, Subjects], tuple[Trace, Any]]
-"""Runs the step, healing or not: what was recorded, and the output of the model."""
+Again = Callable[[bool, Callable[[], Arguments]], tuple[Trace, Any]]
+"""Runs the step, healing or not, on what it is told once everything is kept: what was recorded, and the output of the model."""
 
 MOST_TRIALS = 8
 """Steps that one trace may run to try its fixes."""
@@ -76,7 +77,7 @@ class _Trials:
         self._left -= 1
         try:
             with uninterrupted(), quiet(), placed(edits, self._subjects) as trial:
-                trace, output = self._again(bool(others), trial.subjects)
+                trace, output = self._again(bool(others), trial.inputs)
                 ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried:
             self._left += 1

@@ -149,8 +149,8 @@ def judged(trace, error=""):
 
     model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")
 
-    def again(heal, given):
-        given.model(given.inputs) if not error else given.model.forward.__func__.__code__
+    def again(heal, inputs):
+        model.rows(inputs(), torch.zeros(1, 2, 4, device="cuda:0"))
         return dataclasses.replace(trace, error=error), None
 
     return tried(trace, None, Subjects(model, batch), again)
