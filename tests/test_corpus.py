@@ -44,3 +44,15 @@ def test_the_diagnosis_is_right(diagnosis, case):
 @pytest.mark.parametrize("case", CASES)
 def test_virtual_gpus_fail_as_cuda_does(simulation, case):
     assert simulation[case]["problems"] == []
+
+
+@pytest.mark.slow
+def test_cases_as_cells_of_a_kernel_are_found_and_their_verified_fixes_hold(tmp_path):
+    target = tmp_path / "scores.json"
+    sample = ["causal_mask", "rnn_hidden", "conv_list", "multi_detector", "multi_gan"]
+    command = [sys.executable, str(CORPUS / "kernel.py"), "--only", *sample, "--json", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=CORPUS.parents[1], check=False)
+    assert target.exists(), done.stderr[-2000:]
+    found = json.loads(target.read_text())
+    assert [case for case, score in found.items() if score["diagnosis"] or score["fixes"] or score["broken"]] == []
+    assert [score["verified"] for score in found.values()] == [1, 1, 3, 3, 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import functools
 import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Place(NamedTuple):
     owner: ast.ClassDef | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EditedFile:
     """Both versions of a file.
 
@@ -43,6 +44,7 @@ class EditedFile:
         places: of each edit, in the tree of the new text.
         statements: of each edit, its new ones.
         old, new: the code of each function.
+        flags: of the compiler.
     """
 
     file: str
@@ -52,10 +54,22 @@ class EditedFile:
     statements: list[list[ast.stmt]]
     old: dict[Key, CodeType]
     new: dict[Key, CodeType]
+    flags: int
 
     def changed(self) -> set[Key]:
         """The functions that both have, with another code."""
         return {key for key in self.old.keys() & self.new.keys() if self.old[key] != self.new[key]}
+
+    def is_of(self, code: CodeType) -> bool:
+        """Whether some code is what the old text says."""
+        key = code.co_qualname, code.co_firstlineno
+        return code in (self.old.get(key), self._of_cells.get(key))
+
+    @functools.cached_property
+    def _of_cells(self) -> dict[Key, CodeType]:
+        """The old code, each statement compiled alone as IPython does: it knows no names that another one imports."""
+        parts = [ast.Module([node], []) for node in self.before.body]
+        return {key: code for part in parts for key, code in _codes(part, self.file, self.flags).items()}
 
 
 def edited(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int) -> EditedFile:
@@ -86,7 +100,7 @@ def edited(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int)
         old, new = (_codes(tree, file, flags) for tree in (before, after))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotTried(str(error)) from error
-    return EditedFile(file, edits, before, places, statements, old, new)
+    return EditedFile(file, edits, before, places, statements, old, new, flags)
 
 
 def _applied(rows: Sequence[str], edits: Sequence[Edit]) -> tuple[list[str], list[tuple[int, Edit | None]]]:

@@ -29,7 +29,7 @@ def with_new_code(edited: EditedFile, functions: Collection[FunctionType]) -> li
     for function in functions:
         code = function.__code__
         key = code.co_qualname, code.co_firstlineno
-        if key in changed and code == edited.old[key] and code.co_freevars == edited.new[key].co_freevars:
+        if key in changed and edited.is_of(code) and code.co_freevars == edited.new[key].co_freevars:
             pairs.append((function, edited.new[key]))
     return pairs
 

@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from devwidget.records.finding import Edit
 from devwidget.trying.edited_file import NotTried
@@ -95,6 +96,20 @@ def test_two_functions_of_one_name_keep_their_own_code(program):
     with placed([edit(module, 4, 4, "        return 10")], None):
         holder.size = 3
         assert (holder.size, holder.kept) == (10, 3)
+
+
+def test_the_functions_of_a_cell_have_the_new_code():
+    cell = "import math\n\ndef step(x):\n    return math.floor(x)\n"
+    shell = InteractiveShell.instance()
+    try:
+        shell.run_cell(cell)
+        step = shell.user_ns["step"]
+        change = Edit(step.__code__.co_filename, 4, 4, "    return math.ceil(x)", "    return math.floor(x)")
+        with placed([change], None) as trial:
+            assert step(1.5) == 2
+            assert trial.all_ran()
+    finally:
+        InteractiveShell.clear_instance()
 
 
 def test_a_function_made_while_the_step_runs_has_the_new_code(program):
