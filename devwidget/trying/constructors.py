@@ -12,7 +12,8 @@ from devwidget.records.finding import Edit
 from devwidget.trying.edited_file import EditedFile, Function, NotTried, located
 from devwidget.trying.harmless import is_harmless
 
-_VALUE = "_value_"
+VALUE = "_value_"
+"""How new lines call what the old ones have made."""
 _GROWS = {"append", "extend", "insert", "update"}
 
 
@@ -54,13 +55,13 @@ def effect_of(edited: EditedFile, edit: Edit, statements: Sequence[ast.stmt], li
         raise NotTried(f"`{attribute}` is used while the module is built")
     if isinstance(value, ast.Constant) and sum(ast.dump(n) == ast.dump(value) for s in statements for n in ast.walk(s)) > 1:
         raise NotTried("which of them is the old value is not certain")
-    new = [_Substitute(value).visit(_copy(statement)) for statement in statements]
+    new = [Substitute(value).visit(_copy(statement)) for statement in statements]
     known = makers[0].__globals__
     local = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)} | _stored(function)
     outer = {name: each for name, each in known.items() if name not in local}
     if not new or not all(_is_registration(each, self_name, attribute) for each in new):
         raise NotTried("it does more than register")
-    if not all(is_harmless(each, outer, (self_name, _VALUE)) for each in new):
+    if not all(is_harmless(each, outer, (self_name, VALUE)) for each in new):
         raise NotTried("it reads what only the constructor knows")
     return Effect(attribute, tuple(makers), makers[0].__code__, _compiled(new, self_name, edited.file, known))
 
@@ -105,7 +106,7 @@ def _is_registration(statement: ast.stmt, self_name: str, attribute: str) -> boo
         return False
 
 
-class _Substitute(ast.NodeTransformer):
+class Substitute(ast.NodeTransformer):
     """The old value stands wherever the new lines would compute it once more."""
 
     def __init__(self, value: ast.expr) -> None:
@@ -114,7 +115,7 @@ class _Substitute(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:
         """Replace what is spelled as the old value was."""
         if isinstance(node, ast.expr) and ast.dump(node) == self._value:
-            return ast.copy_location(ast.Name(_VALUE, ast.Load()), node)
+            return ast.copy_location(ast.Name(VALUE, ast.Load()), node)
         return super().visit(node)
 
 
@@ -127,7 +128,7 @@ def _stored(function: ast.AST) -> set[str]:
 
 
 def _compiled(statements: list[ast.stmt], self_name: str, file: str, known: dict[str, Any]) -> FunctionType:
-    tree = ast.parse(f"def apply({self_name}, {_VALUE}): pass")
+    tree = ast.parse(f"def apply({self_name}, {VALUE}): pass")
     tree.body[0].body = statements  # type: ignore[attr-defined]  # a function has one
     made: dict[str, Any] = {}
     exec(compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True), known, made)

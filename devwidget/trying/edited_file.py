@@ -98,7 +98,7 @@ def edited(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int)
             if place.function is not None:
                 place.block.insert(place.number, marker(number, place.block[min(place.number, len(place.block) - 1)]))
         old, new = (_codes(tree, file, flags) for tree in (before, after))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError) as error:
         raise NotTried(str(error)) from error
     return EditedFile(file, edits, before, places, statements, old, new, flags)
 

@@ -8,6 +8,8 @@ import types
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import torch
+
 _BUILTINS = {"bool", "dict", "enumerate", "float", "int", "len", "list", "range", "sorted", "tuple", "zip", "min", "max"}
 _METHODS = {
     "register_buffer",
@@ -23,6 +25,7 @@ _METHODS = {
     "double",
 } | {*("bool", "int", "long", "clone", "detach", "contiguous", "eval", "train", "type", "bfloat16")}
 """Of a module, a container or a tensor that was there before."""
+_REACHES_OUT = {"save", "load", "hub", "distributed", "multiprocessing", "compile", "jit", "serialization", "utils", "ops"}
 _OPAQUE = (ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 
 
@@ -55,7 +58,9 @@ def _is_harmless_call(call: ast.Call, known: Mapping[str, Any], values: Collecti
         if not isinstance(value, types.ModuleType):
             break
         value = getattr(value, name, None)
-    return _is_of_torch(value)
+    if isinstance(value, torch.Tensor | torch.nn.Module):
+        return len(names) == 1 and names[0] in _METHODS
+    return _is_of_torch(value) and not _REACHES_OUT & {root.id, *names}
 
 
 def _path(node: ast.expr) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from devwidget.trying.edited_file import edited
 from devwidget.trying.functions import in_place, live_functions, with_new_code
 from devwidget.trying.made_modules import apply_effects
 from devwidget.trying.subjects import Subjects
+from devwidget.trying.top_level import Assignment, Line, assigned_again, assignment_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,14 @@ class Placed:
 
     Attributes:
         numbers: of the edits.
-        effects: by number, of those that change what has run already.
+        effects: by number, of those in constructors.
+        assignments: by number, of those outside of functions.
     """
 
     subjects: Subjects
     numbers: frozenset[int]
     effects: Mapping[int, Effect]
+    assignments: Mapping[int, Assignment]
 
     def inputs(self) -> Arguments:
         """The arguments of the step, once what has run already has been made up for; all of that is to be put back.
@@ -36,9 +39,12 @@ class Placed:
             NotTried: if that cannot be done.
         """
         apply_effects(list(self.effects.values()), self.subjects)
-        for number in self.effects:
+        inputs = self.subjects.inputs
+        for assignment in self.assignments.values():
+            inputs = assigned_again(assignment, self.subjects, inputs)
+        for number in (*self.effects, *self.assignments):
             reached.mark(number)
-        return self.subjects.inputs
+        return inputs
 
     def all_ran(self) -> bool:
         """Whether every edit has run so far."""
@@ -47,26 +53,38 @@ class Placed:
     @property
     def is_exact(self) -> bool:
         """Each edit stands where it will stand; if not, a step that fails tells nothing."""
-        return not self.effects
+        return not self.effects and not self.assignments
 
 
 @contextlib.contextmanager
-def placed(edits: Collection[Edit], subjects: Subjects) -> Iterator[Placed]:
+def placed(edits: Collection[Edit], subjects: Subjects, ran: Collection[Line] = ()) -> Iterator[Placed]:
     """Run the block with some edits.
+
+    Args:
+        edits: of any files.
+        subjects: what the step works on.
+        ran: lines that the step is known to run.
 
     Raises:
         NotTried: if they cannot be put in place.
     """
     functions = live_functions({edit.file for edit in edits})
     numbers = {edit: number for number, edit in enumerate(edits)}
-    pairs, effects = [], dict[int, Effect]()
+    pairs, effects, assignments = [], dict[int, Effect](), dict[int, Assignment]()
     for file, live in functions.items():
         mine = [edit for edit in numbers if edit.file == file]
         whole = edited(file, mine, [numbers[edit] for edit in mine], live[0].__code__.co_flags if live else 0)
         pairs += with_new_code(whole, live)
         for edit, place, statements in zip(mine, whole.places, whole.statements, strict=True):
-            if place.function is not None and place.function.name == "__init__":
+            if place.function is None:
+                assignments[numbers[edit]] = assignment_of(whole, edit, statements, live, ran)
+            elif place.function.name == "__init__":
                 effects[numbers[edit]] = effect_of(whole, edit, statements, live)
     reached.clear()
-    with in_place(pairs):
-        yield Placed(subjects, frozenset(numbers.values()), effects)
+    before = [(each.names, each.name, each.names[each.name]) for each in assignments.values()]
+    try:
+        with in_place(pairs):
+            yield Placed(subjects, frozenset(numbers.values()), effects, assignments)
+    finally:
+        for names, name, value in before:
+            names[name] = value

@@ -37,6 +37,7 @@ class _Trials:
         self._wanted = None if trace.error else results_of(output)
         self._found = [finding for finding in trace.findings if finding.severity != "info"]
         self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
+        self._ran = [(finding.fault.file, finding.fault.line) for finding in self._found if finding.fault is not None]
         self._good: dict[int, Fix] = {}
         self._failed: list[tuple[int, Fix]] = []
 
@@ -76,7 +77,7 @@ class _Trials:
         others = {key_of(finding) for number, finding in enumerate(self._found) if number not in fixes}
         self._left -= 1
         try:
-            with uninterrupted(), quiet(), placed(edits, self._subjects) as trial:
+            with uninterrupted(), quiet(), placed(edits, self._subjects, self._ran) as trial:
                 trace, output = self._again(bool(others), trial.inputs)
                 ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried:

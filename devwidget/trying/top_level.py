@@ -1,0 +1,169 @@
+"""Top level: an assignment of a file or cell that has run already, run again in its namespace for one step."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os.path
+import sys
+import types
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.step.batch import Arguments
+from devwidget.capture.tensors import is_tensor, replace_tensors
+from devwidget.records.finding import Edit
+from devwidget.trying.constructors import VALUE, Substitute
+from devwidget.trying.edited_file import EditedFile, NotTried, located
+from devwidget.trying.harmless import is_harmless
+from devwidget.trying.name_uses import Use, uses_of
+from devwidget.trying.subjects import Subjects
+
+Line = tuple[str, int]
+_ASKED = {"shape", "dtype", "ndim", "size", "numel", "parameters", "named_parameters", "train", "eval", "state_dict", "modules"}
+"""What may be asked of a tensor or a module, wherever it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The new text of `name = value`.
+
+    Attributes:
+        names: the namespace of the file or cell.
+        name: that is assigned.
+        value: the new expression, compiled; it may read the old value.
+        reads_old: whether it does.
+    """
+
+    names: dict[str, Any]
+    name: str
+    value: CodeType
+    reads_old: bool
+
+
+def assignment_of(
+    edited: EditedFile, edit: Edit, statements: Sequence[ast.stmt], live: Sequence[FunctionType], ran: Collection[Line]
+) -> Assignment:
+    """The assignment that an edit changes.
+
+    Raises:
+        NotTried: if it does more than make a value, or what has run since has used the value for anything but the step.
+    """
+    place = located(edited.before, edit.first, edit.last)
+    old = place.block[min(place.number, len(place.block) - 1)]
+    if place.block is not edited.before.body or (old.lineno, old.end_lineno) != (edit.first, edit.last) or len(statements) != 1:
+        raise NotTried("more or less than one statement of the file")
+    name, before = _assigned(old)
+    new_name, after = _assigned(statements[0])
+    names = _namespace(edited.file, live)
+    uses = list(uses_of(name, _sources(edited)))
+    if name != new_name or name not in names or sum(use.is_set for use in uses) != 1:
+        raise NotTried(f"`{name}` is assigned more than once")
+    if any(other is not names and other.get(name) is names[name] for other in _modules()):
+        raise NotTried(f"another file has imported `{name}`")
+    if not all(use.is_set or old in use.around or _is_of_the_step(use, names, ran) for use in uses):
+        raise NotTried(f"`{name}` has been used before the step")
+    changed: Any = Substitute(before).visit(ast.parse(ast.unparse(after), mode="eval").body)
+    if not is_harmless(changed, names, (VALUE,)):
+        raise NotTried("it does more than make a value")
+    tree = ast.fix_missing_locations(ast.Expression(changed))
+    return Assignment(names, name, compile(tree, edited.file, "eval", dont_inherit=True), VALUE in ast.unparse(changed))
+
+
+def _assigned(statement: ast.stmt) -> tuple[str, ast.expr]:
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
+        return statement.targets[0].id, statement.value
+    raise NotTried("no assignment to a name")
+
+
+def _namespace(file: str, live: Sequence[FunctionType]) -> dict[str, Any]:
+    """Of a module, or of the cells."""
+    known = [names for names in (*(each.__globals__ for each in live), *_modules()) if names.get("__file__") == file]
+    if known:
+        return known[0]
+    if os.path.exists(file):
+        raise NotTried("its names are gone")
+    return vars(sys.modules["__main__"])
+
+
+def _modules() -> Iterator[dict[str, Any]]:
+    yield from (vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__"))
+
+
+def _sources(edited: EditedFile) -> Iterator[tuple[str, ast.Module]]:
+    """The file itself, with all other cells if it is one."""
+    yield edited.file, edited.before
+    if os.path.exists(edited.file):
+        return
+    kin = os.path.dirname(edited.file) or "<ipython-input"
+    for file in [each for each in linecache.cache if each.startswith(kin) and each != edited.file]:
+        try:
+            yield file, ast.parse("".join(linecache.getlines(file)))
+        except SyntaxError:  # such a cell has not run
+            continue
+
+
+def _is_of_the_step(use: Use, names: dict[str, Any], ran: Collection[Line]) -> bool:
+    """Whether the value is read by the step alone: in a function that it ran, or where `devwidget` was called.
+
+    A call of the model itself may have been before the model, or what it was given, had moved.
+    """
+    if use.inside is None:
+        return _is_question(use.around, names)
+    first, last = getattr(use.inside, "lineno", 0), getattr(use.inside, "end_lineno", 0)
+    return any(file == use.file and first <= line <= last for file, line in ran)
+
+
+def _is_question(around: Sequence[ast.AST], names: dict[str, Any]) -> bool:
+    """Shown, asked for its shape and the like, or given to a function of `devwidget`."""
+    if isinstance(around[0], ast.Attribute):
+        return around[0].attr in _ASKED
+    for each in around:
+        if isinstance(each, ast.Call) and _is_ours(each.func, names):
+            return True
+        if not isinstance(each, ast.Tuple | ast.List | ast.Dict | ast.keyword | ast.Starred):
+            return isinstance(each, ast.Expr) and each is around[0]
+    return False
+
+
+def _is_ours(func: ast.expr, names: dict[str, Any]) -> bool:
+    while isinstance(func, ast.Attribute):
+        func = func.value
+    value = names.get(func.id) if isinstance(func, ast.Name) else None
+    name = getattr(value, "__name__" if isinstance(value, types.ModuleType) else "__module__", None)
+    return isinstance(name, str) and name.partition(".")[0] == __name__.partition(".")[0]
+
+
+def assigned_again(assignment: Assignment, subjects: Subjects, inputs: Arguments) -> Arguments:
+    """Give the name its new value; the arguments of the step with that in place of the old one.
+
+    Raises:
+        NotTried: if the old value is nothing that can be replaced, or the new one is no such thing.
+    """
+    names, name = assignment.names, assignment.name
+    old = names[name]
+    try:
+        new = eval(assignment.value, names, {VALUE: old})
+    except Exception as error:  # of what the statement would have raised where it stands, the trial knows nothing
+        raise NotTried(f"{type(error).__name__}: {error}") from error
+    if isinstance(old, nn.Module):
+        if new is not old or not any(old is module for module in subjects.modules()):
+            raise NotTried("it is another module, or none of the step's")
+        return inputs
+    if not is_tensor(old) or not is_tensor(new) or _looks(old) != _looks(new) or not old.is_leaf:
+        raise NotTried("it is no tensor, or another one")
+    if not assignment.reads_old:
+        with torch.no_grad():
+            new.copy_(old)  # the numbers of the healed step, of which a new draw would have others
+    names[name] = new
+    args, kwargs, target = replace_tensors((inputs.args, inputs.kwargs, inputs.target), lambda t: new if t is old else t)
+    return Arguments(args, kwargs, target)
+
+
+def _looks(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return type(tensor), tensor.shape, tensor.requires_grad, tensor.layout
