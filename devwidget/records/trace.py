@@ -19,7 +19,7 @@ Family = Literal[
     "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint",
     "untrained", "promotion", "tie",
 ]  # fmt: skip
-Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "healed"]
+Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "healed", "hook"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,8 @@ class Move:
         module: path of the module that asked for it, as for a fault.
         phase: part of the step.
         site: the user's line that asked for it.
-        cause: `explicit` (.to, .cuda, copy_), `scatter`, `replicate`, `gather`, `reduce` or `healed`.
+        cause: `explicit` (.to, .cuda, copy_), `scatter`, `replicate`, `gather`, `reduce`, `healed` or `hook`
+            (one of accelerate, which serves `module`).
         seconds: time of the call in the host, not of the copy itself on a GPU; of the last one if folded. A step of
             DataParallel makes all its copies in one call, whose time is shared out by bytes.
         number: its place in the trace.

@@ -8,7 +8,8 @@ from playwright.sync_api import expect
 from devwidget.report.page.html import panel_page
 from devwidget.views.flow import flow
 from devwidget.views.parallel import parallel_calls
-from tests.views.builders import data_parallel, split_model
+from tests.browser.esm import BarePage
+from tests.views.builders import data_parallel, one_step, split_model
 
 
 @pytest.fixture
@@ -108,3 +109,14 @@ def test_advice_has_code_to_copy(drawn):
     expect(advice).to_contain_text("2 numbers are gathered on cuda:0 instead of 2.40 MiB")
     expect(advice.locator("pre")).to_contain_text("return self.loss_fn(self.model(x), target)")
     expect(advice.get_by_role("button", name="Copy the code")).to_be_visible()
+
+
+def test_a_split_model_is_drawn_on_its_devices(browser):
+    bare = BarePage(browser, split_model(), one_step(), plotly=True)
+    bare.page.get_by_role("tab", name="Parallel").click()
+    drawn = bare.page.locator(".dw-map")
+    expect(drawn.locator(".annotation-text", has_text="decoder.head")).to_be_visible()
+    expect(drawn.locator(".annotation-text", has_text="cuda:1")).to_be_visible()
+    expect(bare.page.locator(".dw-mapped")).to_contain_text("Forward: 5 hops")
+    assert bare.watched.errors == []
+    bare.close()

@@ -13,6 +13,7 @@ from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode
 from devwidget.capture.recording.event_log import alone, joined
 from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import is_hooked
 from devwidget.capture.tensors import tensors_in
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
@@ -86,5 +87,7 @@ class Ops(DispatchMode):
         before = args[1] if name == "copy_" else args[0]
         if isinstance(before, torch.Tensor) and before.device != out.device and cause not in _PARALLEL_CAUSES:
             seconds, site = time.perf_counter() - started, self._here.site or tracker.site(sys._getframe(1))
+            if cause == "explicit" and is_hooked(sys._getframe(1)):
+                cause = "hook"
             self._state.log.move(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
         return out

@@ -6,6 +6,7 @@ import dis
 import gc
 import inspect
 import itertools
+import os
 import pathlib
 import sys
 import sysconfig
@@ -42,6 +43,7 @@ _RELAY = handle_torch_function.__code__
 known_library: dict[str, bool] = {}
 """What `is_library` has answered, for walks through many frames."""
 _sites: dict[tuple[int, int], RawSite] = {}
+_HOOKS = os.path.join("accelerate", "hooks.py")
 
 
 def is_library(filename: str) -> bool:
@@ -57,6 +59,15 @@ def is_library(filename: str) -> bool:
 def is_own(filename: str) -> bool:
     """True for devwidget itself."""
     return filename.startswith(_PACKAGE)
+
+
+def is_hooked(frame: FrameType | None) -> bool:
+    """Whether a hook of accelerate is at work above a frame, below the user's code."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        if frame.f_code.co_filename.endswith(_HOOKS):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:

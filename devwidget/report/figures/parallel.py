@@ -14,7 +14,7 @@ from devwidget.views.flow import Box, Flow, Ribbon, Span, Step, flow
 from devwidget.views.parallel import ParallelCall
 
 _STEPS: dict[Step, str] = {"scatter": "batch in", "replicate": "parameters in", "gather": "outputs", "reduce": "gradients"}
-_CURVE = [(t / 12, (t / 12) ** 2 * (3 - t / 6)) for t in range(13)]
+CURVE = [(t / 12, (t / 12) ** 2 * (3 - t / 6)) for t in range(13)]
 _THINNEST = 1.6
 """Pixels; a copy of few bytes beside one of many is still seen."""
 
@@ -79,17 +79,18 @@ def _shares(call: ParallelCall, drawn: Flow) -> list[Figure]:
 
 
 def _ribbon(call: ParallelCall, ribbon: Ribbon, thinnest: float) -> Figure:
-    (left, right), start, end = ribbon.x, _at_least(ribbon.start, thinnest), _at_least(ribbon.end, thinnest)
-    along = [left + (right - left) * t for t, _ in _CURVE]
-    upper, lower = ([a + (b - a) * rise for _, rise in _CURVE] for a, b in zip(start, end, strict=True))
+    (left, right), start, end = ribbon.x, at_least(ribbon.start, thinnest), at_least(ribbon.end, thinnest)
+    along = [left + (right - left) * t for t, _ in CURVE]
+    upper, lower = ([a + (b - a) * rise for _, rise in CURVE] for a, b in zip(start, end, strict=True))
     came = f"{ribbon.source} → {ribbon.target}" if ribbon.crosses else f"stays on {ribbon.target}"
     words = f"{_STEPS[ribbon.step]}: {format_bytes(ribbon.bytes)}<br>{plotly_text(came)}"
     hue = device_hue(call.replica(ribbon.number).device)
-    shape = _area([*along, *reversed(along)], [*upper, *reversed(lower)], hue, 0.5 if ribbon.crosses else 0.18, words)
+    shape = area([*along, *reversed(along)], [*upper, *reversed(lower)], hue, 0.5 if ribbon.crosses else 0.18, words)
     return shape | {"meta": {"mark": mark_of(ribbon.step, ribbon.number), "step": ribbon.step, "bytes": ribbon.bytes}}
 
 
-def _at_least(span: Span, thickness: float) -> Span:
+def at_least(span: Span, thickness: float) -> Span:
+    """A span around the same middle, of at least this thickness."""
     middle, half = sum(span) / 2, max(span[1] - span[0], thickness) / 2
     return middle - half, middle + half
 
@@ -97,12 +98,13 @@ def _at_least(span: Span, thickness: float) -> Span:
 def _box(call: ParallelCall, box: Box) -> Figure:
     (left, right), (top, bottom) = box.x, box.y
     words = _box_words(call, box)
-    shape = _area([left, right, right, left, left], [top, top, bottom, bottom, top], device_hue(box.device), 0.32, words)
+    shape = area([left, right, right, left, left], [top, top, bottom, bottom, top], device_hue(box.device), 0.32, words)
     shape["line"] = {"width": 1.5, "color": device_hue(box.device)}
     return shape | {"meta": {"mark": mark_of(box.what, box.number), "box": box.what}}
 
 
-def _area(x: list[float], y: list[float], hue: str, opacity: float, words: str) -> Figure:
+def area(x: list[float], y: list[float], hue: str, opacity: float, words: str) -> Figure:
+    """A filled outline that can be clicked."""
     red, green, blue = (int(hue[at : at + 2], 16) for at in (1, 3, 5))
     return {
         "type": "scatter", "mode": "lines", "fill": "toself", "x": x, "y": y, "line": {"width": 0},

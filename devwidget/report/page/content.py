@@ -9,6 +9,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
+from devwidget.report.figures.device_map import device_map_figure, map_words
 from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail
 from devwidget.report.page.packing import packed_table
 from devwidget.report.page.parallel_card import parallel_card
@@ -19,6 +20,7 @@ from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words
 from devwidget.views.clock import Clock
+from devwidget.views.device_map import device_map
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
@@ -34,7 +36,8 @@ Content = dict[str, Any]
 @displayed
 def head_content(snapshot: Snapshot, table: Placement) -> Content:
     """The header, and what spreads the model."""
-    return header_card(snapshot, table) | {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot)}
+    more = {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot), "map": map_card(table, None)}
+    return header_card(snapshot, table) | more
 
 
 def tree_content(snapshot: Snapshot, table: Placement, *, most: int = MOST_EAGER) -> Content:
@@ -93,10 +96,17 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "not_restored": list(trace.not_restored),
         "hops": hop_cards(trace),
         "timeline": timeline_figure(lanes, in_seconds(lanes, clock) if clock.runs else None) if lanes.boxes else None,
+        "map": map_card(table, trace) if not calls else None,
         "parallel": [parallel_card(call) for call in calls],
         "memory": memory_steps_figure(series) if series else None,
         "peaks": memory_cards(trace),
     }
+
+
+def map_card(table: Placement, trace: Trace | None) -> Content | None:
+    """The model on its devices, where there are several."""
+    drawn = device_map(table, trace)
+    return None if drawn is None else {"figure": device_map_figure(drawn), "words": map_words(drawn)}
 
 
 def _with_rows(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:

@@ -91,8 +91,16 @@ def _offloaded(spread: Spread) -> list[str]:
     return [
         f"Hooks of accelerate bring inputs to where each module runs; in memory now: {_here(*spread.shares)} of"
         f" {_whole(spread)}.",
-        "Offloaded weights are loaded for each forward of their module and dropped after it.",
+        *(
+            ["Offloaded weights are loaded for each forward of their module and dropped after it."]
+            if _is_offloaded(spread)
+            else []
+        ),
     ]
+
+
+def _is_offloaded(spread: Spread) -> bool:
+    return any("offload" in share.note for share in spread.shares)
 
 
 def _device_map(spread: Spread) -> list[str]:

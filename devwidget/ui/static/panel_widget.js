@@ -4,7 +4,7 @@ import { Figure, loadPlotly } from "./figure.js";
 import { Inputs, headline, menu, save, saveAs } from "./header.js";
 import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
-import { callSection, pick, pickedStrip, spreadSection } from "./parallel.js";
+import { callSection, mapSection, pick, pickedStrip, spreadSection } from "./parallel.js";
 import { hopTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
 
@@ -116,6 +116,7 @@ async function render({ model, el, host, signal }) {
   function drawHead() {
     const head = model.get("head");
     if (head?.title) title.replaceChildren(...headline(head, filterBy).filter(Boolean));
+    if (!model.get("traced")?.summary) drawTrace();
     spread.replaceChildren(...(head?.spread ?? []).map((card) => spreadSection(card, reveal)));
   }
   function drawMemory(content = model.get("memory") ?? {}) {
@@ -160,6 +161,7 @@ async function render({ model, el, host, signal }) {
     return by;
   }
   function drawParallel(traced, none) {
+    const head = model.get("head");
     for (const old of calls.splice(0)) {
       old.close();
       figures.splice(figures.indexOf(old), 1);
@@ -172,7 +174,15 @@ async function render({ model, el, host, signal }) {
       drawing.show(call.figure);
       return callSection(call, drawing, strip);
     });
-    const single = h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace.");
+    const drawn = traced.summary ? traced.map : head?.map;
+    if (drawn) {
+      const map = figure("dw-map", (facts) => facts?.path !== undefined && reveal({ path: facts.path }));
+      calls.push(map);
+      parts.unshift(mapSection(drawn, map));
+      map.show(drawn.figure);
+    }
+    if (!parts.length && head?.spread?.length && traced.summary) parts.push("");
+    const single = h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace, and the model is on one device.");
     tabs.page("Parallel").replaceChildren(...(parts.length ? parts : [traced.summary ? single : none("how `nn.DataParallel` cut the batch, copied the model and gathered the outputs, if there is one")]), spread);
   }
   function drawGone() {

@@ -18,6 +18,11 @@ export function callSection(call, drawing, strip) {
   );
 }
 
+// The model on its devices.
+export function mapSection({ words }, drawing) {
+  return h("section", { class: "dw-parallel dw-mapped" }, h("h4", null, "The model on its devices"), drawing.el, h("ul", { class: "dw-words" }, words.map((text) => h("li", null, text))));
+}
+
 function advised({ about, text, code }) {
   return h(
     "div",

@@ -1,0 +1,114 @@
+"""A model on its devices: a column for each device, blocks from top to bottom, ribbons for what crosses."""
+
+from __future__ import annotations
+
+from devwidget.records.trace import Move
+from devwidget.report.figures.frame import Figure, base_layout, figure
+from devwidget.report.figures.parallel import CURVE, area
+from devwidget.report.style.palette import device_hue
+from devwidget.report.style.safe_text import plotly_text
+from devwidget.report.style.units import counted, format_bytes, format_seconds
+from devwidget.report.style.words import module_words, site_words, tensor_words
+from devwidget.views.device_map import Block, Crossing, DeviceMap
+
+_ROW_PX = 42
+_WIDE = 0.74
+"""Width of a column's boxes; the rest is for ribbons."""
+_THINNEST, _THICKEST = 0.07, 0.62
+_MOST_EXAMPLES = 3
+
+
+def device_map_figure(drawn: DeviceMap) -> Figure:
+    """One box for each block in the column of its device, and the crossings of the forward pass between them."""
+    columns = {device: at for at, device in enumerate(drawn.devices)}
+    most = max((crossing.bytes for crossing in drawn.crossings), default=1)
+    data = [_ribbon(each, drawn, most) for each in drawn.crossings]
+    data += [_box(block, row, columns[block.device]) for row, block in enumerate(drawn.blocks)]
+    layout = base_layout(34 + _ROW_PX * (len(drawn.blocks) + 1), {"l": 4, "r": 4, "t": 26, "b": 4})
+    hidden = {"visible": False, "fixedrange": True}
+    notes = [_title(str(device), at) for device, at in columns.items()]
+    notes += [_name(block, row, columns[block.device]) for row, block in enumerate(drawn.blocks)]
+    layout |= {
+        "annotations": notes, "showlegend": False, "hovermode": "closest",
+        "xaxis": hidden | {"range": [-0.5, len(columns) - 0.5]},
+        "yaxis": hidden | {"range": [len(drawn.blocks) - 0.4, -1.1]},
+    }  # fmt: skip
+    words = "; ".join(
+        f"{device}: {sum(block.count for block in drawn.blocks if block.device == device)} parts" for device in columns
+    )
+    return figure(data, layout, words)
+
+
+def map_words(drawn: DeviceMap) -> list[str]:
+    """What crosses, in sentences; () before a trace."""
+    forward = [move for crossing in drawn.crossings for move in crossing.moves]
+    words = [_sum_words("Forward", forward)] if forward else []
+    return [*words, _sum_words("Backward", list(drawn.back))] if drawn.back else words
+
+
+def block_words(block: Block) -> str:
+    """`lower.0 … 5  6 × Block`."""
+    return "  ".join(_names(block))
+
+
+def _names(block: Block) -> tuple[str, str]:
+    """Which modules, and of what kind."""
+    if block.count == 1:
+        return module_words(block.path), block.class_name
+    return f"{block.path} … {block.last.rpartition('.')[2]}", f"{block.count} × {block.class_name or 'modules'}"
+
+
+def _sum_words(phase: str, moves: list[Move]) -> str:
+    hops, size = sum(move.count for move in moves), sum(move.bytes * move.count for move in moves)
+    hooks = sum(move.count for move in moves if move.cause == "hook")
+    named = f", {hooks} of them by hooks of accelerate" if hooks else ""
+    return f"{phase}: {counted(hops, 'hop')}, {format_bytes(size)}{named}."
+
+
+def _box(block: Block, row: int, column: int) -> Figure:
+    left, right, top, bottom = column - _WIDE / 2, column + _WIDE / 2, row - 0.38, row + 0.38
+    words = f"<b>{plotly_text(block_words(block))}</b><br>{plotly_text(str(block.device))}, {format_bytes(block.bytes)}"
+    shape = area([left, right, right, left, left], [top, top, bottom, bottom, top], device_hue(block.device), 0.3, words)
+    shape["line"] = {"width": 1.5, "color": device_hue(block.device)}
+    return shape | {"meta": {"path": block.path, "box": "block"}}
+
+
+def _title(device: str, column: int) -> Figure:
+    place = {"x": column, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "captureevents": False}
+    return place | {"text": f"<b>{plotly_text(device)}</b>", "font": {"size": 13}}
+
+
+def _name(block: Block, row: int, column: int) -> Figure:
+    place = {"x": column, "y": row, "showarrow": False, "captureevents": False, "font": {"size": 11.5}}
+    path, kind = map(plotly_text, _names(block))
+    return place | {"text": f"{path}<br>{kind}  {format_bytes(block.bytes)}"}
+
+
+def _ribbon(crossing: Crossing, drawn: DeviceMap, most: int) -> Figure:
+    """From the side of one box to the side of the other; what comes from outside enters from above."""
+    first, target = crossing.moves[0], drawn.blocks[crossing.target]
+    start = drawn.devices.index(first.source), float(crossing.source) if crossing.source >= 0 else -0.85
+    end = drawn.devices.index(target.device), float(crossing.target)
+    side = _WIDE / 2 if end[0] > start[0] else -_WIDE / 2 if end[0] < start[0] else 0.0
+    x0, x1 = start[0] + (side if crossing.source >= 0 else 0.0), end[0] - side
+    half = (_THINNEST + (_THICKEST - _THINNEST) * crossing.bytes / most) / 2
+    along = [x0 + (x1 - x0) * t for t, _ in CURVE]
+    middle = [start[1] + (end[1] - start[1]) * rise for _, rise in CURVE]
+    y = [*(each - half for each in middle), *(each + half for each in reversed(middle))]
+    shape = area([*along, *reversed(along)], y, device_hue(target.device), 0.55, _crossing_words(crossing))
+    return shape | {"meta": {"path": target.path, "bytes": crossing.bytes, "crossing": [crossing.source, crossing.target]}}
+
+
+def _crossing_words(crossing: Crossing) -> str:
+    first = crossing.moves[0]
+    hops, seconds = sum(move.count for move in crossing.moves), sum(move.seconds for move in crossing.moves)
+    cost = f", {format_seconds(seconds)} on the host" if seconds else ""
+    head = (
+        f"<b>{plotly_text(f'{first.source} → {first.target}')}</b> {format_bytes(crossing.bytes)}, {counted(hops, 'hop')}{cost}"
+    )
+    return "<br>".join([head, *map(_move_words, crossing.moves[:_MOST_EXAMPLES])])
+
+
+def _move_words(move: Move) -> str:
+    by = f"hook of {module_words(move.module)}" if move.cause == "hook" else move.cause
+    return plotly_text(f"{tensor_words(move.dtype, move.shape)} {by} {site_words(move.site)}")

@@ -1,0 +1,145 @@
+"""A model that lives on several devices: its blocks in order, a column for each device, and what crosses between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from devwidget.records.device import DeviceId
+from devwidget.records.trace import Move, Trace
+from devwidget.views.placement import Placement, device_order
+
+MOST_BLOCKS = 60
+"""More would not be told apart; neighbours on one device are joined then, whatever they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the model that is on one device, or several like it, one after the other.
+
+    Attributes:
+        path, last: of the first and of the last one.
+        class_name: "" for parts of several kinds.
+        device: where it is.
+        count: how many.
+        bytes: of all of them.
+        start: place in the trace where the first began, -1 if none ran.
+    """
+
+    path: str
+    last: str
+    class_name: str
+    device: DeviceId
+    count: int
+    bytes: int
+    start: int = -1
+
+    def holds(self, path: str | None) -> bool:
+        """Whether a module is this block or inside it; of several, the first."""
+        return path is not None and (path == self.path or path.startswith(f"{self.path}."))
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What goes from one block to another in the forward pass; `source` is -1 for what comes from outside."""
+
+    source: int
+    target: int
+    moves: tuple[Move, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of all of it."""
+        return sum(move.bytes * move.count for move in self.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMap:
+    """Devices from left to right, blocks from top to bottom in the order in which they run, crossings between them."""
+
+    devices: tuple[DeviceId, ...]
+    blocks: tuple[Block, ...]
+    crossings: tuple[Crossing, ...]
+    back: tuple[Move, ...]
+    """What crosses in the backward pass."""
+
+
+def device_map(table: Placement, trace: Trace | None = None) -> DeviceMap | None:
+    """The map of a model whose blocks are on more than one device; None for others."""
+    blocks = _ordered(list(_blocks(table, 0)) if len(table) else [], trace)
+    joined = _joined(blocks, same_kind=True)
+    if len(joined) > MOST_BLOCKS:
+        joined = _joined(joined, same_kind=False)
+    devices = {block.device for block in joined}
+    if len(devices) < 2:
+        return None
+    moves = [move for move in trace.moves if move.source != move.target] if trace is not None else []
+    crossings = _crossings(tuple(joined), [move for move in moves if move.phase in ("forward", "loss")])
+    shown = devices | {move.source for crossing in crossings for move in crossing.moves}
+    back = tuple(move for move in moves if move.phase == "backward")
+    return DeviceMap(tuple(sorted(shown, key=device_order)), tuple(joined), crossings, back)
+
+
+def _blocks(table: Placement, row: int) -> Iterator[Block]:
+    """The largest subtrees on one device each; what is on no device has no place on a map."""
+    devices = table.devices_of(row)
+    if len(devices) == 1:
+        yield Block(table.paths[row], table.paths[row], table.classes[row], devices[0], 1, table.bytes[row])
+    elif devices:
+        below = row + 1
+        while below < len(table) and table.depths[below] > table.depths[row]:
+            if table.parents[below] == row and table.tensors[below] is None:
+                yield from _blocks(table, below)
+            below += 1
+
+
+def _ordered(blocks: list[Block], trace: Trace | None) -> list[Block]:
+    """As they run; what did not run stays behind its neighbour."""
+    starts = {event.path: event.number for event in trace.modules if event.replica < 0} if trace is not None else {}
+    placed: list[tuple[int, Block]] = []
+    for block in blocks:
+        start = starts.get(block.path, -1)
+        placed.append((start if start >= 0 else placed[-1][0] if placed else -1, replace(block, start=start)))
+    return [block for _, block in sorted(placed, key=lambda each: each[0])]
+
+
+def _joined(blocks: list[Block], *, same_kind: bool) -> list[Block]:
+    joined: list[Block] = []
+    for block in blocks:
+        last = joined[-1] if joined else None
+        alike = last is not None and last.device == block.device
+        if last is not None and alike and (not same_kind or _are_siblings(last, block)):
+            kind = last.class_name if last.class_name == block.class_name else ""
+            joined[-1] = replace(
+                last, last=block.last, class_name=kind, count=last.count + block.count, bytes=last.bytes + block.bytes
+            )
+        else:
+            joined.append(block)
+    return joined
+
+
+def _are_siblings(one: Block, other: Block) -> bool:
+    return one.class_name == other.class_name and one.last.rpartition(".")[0] == other.path.rpartition(".")[0]
+
+
+def _crossings(blocks: tuple[Block, ...], moves: list[Move]) -> tuple[Crossing, ...]:
+    found: dict[tuple[int, int], list[Move]] = {}
+    for move in moves:
+        target = _target(blocks, move)
+        if target >= 0:
+            found.setdefault((_source(blocks, move, target), target), []).append(move)
+    return tuple(Crossing(source, target, tuple(group)) for (source, target), group in found.items())
+
+
+def _target(blocks: tuple[Block, ...], move: Move) -> int:
+    """The block inside which it arrives, else the next one that begins there; -1 for none."""
+    for at, block in enumerate(blocks):
+        if block.device == move.target and (block.holds(move.module) or block.start > move.number):
+            return at
+    return -1
+
+
+def _source(blocks: tuple[Block, ...], move: Move, target: int) -> int:
+    """The last block before it on the device that it leaves."""
+    before = [at for at, block in enumerate(blocks) if at != target and 0 <= block.start < move.number]
+    return next((at for at in reversed(before) if blocks[at].device == move.source), -1)

@@ -1,0 +1,52 @@
+"""The map of a model on its devices."""
+
+from dataclasses import replace
+
+from devwidget.records.trace import ModuleEvent, Trace
+from devwidget.report.figures.device_map import block_words, device_map_figure, map_words
+from devwidget.views.device_map import MOST_BLOCKS, device_map
+from devwidget.views.placement import place
+from tests.views.builders import CPU, GPU0, GPU1, one_step, site
+from tests.views.test_repeats import stack
+
+SPLIT = place(stack(12, lambda block: GPU0 if block < 5 else GPU1))
+
+
+def crossing(module, number, source=GPU0, target=GPU1, **more):
+    return replace(one_step().moves[0], module=module, number=number, source=source, target=target, site=site(40), **more)
+
+
+def traced(*moves):
+    events = tuple(ModuleEvent(f"h.{n}", "Block", (), (), 1, 0.1, number=10 * n + 5, stopped=10 * n + 14) for n in range(12))
+    return Trace(modules=events, moves=moves)
+
+
+def test_blocks_on_one_device_are_joined_in_a_column_each():
+    drawn = device_map(SPLIT)
+    assert drawn.devices == (GPU0, GPU1)
+    assert [block_words(block) for block in drawn.blocks] == ["h.0 … 4  5 × Block", "h.5 … 11  7 × Block"]
+
+
+def test_a_model_on_one_device_has_no_map():
+    assert device_map(place(stack(3))) is None
+
+
+def test_what_crosses_goes_from_the_block_before_to_the_block_behind():
+    drawn = device_map(
+        SPLIT, traced(crossing("", 54), crossing("", 2, CPU, GPU0), crossing("", 200, GPU1, GPU0, phase="backward"))
+    )
+    assert [(each.source, each.target) for each in drawn.crossings] == [(0, 1), (-1, 0)]
+    assert drawn.devices == (GPU0, GPU1, CPU)
+    assert map_words(drawn) == ["Forward: 2 hops, 32 KiB.", "Backward: 1 hop, 16 KiB."]
+
+
+def test_a_hook_of_accelerate_is_named_with_the_module_that_it_serves():
+    drawn = device_map(SPLIT, traced(crossing("h.5", 54, cause="hook")))
+    (ribbon,) = [each for each in device_map_figure(drawn)["data"] if "crossing" in each["meta"]]
+    assert "hook of h.5" in ribbon["text"]
+    assert map_words(drawn) == ["Forward: 1 hop, 16 KiB, 1 of them by hooks of accelerate."]
+
+
+def test_a_long_zigzag_stays_drawable():
+    drawn = device_map(place(stack(100, lambda block: GPU0 if block < 50 else (GPU0, GPU1)[block % 2])))
+    assert MOST_BLOCKS >= len(drawn.blocks) == 50
