@@ -83,14 +83,21 @@ def device_map(table: Placement, trace: Trace | None = None) -> DeviceMap | None
 def _blocks(table: Placement, row: int) -> Iterator[Block]:
     """The largest subtrees on one device each; what is on no device has no place on a map."""
     devices = table.devices_of(row)
-    if len(devices) == 1:
+    parts = list(_parts(table, row)) if len(devices) > 1 else []
+    if devices and not parts:  # a stray tensor of a leaf has findings, and no column
         yield Block(table.paths[row], table.paths[row], table.classes[row], devices[0], 1, table.bytes[row])
     elif devices:
-        below = row + 1
-        while below < len(table) and table.depths[below] > table.depths[row]:
-            if table.parents[below] == row and table.tensors[below] is None:
-                yield from _blocks(table, below)
-            below += 1
+        for part in parts:
+            yield from _blocks(table, part)
+
+
+def _parts(table: Placement, row: int) -> Iterator[int]:
+    """Rows of the modules right below one."""
+    below = row + 1
+    while below < len(table) and table.depths[below] > table.depths[row]:
+        if table.parents[below] == row and table.tensors[below] is None:
+            yield below
+        below += 1
 
 
 def _ordered(blocks: list[Block], trace: Trace | None) -> list[Block]:
@@ -132,11 +139,10 @@ def _crossings(blocks: tuple[Block, ...], moves: list[Move]) -> tuple[Crossing, 
 
 
 def _target(blocks: tuple[Block, ...], move: Move) -> int:
-    """The block inside which it arrives, else the next one that begins there; -1 for none."""
-    for at, block in enumerate(blocks):
-        if block.device == move.target and (block.holds(move.module) or block.start > move.number):
-            return at
-    return -1
+    """The block inside which it arrives, else the next one that begins there, else the last; -1 for none."""
+    there = [at for at, block in enumerate(blocks) if block.device == move.target]
+    fits = (at for at in there if blocks[at].holds(move.module) or blocks[at].start > move.number)
+    return next(fits, there[-1] if there else -1)
 
 
 def _source(blocks: tuple[Block, ...], move: Move, target: int) -> int:
