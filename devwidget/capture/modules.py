@@ -27,14 +27,21 @@ def is_module(value: object) -> TypeIs[nn.Module]:
 
 def registered(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
     """What is registered in one of a module's groups, without the names that stand for nothing."""
+    return [pair for pair in entries(module, group) if pair[1] is not None]
+
+
+def entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
+    """What is in one of a module's groups, where a name may stand for nothing; asked three times for each module."""
     fields = own(module)
     held: Any = fields.get(group)
+    if type(held) is dict:
+        return stored(held) if held else []
     if held is None and "_actual_script_module" in fields:  # what torch.jit.trace returns is a shell
         held = own(fields["_actual_script_module"])[group]
     if is_a(held, dict):
-        return [pair for pair in stored(held) if pair[1] is not None] if dict.__len__(held) else []
+        return stored(held)
     if module_name(type(held)).startswith("torch."):  # of a scripted module, which only torch's own methods can read
-        return [pair for pair in held.items() if pair[1] is not None]
+        return list(held.items())
     return []
 
 

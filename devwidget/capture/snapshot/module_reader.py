@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from devwidget.capture.modules import entries
 from devwidget.capture.modules import own as fields_of_module
-from devwidget.capture.modules import registered
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
 from devwidget.capture.snapshot.class_site import class_site
 from devwidget.capture.snapshot.module_tree import ModuleTree, Visit
@@ -85,8 +85,12 @@ class ModuleReader:
 
     def _registered(self, path: str, module: nn.Module) -> list[TensorFacts]:
         read = self.tensors.read
-        facts = [read(path, name, "parameter", found) for name, found in registered(module, "_parameters") if is_tensor(found)]
-        buffers = registered(module, "_buffers")
+        facts = [
+            read(path, name, "parameter", found)
+            for name, found in entries(module, "_parameters")
+            if type(found) is nn.Parameter or is_tensor(found)  # the first is quick, and nearly always enough
+        ]
+        buffers = entries(module, "_buffers")
         return facts + [read(path, name, "buffer", found) for name, found in buffers if is_tensor(found)] if buffers else facts
 
     def _unregistered(self, path: str, own: dict[str, Any], names: list[str], kind: _Kind, into: list[TensorFacts]) -> str:

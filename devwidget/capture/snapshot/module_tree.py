@@ -7,7 +7,7 @@ from functools import cached_property
 
 from torch import nn
 
-from devwidget.capture.modules import is_module, own, registered
+from devwidget.capture.modules import entries, is_module, own, registered
 
 Visit = tuple[nn.Module, str, int, int]
 """One module: its dotted path, the place of its parent in the walk (-1 for the root), and its depth."""
@@ -40,7 +40,7 @@ class ModuleTree:
             self.also[place].append(path)
             return
         self.visits.append(visit)
-        children = registered(module, "_modules")
+        children = entries(module, "_modules")
         if children:
             prefix = f"{path}." if path else ""
             found = [(child, prefix + name, place, depth + 1) for name, child in children if is_module(child)]
