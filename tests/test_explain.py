@@ -272,6 +272,34 @@ def test_an_item_of_a_tuple_is_moved_with_a_tuple_that_is_made_anew(gpu):
     assert any(text.startswith("state = tuple(part.to(") and text.endswith(".device) for part in state)") for text in moved)
 
 
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(8, 2)
+
+    def forward(self, x, at=None):
+        if at is None:
+            at = torch.arange(x.shape[1])
+            at = at.expand(x.shape[0], -1)
+        else:
+            at = at.unsqueeze(0)
+        at = shifted(at)
+        return x + self.table(at)
+
+
+def shifted(at, by=0):
+    if by:
+        return torch.zeros(by, dtype=torch.long)
+    return at + by
+
+
+def test_a_branch_that_was_not_taken_is_not_blamed(gpu):
+    model, x = Positions().to("cuda:0"), torch.ones(3, 2, 2, device="cuda:0")
+    (found,) = devwidget.explain(failing(lambda: model(x[:, :, 0].long()))).findings
+    assert found.birth.text == "at = torch.arange(x.shape[1])"
+    assert "torch.arange(x.shape[1], device=x.device)" in found.fixes[0].code
+
+
 def test_a_device_that_an_expression_spells_is_read(gpu):
     number = 3
     explanation = devwidget.explain(failing(lambda: torch.ones(2, device=f"cuda:{number}")))

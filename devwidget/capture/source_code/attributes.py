@@ -35,7 +35,7 @@ def attribute_makers(owner: object, name: str, device: torch.device) -> list[Mak
 def _stored(owner: object, attribute: str, keys: Keys) -> Iterator[tuple[ast.expr, PastCall, Site, Keys]]:
     """The values that methods give to an attribute, `__init__` first, or put into it."""
     for function in _methods(type(owner)):
-        past = entered(function, owner, {})
+        past = entered(function, owner, None)
         for each in statements_of(past.node) if past is not None else ():
             for value, rest in _puts(each, attribute, keys):
                 if past is not None:

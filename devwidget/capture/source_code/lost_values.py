@@ -13,7 +13,7 @@ from devwidget.capture.source_code.call_sites import call_text, site_of, to_site
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.frames import name_in
 from devwidget.capture.source_code.makers import Maker, makers
-from devwidget.capture.source_code.past_calls import callee, given_by
+from devwidget.capture.source_code.running_calls import arguments_of
 from devwidget.records.syntax import parsed_expression
 
 Temporaries = list[tuple[str, list[Maker | torch.Tensor]]]
@@ -45,12 +45,7 @@ def argument_sources(frames: Sequence[FrameType], tensor: torch.Tensor) -> list[
     """What a caller that still runs wrote for the argument that a tensor is."""
     for frame, above in itertools.pairwise(frames):
         name = name_in(frame, lambda value: value is tensor)
-        raw = site_of(above)
-        node, site = parsed_expression(call_text(raw)), to_site(raw)
-        if not name.isidentifier() or not isinstance(node, ast.Call) or site is None:
-            continue
-        function, owner = callee(node.func, Scope(above))
-        if function is not None and function.__code__ is frame.f_code:
-            given = given_by(node, function, owner, Scope(above), site).get(name)
-            return makers(given.node, given.scope, site) if given is not None else []
+        given = (arguments_of(frame, above) or {}).get(name)
+        if given is not None:
+            return makers(given.node, given.scope, given.site)
     return []

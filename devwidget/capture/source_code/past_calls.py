@@ -10,6 +10,7 @@ from typing import Any
 
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import defined, is_a
+from devwidget.capture.source_code.branches import branches, exclude, may_have_run
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.source_index import targets
@@ -34,37 +35,67 @@ class PastCall(Scope):
     Args:
         function: what was called.
         node: its definition.
-        given: what the call wrote for its parameters.
+        given: what the call wrote for its parameters; None if the call is not known.
         owner: the object whose method it is, UNKNOWN for a plain function.
     """
 
-    def __init__(self, function: FunctionType, node: Function, given: dict[str, Argument], owner: Any) -> None:
+    def __init__(self, function: FunctionType, node: Function, given: dict[str, Argument] | None, owner: Any) -> None:
         code = function.__code__
         hidden = dict.fromkeys((*code.co_varnames, *code.co_cellvars), UNKNOWN)
-        known = {name: each.scope.value(each.node) for name, each in given.items()}
+        known = {name: each.scope.value(each.node) for name, each in (given or {}).items()}
         own = {code.co_varnames[0]: owner} if owner is not UNKNOWN and code.co_argcount else {}
         self._locals, self._globals = hidden | closure_of(function) | known | own, function.__globals__
-        self.node, self.arguments, self.file, self.name = node, given, code.co_filename, code.co_name
-        self.owner = owner
+        self.describe(code, node, given)
+
+    def describe(self, code: CodeType, node: Function, given: dict[str, Argument] | None) -> None:
+        """Keep what the source and the caller tell."""
+        self.node, self.file, self.name = node, code.co_filename, code.co_name
+        self.arguments, self._called = given or {}, given is not None
+        self._branches = branches(node)
 
     def site(self, node: ast.stmt) -> Site:
         """Where one of its statements is."""
         return site_at(self.file, node.lineno, self.name)
 
     def assigned(self, name: str, before: int) -> ast.stmt | None:
-        """The last statement above a line that gave a variable, or `self.name`, its value."""
+        """The last statement above a line that gave a variable, or `self.name`, its value, of those that can have run."""
+        here = next((around for node, around in self._branches.items() if node.lineno == before), ())
         found = None
         for each in statements_of(self.node):
             plain = isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None and each.lineno < before
             if plain and any(ast.unparse(target) == name for target in targets(each)):
-                found = each
+                around = self._branches.get(each, ())
+                found = each if may_have_run(around, self.was) and not exclude(around, here) else found
         return found
+
+    def was(self, node: ast.expr, line: int) -> Any:
+        """The value of an argument, or of a field of the object, when the test at a line asked for it."""
+        if not isinstance(node, ast.Name):
+            return self.value(node) if isinstance(node, ast.Constant) or ast.unparse(node).startswith("self.") else UNKNOWN
+        parts = (n for each in statements_of(self.node) for target in targets(each) for n in ast.walk(target))
+        stores = [n.lineno for n in parts if isinstance(n, ast.Name) and n.id == node.id]
+        if not stores and (now := self.value(node)) is not UNKNOWN:
+            return now
+        if any(at < line for at in stores) or not self._called:
+            return UNKNOWN
+        if node.id in self.arguments:
+            given = self.arguments[node.id]
+            return given.scope.value(given.node)
+        default = _defaults(self.node).get(node.id)
+        return default.value if isinstance(default, ast.Constant) else UNKNOWN
 
     def returns(self) -> Iterator[tuple[ast.expr, Site]]:
         """The expressions that it may have returned."""
         for each in statements_of(self.node):
-            if isinstance(each, ast.Return) and each.value is not None:
+            if isinstance(each, ast.Return) and each.value is not None and may_have_run(self._branches[each], self.was):
                 yield each.value, self.site(each)
+
+
+def _defaults(node: Function) -> dict[str, ast.expr]:
+    plain = [*node.args.posonlyargs, *node.args.args]
+    pairs: list[tuple[ast.arg, ast.expr | None]] = list(zip(plain[::-1], node.args.defaults[::-1], strict=False))
+    named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    return {each.arg: default for each, default in [*pairs, *named] if default is not None}
 
 
 def past_call(call: ast.Call, scope: Scope, site: Site) -> PastCall | None:
@@ -73,9 +104,9 @@ def past_call(call: ast.Call, scope: Scope, site: Site) -> PastCall | None:
     return entered(function, owner, given_by(call, function, owner, scope, site)) if function is not None else None
 
 
-def entered(function: FunctionType, owner: Any, given: dict[str, Argument]) -> PastCall | None:
-    """A call of a function whose arguments are known."""
-    node = _definition(function.__code__)
+def entered(function: FunctionType, owner: Any, given: dict[str, Argument] | None) -> PastCall | None:
+    """A call of a function; `given` is None if its arguments are not known."""
+    node = definition_of(function.__code__)
     return PastCall(function, node, given, owner) if node is not None else None
 
 
@@ -117,7 +148,7 @@ def given_by(call: ast.Call, function: FunctionType, owner: Any, scope: Scope, s
     return {name: Argument(node, scope, site) for name, node in pairs}
 
 
-def _definition(code: CodeType) -> Function | None:
+def definition_of(code: CodeType) -> Function | None:
     """The syntax tree of a user's function, with the lines of its file."""
     if is_library(code.co_filename) or code.co_name.startswith("<"):
         return None

@@ -15,6 +15,8 @@ from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.frames import name_in
 from devwidget.capture.source_code.lost_values import argument_sources
 from devwidget.capture.source_code.makers import Maker, makers
+from devwidget.capture.source_code.past_calls import PastCall
+from devwidget.capture.source_code.running_calls import running_call
 from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
@@ -88,8 +90,15 @@ def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step) -> _St
     own = _parents(frame, site)
     if own is None:
         return _Step(frame, site)
-    found = _of_sources(frame, site, tensor, makers(value, Scope(frame), site, keys))
+    found = _of_sources(frame, site, tensor, makers(value, _scope(frames, frame, site), site, keys))
     return replace(found, parents=(*own, *_given(frames, frame, site), *found.parents))
+
+
+def _scope(frames: Sequence[FrameType], frame: FrameType, site: Site) -> Scope:
+    """The variables of a frame as they were at a line."""
+    after = frames[next(index for index, each in enumerate(frames) if each is frame) + 1 :]
+    own = site.function == frame.f_code.co_name
+    return running_call(frame, after[0] if after else None, site.line) if own else Scope(frame)
 
 
 def _of_sources(frame: FrameType | None, site: Site | None, tensor: torch.Tensor, found: list[Maker | torch.Tensor]) -> _Step:
@@ -119,13 +128,25 @@ def _assignment(
         if name in ("", "self"):  # what `self` keeps is found through the model
             continue
         code = frame.f_code
-        site = statements.assignment(code.co_filename, name, before if frame is home else frame.f_lineno)
+        site = _last_assignment(frames, frame, name, before if frame is home else frame.f_lineno)
         if site is None and name in frame.f_globals:
             site = statements.cell_assignment(name)
         own = site is not None and (name not in code.co_varnames or site.function == code.co_name)  # no argument's namesake
         if site is not None and own and not _denied(frame, site, tensor):
             return frame, site, keys_of(site, name) + keys
     return None
+
+
+def _last_assignment(frames: Sequence[FrameType], frame: FrameType, name: str, before: int) -> Site | None:
+    """The last line above another that can have run and assigns a variable."""
+    file = frame.f_code.co_filename
+    site = statements.assignment(file, name, before)
+    here = Site(file, before, "", frame.f_code.co_name)
+    scope = _scope(frames, frame, here) if site is not None and site.function == frame.f_code.co_name else None
+    if not isinstance(scope, PastCall):
+        return site
+    found = scope.assigned(name, before)
+    return scope.site(found) if found is not None else None
 
 
 def _denied(frame: FrameType, site: Site, tensor: torch.Tensor) -> bool:

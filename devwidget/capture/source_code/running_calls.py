@@ -1,0 +1,51 @@
+"""Running calls: a frame as it was at a line above the one where it stands, and what its caller wrote for its parameters."""
+
+from __future__ import annotations
+
+import ast
+from types import FrameType
+
+from devwidget.capture.source_code.call_sites import call_text, locals_of, site_of, to_site
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope
+from devwidget.capture.source_code.past_calls import Argument, Function, PastCall, callee, definition_of, given_by
+from devwidget.capture.source_code.source_index import targets
+from devwidget.capture.source_code.statements import statements_of
+from devwidget.records.syntax import parsed_expression
+
+
+class RunningCall(PastCall):
+    """A call that still runs, as it was at a line above: what has been assigned since is not what it was.
+
+    Args:
+        frame: of the call.
+        node: its definition.
+        given: what its caller wrote; None if that is not known.
+        line: where it stood; what the frame's own line reads is there.
+    """
+
+    def __init__(self, frame: FrameType, node: Function, given: dict[str, Argument] | None, line: int) -> None:
+        later = [part for each in statements_of(node) if each.lineno >= line for part in targets(each)]
+        gone = {part.id for part in later if isinstance(part, ast.Name)}
+        self._locals = {name: UNKNOWN if name in gone else value for name, value in locals_of(frame).items()}
+        self._globals = frame.f_globals
+        self.describe(frame.f_code, node, given)
+
+
+def running_call(frame: FrameType, above: FrameType | None, line: int) -> Scope:
+    """A call that still runs as it was at a line, with what the user's frame above it gave; the frame alone without source."""
+    node = definition_of(frame.f_code)
+    return RunningCall(frame, node, arguments_of(frame, above), line) if node is not None else Scope(frame)
+
+
+def arguments_of(frame: FrameType, above: FrameType | None) -> dict[str, Argument] | None:
+    """What the user's frame above wrote for the parameters of a call; None if it called something else."""
+    raw = site_of(above) if above is not None else None
+    node, site = parsed_expression(call_text(raw)), to_site(raw)
+    if above is None or not isinstance(node, ast.Call) or site is None:
+        return None
+    scope = Scope(above)
+    function, owner = callee(node.func, scope)
+    stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(keyword.arg is None for keyword in node.keywords)
+    if function is None or function.__code__ is not frame.f_code or stars:
+        return None
+    return given_by(node, function, owner, scope, site)
