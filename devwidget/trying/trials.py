@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -63,7 +64,8 @@ class _Trials:
         good = self._good.get(number)
         left = [fix for fix in finding.fixes if fix is not good and (number, fix) not in self._failed]
         if good is None:
-            return dataclasses.replace(finding, fixes=tuple(left)) if left else finding
+            notes = () if left or not finding.fixes else (_without_success(finding.fixes),)
+            return dataclasses.replace(finding, fixes=tuple(left), notes=(*finding.notes, *notes))
         before = finding.fixes[: finding.fixes.index(good)]
         sure = [fix for fix in left if fix in before and fix.edits and fix.confidence == "sure"]
         rest = [fix for fix in left if fix not in sure]
@@ -71,28 +73,39 @@ class _Trials:
 
     def _works(self, fixes: dict[int, Fix]) -> bool | None:
         """Whether the step runs with the edits of some findings as it did with these healed; None if that is not known."""
+        others = [finding for number, finding in enumerate(self._found) if number not in fixes]
+        works = self._runs(fixes, others, heal=bool(others))
+        if works is False and not others and self._runs(fixes, others, heal=True):
+            return None  # it cures its finding; the step needs a cure that no finding tells of
+        return works
+
+    def _runs(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
         if not self._left:
             return None
         edits = list(dict.fromkeys(edit for fix in fixes.values() for edit in fix.edits))
-        others = {key_of(finding) for number, finding in enumerate(self._found) if number not in fixes}
         self._left -= 1
         try:
             with uninterrupted(), quiet(), placed(edits, self._subjects, self._ran) as trial:
-                trace, output = self._again(bool(others), trial.inputs)
+                trace, output = self._again(heal, trial.inputs)
                 ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried:
             self._left += 1
             return None
         if "OutOfMemoryError" in trace.error or not ran:
             return None
-        works = self._is_clean(trace, others) and self._is_same(output, not is_random(edits))
+        works = _is_clean(trace, others) and self._is_same(output, not is_random(edits))
         return works if works or is_exact else None
-
-    def _is_clean(self, trace: Trace, others: Iterable[Any]) -> bool:
-        """No error, and no finding but those of other causes that were healed."""
-        bad = [finding for finding in trace.findings if finding.severity != "info"]
-        return not trace.error and all(key_of(finding) in others for finding in bad)
 
     def _is_same(self, output: Any, values: bool) -> bool:
         """The output of the healed step; where that has failed there is none to compare with."""
         return self._wanted is None or are_equal(self._wanted, results_of(output), values=values)
+
+
+def _is_clean(trace: Trace, others: Iterable[Finding]) -> bool:
+    """No error, and no finding but those of other causes that were healed, each as often as before."""
+    bad = Counter(key_of(finding) for finding in trace.findings if finding.severity != "info")
+    return not trace.error and bad <= Counter(map(key_of, others))
+
+
+def _without_success(fixes: Iterable[Fix]) -> str:
+    return f"tried, and the step still failed or gave another result: {'; '.join(dict.fromkeys(fix.summary for fix in fixes))}"

@@ -150,10 +150,24 @@ def judged(trace, error=""):
     model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")
 
     def again(heal, inputs):
-        model.rows(inputs(), torch.zeros(1, 2, 4, device="cuda:0"))
+        model(inputs())
         return dataclasses.replace(trace, error=error), None
 
     return tried(trace, None, Subjects(model, batch), again)
+
+
+def test_edits_that_have_all_failed_are_named_and_not_shown():
+    trace = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0"), verify=False)
+    (found,) = judged(trace, error="RuntimeError: something else").findings
+    assert found.fixes == ()
+    assert found.notes[-1].startswith("tried, and the step still failed or gave another result: make it on the right device")
+
+
+def test_two_findings_of_one_line_are_not_taken_for_each_other():
+    trace = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0"), verify=False)
+    (found,) = trace.findings
+    twice = dataclasses.replace(trace, findings=(found, dataclasses.replace(found, headline="another", fixes=())))
+    assert not any(fix.verified for each in judged(twice).findings for fix in each.fixes)
 
 
 def test_a_fix_whose_trial_runs_out_of_memory_is_kept():
