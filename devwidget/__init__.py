@@ -17,6 +17,7 @@ __all__ = [
     "__version__",
     "allow",
     "check",
+    "compare",
     "explain",
     "load",
     "plan",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from devwidget.api import Recording, allow, check, explain, load, plan, record, show, simulate, snapshot, trace
+    from devwidget.api import Recording, allow, check, compare, explain, load, plan, record, show, simulate, snapshot, trace
     from devwidget.capture.step.batch import Inputs
     from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 else:  # a type checker that saw this would take any name for one of ours

@@ -17,6 +17,7 @@ from devwidget import simulator
 from devwidget.capture import background_births as background_births
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
+from devwidget.capture.object_fields import class_name
 from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.recording.allowed_transfers import allow
@@ -25,6 +26,7 @@ from devwidget.capture.step.batch import Arguments, Inputs, arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.memory.accounting import account
+from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, nearest
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Severity
@@ -33,13 +35,14 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
 from devwidget.simulator import simulate
+from devwidget.views.compare import comparison
 
 if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
 
 __all__ = [
-    "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "explain",
-    "is_about_placement", "load", "plan", "record", "show", "simulate", "snapshot", "trace",
+    "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
+    "explain", "is_about_placement", "load", "plan", "record", "show", "simulate", "snapshot", "trace",
 ]  # fmt: skip
 
 
@@ -285,6 +288,7 @@ def check(
     *,
     fail_on: Iterable[Severity] = ("error", "warning"),
     allow: str | Iterable[str] = (),
+    baseline: str | pathlib.Path | Trace | None = None,
     **step: Any,
 ) -> Trace:
     """`trace` for test suites: raises if something is in the wrong place.
@@ -294,6 +298,7 @@ def check(
         batch: as for `trace`.
         fail_on: severities that fail.
         allow: kinds of findings that are meant, and hops such as `"cuda:0 -> cpu"`.
+        baseline: an earlier trace, or where it was saved: only what it had not fails.
         step: further arguments of `trace`.
 
     Returns:
@@ -308,10 +313,35 @@ def check(
     severities = _severities(fail_on)
     _refuse_unknown(step)
     result = trace(model, batch, allow=hops, **step)
-    bad: list[Finding] = [f for f in result.findings if f.severity in severities and f.kind not in kinds]
-    if bad or result.error:
-        raise PlacementError("\n\n".join([*map(str, bad), *([result.error] if result.error else [])]))
+    known = comparison(_trace_of(baseline), result) if baseline is not None else Comparison(new=result.findings)
+    bad: list[Finding] = [f for f in known.new if f.severity in severities and f.kind not in kinds]
+    error = "" if known.error_before else result.error
+    if bad or error:
+        raise PlacementError("\n\n".join([*map(str, bad), *([error] if error else [])]))
     return result
+
+
+def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trace) -> Comparison:
+    """What a change did: findings fixed and new, hops and bytes, peaks.
+
+    Args:
+        before: a trace, or where it was saved.
+        after: the same, after the change.
+
+    Returns:
+        A frozen record to print, with `.to_html(path)` and `.save(path)`.
+
+    Raises:
+        DevwidgetError: if one of them is no trace.
+    """
+    return comparison(_trace_of(before), _trace_of(after))
+
+
+def _trace_of(given: str | pathlib.Path | Trace) -> Trace:
+    record: Any = load(given) if isinstance(given, str | pathlib.Path) else given
+    if not isinstance(record, Trace):
+        raise DevwidgetError(f"a {class_name(type(record))} is no trace", instead="devwidget.compare(before, after)")
+    return record
 
 
 def _sorted_out(allowed: Iterable[str]) -> tuple[list[str], set[str]]:

@@ -1,9 +1,10 @@
 """Text of every record; importing this registers how they print."""
 
+from devwidget.report.text.comparison_text import comparison_text
 from devwidget.report.text.explanation_text import explanation_text
 from devwidget.report.text.finding_text import finding_text
 from devwidget.report.text.plan_text import plan_text
 from devwidget.report.text.snapshot_text import snapshot_text
 from devwidget.report.text.trace_text import trace_text
 
-__all__ = ["explanation_text", "finding_text", "plan_text", "snapshot_text", "trace_text"]
+__all__ = ["comparison_text", "explanation_text", "finding_text", "plan_text", "snapshot_text", "trace_text"]

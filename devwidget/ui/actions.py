@@ -67,6 +67,9 @@ class Panel(Protocol):
     def select(self, row: int) -> None:
         """A row was chosen on the page."""
 
+    def keep(self) -> None:
+        """Keep the last trace, to compare later ones with."""
+
     def show_printed(self, text: str) -> None:
         """The traced code has printed this."""
 

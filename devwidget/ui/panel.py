@@ -14,6 +14,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.content import (
+    compared_content,
     head_content,
     marks_content,
     memory_content,
@@ -39,6 +40,7 @@ class DeviceWidget(ipywidgets.VBox):
     Attributes:
         snapshot: the last snapshot; None if the model was gone before the first.
         trace: the last trace, None before the first.
+        kept: the trace that later ones are compared with, None if there is none.
         selected: path of the module that was chosen on the page last, "" for the root; None before.
     """
 
@@ -46,6 +48,7 @@ class DeviceWidget(ipywidgets.VBox):
         super().__init__()
         self.snapshot: Snapshot | None = None
         self.trace: Trace | None = None
+        self.kept: Trace | None = None
         self.selected: str | None = None
         self.table, self.marks = Placement(), Overlay()
         self._actions, self._request = actions, actions.request
@@ -75,6 +78,12 @@ class DeviceWidget(ipywidgets.VBox):
         """A row was chosen on the page."""
         if 0 <= row < len(self.table):
             self.selected = self.table.paths[row]
+
+    def keep(self) -> None:
+        """Keep the last trace: later ones are shown beside it."""
+        with self._lock:
+            self.kept = self.trace
+            self._draw_compared()
 
     def show_printed(self, text: str) -> None:
         """Show what the traced code has printed."""
@@ -124,6 +133,7 @@ class DeviceWidget(ipywidgets.VBox):
             self.refresh()
             self._draw_marks()
             self._draw_memory()
+            self._draw_compared()
             counts = self.view.traced["summary"]
             self._say("error" if trace.error else "done", counts)
 
@@ -197,6 +207,9 @@ class DeviceWidget(ipywidgets.VBox):
             "heal": request.heal,
             "names": list(self._actions.names()),
         }
+
+    def _draw_compared(self) -> None:
+        self.view.compared = compared_content(self.kept, self.trace)
 
     def _draw_memory(self) -> None:
         if self.snapshot is not None:

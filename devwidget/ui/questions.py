@@ -40,6 +40,9 @@ class Questions:
             return {"state": self._panel.jobs.submit(lambda: self._trace(request))}
         if ask == "cancel":
             return {"cancelled": self._panel.jobs.cancel()}
+        if ask == "keep":
+            self._panel.keep()
+            return {}
         if ask == "select":
             self._panel.select(_given(message, "row", int, -1))
             return {}

@@ -6,6 +6,7 @@ import json
 from typing import Any, NoReturn
 
 from devwidget._version import __version__
+from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.loading import consistency as consistency
@@ -19,7 +20,7 @@ from devwidget.records.trace import Trace
 LARGEST_TEXT = 2**30
 """Characters; a snapshot of 100,000 modules takes 2**26."""
 
-_ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation, Plan)}
+_ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation, Plan, Comparison)}
 
 
 def loads(text: str) -> Any:

@@ -16,10 +16,12 @@ from devwidget.report.page.parallel_card import parallel_card
 from devwidget.report.page.spread_card import spread_cards
 from devwidget.report.page.tree_table import mark_columns, tree_table
 from devwidget.report.style.safe_text import displayed
+from devwidget.report.text.comparison_text import change_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words
 from devwidget.views.clock import Clock
+from devwidget.views.compare import comparison
 from devwidget.views.device_map import device_map
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
@@ -101,6 +103,18 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "memory": memory_steps_figure(series) if series else None,
         "peaks": memory_cards(trace),
     }
+
+
+@displayed
+def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
+    """What a trace has otherwise than the one that was kept; {} without two of them."""
+    if kept is None or trace is None:
+        return {}
+    if kept is trace:
+        return {"verdict": "This trace is kept. The next one will stand beside it.", "rows": [], "fixed": [], "new": []}
+    compared = comparison(kept, trace)
+    fixed, new = ([finding.headline for finding in each] for each in (compared.fixed, compared.new))
+    return {"verdict": verdict_words(compared), "rows": change_rows(compared), "fixed": fixed, "new": new}
 
 
 def map_card(table: Placement, trace: Trace | None) -> Content | None:

@@ -5,7 +5,7 @@ import { Inputs, headline, menu, save, saveAs } from "./header.js";
 import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
 import { callSection, mapSection, pick, pickedStrip, spreadSection } from "./parallel.js";
-import { hopTable } from "./tables.js";
+import { comparedSection, hopTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
 
 const TABS = ["Modules", "Findings", "Trace", "Parallel", "Memory"];
@@ -130,6 +130,7 @@ async function render({ model, el, host, signal }) {
     cpu.setAttribute("aria-pressed", String(withCpu));
     cpu.textContent = withCpu ? "hide cpu" : "show cpu";
   }
+  const compared = h("div");
   const timeline = figure("dw-timeline", revealMark);
   const steps = figure("dw-steps", revealMark);
   const calls = [];
@@ -142,11 +143,20 @@ async function render({ model, el, host, signal }) {
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     const none = (what) => h("p", { class: "dw-empty" }, ...prose(howTo(what, model.get("inputs")?.names)));
     tabs.page("Findings").replaceChildren(...findingsView(traced, reveal, none));
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? "" : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none("how one batch went through the devices: each module, each hop, each fault")]));
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [compared, control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none("how one batch went through the devices: each module, each hop, each fault")]));
     timeline.show(traced.timeline);
     drawParallel(traced, none);
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none("what the bytes of each device were for, along one step, and who made the peak")]));
     steps.show(traced.memory);
+  }
+  function keepKey() {
+    const keep = h("button", { class: "dw-plain dw-keep", type: "button", title: "show what later traces have otherwise" }, "keep to compare");
+    keep.addEventListener("click", () => ask(control, { ask: "keep" }));
+    return keep;
+  }
+  function drawCompared() {
+    const { verdict, ...parts } = model.get("compared") ?? {};
+    compared.replaceChildren(...(verdict ? [comparedSection(verdict, parts)] : []));
   }
   // Which of both axes the timeline has.
   function axisKey(drawn) {
@@ -225,6 +235,7 @@ async function render({ model, el, host, signal }) {
     "change:inputs": drawInputs,
     "change:status": drawStatus,
     "change:printed": drawPrinted,
+    "change:compared": drawCompared,
     comm_live_update: kernelChanged,
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
@@ -238,6 +249,7 @@ async function render({ model, el, host, signal }) {
   drawTrace();
   drawGone();
   drawPrinted();
+  drawCompared();
   if (model.get("status")?.kind && !model.get("gone")) say(model.get("status").kind, model.get("status").text);
   const inner = tabs.page("Modules").appendChild(h("div"));
   await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });

@@ -1,5 +1,5 @@
 // Tables below the figures; the hops by line.
-import { chip, h, traceLink } from "./dom.js";
+import { chip, h, prose, traceLink } from "./dom.js";
 
 export function table(label, head, rows) {
   const cells = head.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
@@ -25,4 +25,18 @@ export function hopTable(hops, reveal) {
     ),
   );
   return table("hops by line", head, rows);
+}
+
+// What a trace has otherwise than the one that was kept: side by side, in one table.
+export function comparedSection(verdict, { rows, fixed, new: added }) {
+  const named = (word, texts) => texts.map((text) => h("li", null, h("b", null, `${word}: `), ...prose(text)));
+  const cells = ([what, ...sides]) => h("tr", null, h("td", null, what), sides.map((text) => h("td", { class: "dw-number" }, text)));
+  const head = [[""], ["before", "dw-number"], ["after", "dw-number"]];
+  return h(
+    "section",
+    { class: "dw-compared" },
+    h("h4", null, verdict),
+    h("ul", { class: "dw-words" }, named("fixed", fixed), named("new", added)),
+    rows.length ? table("before and after", head, rows.map(cells)) : "",
+  );
 }

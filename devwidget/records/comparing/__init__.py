@@ -1,0 +1,1 @@
+"""Records of two records: what is otherwise in the second."""

@@ -1,0 +1,58 @@
+"""A comparison as HTML, without script: before and after side by side, in one table that scrolls as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from devwidget.records.comparing.comparison import Comparison
+from devwidget.records.finding import Finding
+from devwidget.records.schema.record import presents
+from devwidget.report.style.safe_text import Markup, element, together
+from devwidget.report.text.comparison_text import change_rows, verdict_words
+from devwidget.report.text.finding_text import finding_text
+
+_STYLE = """
+.devwidget-compare { font: 13px/1.5 system-ui, sans-serif; max-width: 100em }
+.devwidget-compare table { border-collapse: collapse; width: 100%; table-layout: fixed; margin: .6em 0 }
+.devwidget-compare th, .devwidget-compare td { text-align: left; vertical-align: top; padding: .2em .8em }
+.devwidget-compare th, .devwidget-compare td { border: 0; background: none }
+.devwidget-compare tr { border-bottom: 1px solid rgba(128,128,128,.3) }
+.devwidget-compare pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3em 0 }
+"""
+
+
+@presents("html", Comparison)
+def comparison_page(compared: Comparison) -> str:
+    """One page that stands alone."""
+    head = element(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        element("title", "devwidget: before and after"),
+        _style(":root { color-scheme: light dark }"),
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, element('body', comparison_html(compared)), lang='en')}\n"
+
+
+@presents("notebook", Comparison)
+def comparison_html(compared: Comparison) -> Markup:
+    """What a notebook shows."""
+    rows = [_row("th", "", "before", "after"), *(_row("td", *row) for row in change_rows(compared))]
+    findings = [
+        _row("th", "", "before", "after"),
+        _row("td", "fixed, and new", _findings(compared.fixed), _findings(compared.new)),
+        _row("td", "in both", _findings(compared.left), _findings(compared.left)),
+    ]
+    parts = (element("p", element("b", verdict_words(compared))), element("table", *rows), element("table", *findings))
+    return together(_style(_STYLE), element("div", *parts, class_="devwidget-compare"))
+
+
+def _findings(findings: Iterable[Finding]) -> Markup:
+    return together(*(element("pre", finding_text(finding)) for finding in findings))
+
+
+def _row(cell: str, *texts: str) -> Markup:
+    return element("tr", *(element(cell, text) for text in texts))
+
+
+def _style(rules: str) -> Markup:
+    return element("style", Markup(rules))
