@@ -217,6 +217,9 @@ def trace(
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
     found, output = _stepped(step, inputs, _Step(heal=heal, allow=allow), name, progress, restore=restore)
     if verify and heal and restore and found.findings and not found.not_restored:  # what stays would be there twice
+        from devwidget.trying.comparison import results_of
+
+        output = results_of(output)  # without the activations of the step, which would be in memory twice
         found = _tried(found, output, dataclasses.replace(step, inputs=inputs()), allow, name)
     _remember(found.findings)
     return found

@@ -58,7 +58,7 @@ class Fix:
         summary: what to do, a phrase.
         code: the new lines of an edit, dedented, or what to write where no edit can be made; "" for a cure in words.
         confidence: `sure`, `likely`, or `choice` (one of several designs).
-        verified: the edited code itself was run, without healing, and the fault was gone.
+        verified: the step ran with this edit and without the fault; at most other findings were healed.
         edits: can be applied together as they are; () for a cure that is no edit.
     """
 

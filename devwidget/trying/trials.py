@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic as clock
 from typing import Any
+
+import torch
 
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.step.batch import Arguments
@@ -22,9 +25,11 @@ Again = Callable[[bool, Callable[[], Arguments]], tuple[Trace, Any]]
 
 MOST_TRIALS = 8
 """Steps that one trace may run to try its fixes."""
+LAST_BEGIN_SECONDS = 30.0
+"""After so long no further trial begins: a slow step is run once more, not eight times."""
 
 
-def tried(trace: Trace, output: Any, subjects: Subjects, again: Again) -> Trace:
+def tried(trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again) -> Trace:
     """The trace with the fixes that a run has verified first, and without those that a run has shown to be wrong."""
     trials = _Trials(trace, output, subjects, again)
     trials.run()
@@ -34,10 +39,11 @@ def tried(trace: Trace, output: Any, subjects: Subjects, again: Again) -> Trace:
 class _Trials:
     """All trials of one trace."""
 
-    def __init__(self, trace: Trace, output: Any, subjects: Subjects, again: Again) -> None:
-        self._wanted = None if trace.error else results_of(output)
+    def __init__(self, trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again) -> None:
+        self._wanted = None if trace.error else output
         self._found = [finding for finding in trace.findings if finding.severity != "info"]
         self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
+        self._end = clock() + LAST_BEGIN_SECONDS
         self._ran = [(finding.fault.file, finding.fault.line) for finding in self._found if finding.fault is not None]
         self._good: dict[int, Fix] = {}
         self._failed: list[tuple[int, Fix]] = []
@@ -80,7 +86,7 @@ class _Trials:
         return works
 
     def _runs(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
-        if not self._left:
+        if not self._left or clock() > self._end:
             return None
         edits = list(dict.fromkeys(edit for fix in fixes.values() for edit in fix.edits))
         self._left -= 1

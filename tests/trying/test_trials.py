@@ -153,7 +153,7 @@ def judged(trace, error=""):
         model(inputs())
         return dataclasses.replace(trace, error=error), None
 
-    return tried(trace, None, Subjects(model, batch), again)
+    return tried(trace, [], Subjects(model, batch), again)
 
 
 def test_edits_that_have_all_failed_are_named_and_not_shown():
@@ -161,6 +161,15 @@ def test_edits_that_have_all_failed_are_named_and_not_shown():
     (found,) = judged(trace, error="RuntimeError: something else").findings
     assert found.fixes == ()
     assert found.notes[-1].startswith("tried, and the step still failed or gave another result: make it on the right device")
+
+
+def test_no_trial_begins_late(monkeypatch):
+    from devwidget.trying import trials
+
+    hours = iter(range(0, 36000, 3600))
+    monkeypatch.setattr(trials, "clock", lambda: next(hours))
+    trace = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0"), verify=False)
+    assert judged(trace, error="RuntimeError: something else").findings == trace.findings
 
 
 def test_two_findings_of_one_line_are_not_taken_for_each_other():
