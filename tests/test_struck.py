@@ -99,6 +99,12 @@ def trained():
         MODEL(torch.ones(2, 4)).sum().backward()
 
 
+def trained_on_gpus():
+    with devwidget.simulate(2):
+        model = nn.Linear(4, 4).cuda()
+        model(torch.ones(2, 4).cuda()).sum().backward()
+
+
 def traced():
     devwidget.trace(MODEL, torch.ones(2, 4), loss_fn=torch.sum)
 
@@ -184,6 +190,25 @@ def test_full_memory_at_a_line_of_an_entry_or_an_exit_leaves_nothing(act):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("act", ENTRIES)
 def test_full_memory_at_any_line_of_an_entry_or_an_exit_leaves_nothing(act):
+    assert left_by_full_memory(act, every=1) == []
+
+
+STEPS = pytest.mark.parametrize("act", [trained, trained_on_gpus])
+DROPPED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""What is raised in a finalizer goes nowhere."""
+
+
+@STEPS
+@DROPPED
+def test_full_memory_at_a_line_of_a_step_leaves_nothing(act):
+    assert left_by_full_memory(act, every=97) == []
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(900)
+@STEPS
+@DROPPED
+def test_full_memory_at_any_line_of_a_step_leaves_nothing(act):
     assert left_by_full_memory(act, every=1) == []
 
 
