@@ -50,7 +50,7 @@ coverage: set-up-test
 	$(PYTEST) --cov --cov-report=term --cov-report=html $(PYTEST_ARGS)
 
 test-slow: set-up-test
-	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) -rP $(PYTEST_ARGS)
+	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) --timeout 900 -rP $(PYTEST_ARGS)
 
 shots: set-up-test
 	$(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"
