@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,16 +13,26 @@ DEEPEST = 80
 LARGEST = 2**20
 """Characters of source that is parsed: 20,000 lines, whose tree takes 200 MB for as long as it is read."""
 
+_TRIES = 10
+
 
 def parsed(text: str, *, deep: bool = False) -> ast.Module | None:
     """The tree of whole statements; `deep` for those who do not call themselves."""
     if len(text) > LARGEST:
         return None
     try:
-        tree = ast.parse(text)
+        tree = _tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # magics, null bytes, and what nests too deeply for Python
         return None
-    return tree if deep or is_shallow(tree) else None
+    return tree if tree is not None and (deep or is_shallow(tree)) else None
+
+
+def _tree(text: str) -> ast.Module | None:
+    """Python 3.11 and 3.12 count the depth of a tree for all threads at once, and fail if two of them parse: then again."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(SystemError):
+            return ast.parse(text)
+    return None
 
 
 def parsed_statement(text: str) -> ast.stmt | None:

@@ -12,6 +12,7 @@ import torch
 import devwidget
 from devwidget.capture.faults import failed_call
 from devwidget.capture.source_code import expressions, source_index, statements
+from devwidget.records.syntax import parsed
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.code import code_of
 
@@ -97,6 +98,19 @@ def test_long_chains_sums_and_branches_are_no_recursion_error(long_file):
     assert statements.assigned_call(f"z = {CHAIN}") == ("", "")
     assert statements.unkept_move(long_file, "model", 1806) is None
     assert statements.first_parameter(long_file, 1806) == "model"
+
+
+def test_a_parser_that_another_thread_has_disturbed_is_asked_again(monkeypatch):
+    def disturbed(text, parse=ast.parse):
+        calls.append(text)
+        if len(calls) < 3:
+            raise SystemError("AST constructor recursion depth mismatch (before=48, after=44)")
+        return parse(text)
+
+    calls = []
+    monkeypatch.setattr(ast, "parse", disturbed)
+    assert len(parsed("x = 1").body) == 1
+    assert len(calls) == 3
 
 
 @pytest.mark.parametrize(
