@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.timeout(900)
+"""The first case of a set waits for all of them, each a process."""
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 FOLDERS = (CORPUS, CORPUS / "more")
 CASES = sorted(path.stem for folder in FOLDERS for path in folder.glob("case_*.py"))

@@ -14,6 +14,8 @@ from tests import zoo
 from tests.measured import measured, total
 from tests.simulator.test_zoo import NOT_PARALLEL
 
+pytestmark = pytest.mark.timeout(900)
+"""The whole zoo takes some three minutes where nothing else runs, and the limit is against hanging."""
 FEW = ["gpt2", "bert", "llama", "vit", "mixtral", "t5"]
 NEED_VALUES = {"vits"}  # the length of its output is a prediction
 """Models that decide by what their weights make of the batch: a plan says so."""
@@ -87,7 +89,6 @@ def test_data_parallel_is_predicted_for_a_few_transformers():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("gpus", [2, 3])
 def test_data_parallel_is_predicted_for_all_transformers_that_allow_it(gpus):
     assert misses(gpus, prepare=for_replicas(gpus), skip=NOT_PARALLEL, placement="data parallel") == {}
