@@ -72,7 +72,7 @@ class BirthWatch(FunctionMode):
             self._more(name, args, kwargs, frame, site)
             if name != "copy_":  # the others make no tensor
                 return
-        if is_tensor(out):
+        if type(out) is torch.Tensor or is_tensor(out):
             self._born(name, args, kwargs, out, frame, site)
         elif is_a(out, (tuple, list)):
             for part, operands in zip(parts_of(out), _rows(name, args), strict=False):
@@ -191,7 +191,7 @@ def _operands(args: tuple[Any, ...], kwargs: Any) -> Iterator[torch.Tensor]:
     """Tensors among the arguments, lists opened one level."""
     for arg in (*args, *kwargs.values()) if kwargs else args:
         kind = type(arg)
-        if kind is torch.Tensor or is_tensor(arg):
+        if kind is torch.Tensor or issubclass(kind, torch.Tensor):  # `is_tensor`, without a call for each argument
             yield arg
         elif kind is list or kind is tuple:
             for part in arg:
