@@ -31,7 +31,7 @@ def test_the_page_shows_a_row_for_every_module_and_a_bar_for_every_gpu(session):
     page = session.page
     expect(page.locator("[role=row][data-path='decoder.head'] .dw-chip")).to_have_text("cuda:1")
     assert page.locator(".dw-body [role=row]").count() == 8
-    expect(page.locator(".dw-memory")).to_contain_text("7.00 MiB of 16.0 MiB", timeout=15_000)
+    expect(page.locator(".dw-memory")).to_contain_text("7.00 MiB reserved of 16.0 MiB", timeout=15_000)
     assert page.locator(".dw-memory .point path").count() > 3
     session.shot("panel-light-1400")
 
@@ -85,7 +85,7 @@ def test_memory_bars_follow_a_long_cell_while_it_runs(session):
     running = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'"
     session.start(1)
     session.page.wait_for_function(
-        f"{running} && document.querySelector('.dw-memory')?.textContent.includes('9.00 MiB of 16.0 MiB')", timeout=2900
+        f"{running} && document.querySelector('.dw-memory')?.textContent.includes('9.00 MiB reserved of 16.0 MiB')", timeout=2900
     )
 
 

@@ -72,6 +72,7 @@ const PICTURES = [
 ];
 const FILES = [
   ["text", "Copy text report"],
+  ["card", "Save share card (SVG)"],
   ["html", "Save as HTML"],
   ["json", "Save snapshot as JSON"],
   ["trace", "Save trace as JSON"],

@@ -1,0 +1,95 @@
+"""The worst finding as one picture to share: what is wrong, the line, the fix, and the step on its devices; plain SVG."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.style.palette import device_hue
+from devwidget.report.style.safe_text import Markup, element
+from devwidget.report.style.words import first_line, module_words, named_places, site_words
+from devwidget.report.text.finding_text import changed_lines
+from devwidget.report.text.trace_text import summary_words
+from devwidget.views.timeline import Timeline, timeline
+
+_WIDTH, _MARGIN, _LINE = 960, 32, 22
+_LETTERS = 92
+"""Letters of the code's font in a line."""
+_LANE, _MOST_LINES = 44, 4
+_HUES = {"error": "#b3261e", "warning": "#8a5300", "info": "#2457a6"}
+_INK, _SOFT, _GOOD = "#1f2328", "#57606a", "#1b6e3c"
+
+
+def share_card(snapshot: Snapshot, trace: Trace | None) -> str:
+    """One SVG, light on every page; without a trace it says what the model is and no more."""
+    trace = trace if trace is not None else Trace()
+    name = snapshot.modules[0].class_name if snapshot.modules else "a step"
+    lines = list(_finding_lines(trace.findings[0])) if trace.findings else [("", _GOOD, _clean_words(trace))]
+    lines = [("bold", _INK, name), ("", _SOFT, summary_words(trace)), ("", _INK, ""), *lines]
+    texts = [_text(at, *line) for at, line in enumerate(lines)]
+    top = _MARGIN + _LINE * len(lines) + 12
+    lanes = timeline(trace)
+    height = top + _LANE * len(lanes.lanes) + _MARGIN
+    paper = element("rect", width=str(_WIDTH), height=str(height), rx="10", fill="#ffffff", stroke="#d8dee4")
+    size = {"width": str(_WIDTH), "height": str(height), "viewBox": f"0 0 {_WIDTH} {height}"}
+    return element("svg", paper, *texts, *_picture(lanes, top), xmlns="http://www.w3.org/2000/svg", **size) + "\n"
+
+
+def _clean_words(trace: Trace) -> str:
+    if trace.error:
+        return f"ended by {trace.error.splitlines()[0]}"
+    return f"nothing found, {len(trace.checked)} checks" if trace.checked else "nothing was checked"
+
+
+def _finding_lines(finding: Finding) -> Iterator[tuple[str, str, str]]:
+    """`(font, colour, text)` of each line."""
+    finding = named_places(finding)
+    for part in _wrapped(f"{finding.severity}[{finding.kind}]  {finding.headline}"):
+        yield "bold", _HUES[finding.severity], part
+    yield "", _SOFT, ", ".join(filter(None, (module_words(finding.module), site_words(finding.fault))))
+    for part in _wrapped(first_line(finding.fault)):
+        yield "code", _INK, part
+    fix = next(iter(finding.fixes), None)
+    if fix is not None:
+        yield "", _INK, ""
+        yield "", _SOFT, f"fix: {fix.summary}"
+        rows = [row for edit in fix.edits for row in changed_lines(edit)] or fix.code.splitlines()
+        for row in rows[: 2 * _MOST_LINES]:
+            yield "code", _HUES["error"] if fix.edits and row.startswith("-") else _GOOD, row[:_LETTERS]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _LETTERS)[:_MOST_LINES]
+
+
+def _text(at: int, font: str, colour: str, text: str) -> Markup:
+    family = "ui-monospace, monospace" if font == "code" else "system-ui, sans-serif"
+    style = {"font-family": family, "font-size": "15", "font-weight": "600" if font == "bold" else "400"}
+    place = {"x": str(_MARGIN), "y": str(_MARGIN + _LINE * at + 6), "fill": colour, "xml:space": "preserve"}
+    return element("text", text, **place, **style)
+
+
+def _picture(lanes: Timeline, top: float) -> Iterator[Markup]:
+    """The lanes: modules as boxes, hops as lines, faults as dots."""
+    ends = [*(box.stop for box in lanes.boxes), *(arrow.at for arrow in lanes.arrows), *(cross.at for cross in lanes.crosses)]
+    left, scale = 110.0, (_WIDTH - 110 - _MARGIN) / max([1.0, *ends])
+    middle = {lane: top + _LANE * at + _LANE / 2 for at, lane in enumerate(lanes.lanes)}
+    for lane, y in middle.items():
+        font = {"font-size": "14", "font-weight": "600", "font-family": "system-ui, sans-serif"}
+        yield element("text", str(lane), x=str(_MARGIN), y=f"{y + 5:.1f}", fill=device_hue(lane), **font)
+    for box in lanes.boxes:
+        if box.level < 3:
+            place = {"x": f"{left + box.start * scale:.1f}", "y": f"{middle[box.lane] - 15 + 10 * box.level:.1f}"}
+            size = {"width": f"{max(1.0, (box.stop - box.start) * scale):.1f}", "height": "9", "rx": "1"}
+            yield element(
+                "rect", **place, **size, fill=device_hue(box.lane), **{"fill-opacity": f"{0.35 + 0.15 * box.level:.2f}"}
+            )
+    for arrow in lanes.arrows[:200]:
+        x, hue = f"{left + arrow.at * scale:.1f}", _HUES["error"] if arrow.cause == "healed" else "#e0a100"
+        ends_at = {"x1": x, "x2": x, "y1": f"{middle[arrow.source]:.1f}", "y2": f"{middle[arrow.target]:.1f}"}
+        yield element("line", **ends_at, stroke=hue, **{"stroke-width": "2.5"})
+    for cross in lanes.crosses:
+        yield element("circle", cx=f"{left + cross.at * scale:.1f}", cy=f"{middle[cross.lane]:.1f}", r="5", fill=_HUES["error"])
