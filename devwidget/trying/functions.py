@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from types import CodeType, FunctionType
 
+from devwidget.capture.undo import Undo
 from devwidget.trying.edited_file import EditedFile
 
 
@@ -34,14 +34,8 @@ def with_new_code(edited: EditedFile, functions: Collection[FunctionType]) -> li
     return pairs
 
 
-@contextlib.contextmanager
-def in_place(pairs: Collection[tuple[FunctionType, CodeType]]) -> Iterator[None]:
-    """Run the block with other code."""
-    before = [(function, function.__code__) for function, _ in pairs]
-    try:
-        for function, code in pairs:
-            function.__code__ = code
-        yield
-    finally:
-        for function, code in before:
-            function.__code__ = code
+def put_in_place(pairs: Collection[tuple[FunctionType, CodeType]], undo: Undo) -> None:
+    """Give functions other code."""
+    for function, code in pairs:
+        undo.add(setattr, function, "__code__", function.__code__)
+        function.__code__ = code

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from devwidget.capture.step.batch import Arguments
+from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit
 from devwidget.trying import reached
 from devwidget.trying.constructors import Effect, effect_of
 from devwidget.trying.edited_file import edited
-from devwidget.trying.functions import in_place, live_functions, with_new_code
+from devwidget.trying.functions import live_functions, put_in_place, with_new_code
 from devwidget.trying.made_modules import apply_effects
 from devwidget.trying.subjects import Subjects
 from devwidget.trying.top_level import Assignment, Line, assigned_again, assignment_of
@@ -81,10 +82,8 @@ def placed(edits: Collection[Edit], subjects: Subjects, ran: Collection[Line] = 
             elif place.function.name == "__init__":
                 effects[numbers[edit]] = effect_of(whole, edit, statements, live)
     reached.clear()
-    before = [(each.names, each.name, each.names[each.name]) for each in assignments.values()]
-    try:
-        with in_place(pairs):
-            yield Placed(subjects, frozenset(numbers.values()), effects, assignments)
-    finally:
-        for names, name, value in before:
-            names[name] = value
+    with Undo() as undo:
+        for each in assignments.values():
+            undo.add(each.names.__setitem__, each.name, each.names[each.name])
+        put_in_place(pairs, undo)
+        yield Placed(subjects, frozenset(numbers.values()), effects, assignments)
