@@ -300,6 +300,28 @@ def test_a_branch_that_was_not_taken_is_not_blamed(gpu):
     assert "torch.arange(x.shape[1], device=x.device)" in found.fixes[0].code
 
 
+class Masked(nn.Module):
+    def __init__(self, mask_of):
+        super().__init__()
+        self.mask_of, self.fc = mask_of, nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.mask_of(self.fc(x))
+
+
+def test_a_closure_that_a_replica_shares_is_blamed_for_its_tensor():
+    with devwidget.simulate(gpus=2):
+        band = torch.ones(4, device="cuda:0")
+
+        def mask_of(h):
+            return h * (band > 0)
+
+        model = nn.DataParallel(Masked(mask_of).cuda(), device_ids=[0, 1])
+        (found,) = devwidget.explain(failing(lambda: model(torch.ones(4, 4, device="cuda:0")))).findings
+    assert found.fixes[0].code == "return h * (band.to(h.device) > 0)"
+    assert found.operands == ("band float32[4] cuda:0", "h cuda:1")
+
+
 def test_a_device_that_an_expression_spells_is_read(gpu):
     number = 3
     explanation = devwidget.explain(failing(lambda: torch.ones(2, device=f"cuda:{number}")))

@@ -16,6 +16,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.library_frames import built_at, described
+from devwidget.capture.explain.outer_tensors import outer_tensors
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import own, walk
 from devwidget.capture.object_fields import defined, is_a
@@ -50,7 +51,9 @@ def from_replica(context: ErrorContext) -> None:
     elif _too_few(context, wrapper, int(caught[2])):
         return
     elif not _wrong_cut(context, wrapper, module, site) and not _left_behind(context, int(caught[3]), owners, site):
-        _wrong_device(context, int(caught[3]), module, site)
+        device = int(caught[3])
+        if not _from_outside(context, wrapper, device, module, site):
+            _wrong_device(context, device, module, site)
 
 
 def _too_few(context: ErrorContext, wrapper: Any, replica: int) -> bool:
@@ -96,6 +99,22 @@ def _left_behind(context: ErrorContext, device: int, owners: list[nn.Module], si
                 stray = Names(context.state, context.user).with_birth(stray, value, target)
                 _write(context, path, site, text, (stray,), device_id(target))
                 return True
+    return False
+
+
+def _from_outside(context: ErrorContext, wrapper: Any, device: int, module: str | None, site: Site | None) -> bool:
+    """Whether the failing line reads a closure's or a global tensor that is on another device than its replica."""
+    target, text = torch.device("cuda", device), message(context.error).strip().splitlines()[-1]
+    if site is None or context.user is None or not re.search("device", text, re.IGNORECASE):
+        return False
+    for name, tensor in outer_tensors(wrapper.module, site):
+        if tensor.device != target and tensor.dim():
+            stray = dataclasses.replace(described(name, tensor), stray=True)
+            stray = Names(context.state, context.user).with_birth(stray, tensor, target)
+            partner = statements.first_parameter(site.file, site.line)
+            others = (lost_operand(device_id(target), partner, partner),) if partner else ()
+            _write(context, module, site, text, (stray, *others), device_id(target))
+            return True
     return False
 
 

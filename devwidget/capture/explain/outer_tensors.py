@@ -1,0 +1,42 @@
+"""Tensors that a function of a model has from outside, in a closure or a global variable, found without its frame."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.modules import own, walk
+from devwidget.capture.object_fields import is_a, mro_of, names_of, stored
+from devwidget.capture.source_code.past_calls import closure_of
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.site import Site
+from devwidget.records.syntax import parsed
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def outer_tensors(model: nn.Module, site: Site) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that a line names and that its function does not own, of the functions that a model's modules hold."""
+    tree = parsed(site.text, deep=True)
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree is not None else set()
+    for function in _functions(model):
+        code = function.__code__
+        lines = [line for _, _, line in code.co_lines() if line is not None]
+        if (code.co_filename, code.co_name) == (site.file, site.function) and min(lines) <= site.line <= max(lines):
+            known = {name: dict.get(function.__globals__, name) for name in code.co_names} | closure_of(function)
+            yield from ((name, value) for name, value in known.items() if name in names and is_tensor(value))
+
+
+def _functions(model: nn.Module) -> Iterator[FunctionType]:
+    """The methods of its modules, and the functions that they keep as attributes and hooks."""
+    for _, part in walk(model):
+        fields = own(part)
+        tables = [fields.get(name) for name in _HOOKS]
+        hooks = [hook for table in tables if is_a(table, dict) for _, hook in stored(table)]
+        members: list[Any] = [value for base in mro_of(type(part)) for value in names_of(base).values()]
+        yield from (each for each in (*fields.values(), *hooks, *members) if type(each) is FunctionType)
