@@ -10,6 +10,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 import devwidget
 from devwidget.records.loading import json_io
@@ -320,6 +321,24 @@ def test_a_closure_that_a_replica_shares_is_blamed_for_its_tensor():
         (found,) = devwidget.explain(failing(lambda: model(torch.ones(4, 4, device="cuda:0")))).findings
     assert found.fixes[0].code == "return h * (band.to(h.device) > 0)"
     assert found.operands == ("band float32[4] cuda:0", "h cuda:1")
+
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 3)
+        self.prior = MixtureSameFamily(Categorical(torch.ones(3)), Normal(torch.zeros(3), torch.ones(3)))
+
+    def forward(self, x):
+        return self.prior.log_prob(self.fc(x))
+
+
+def test_the_tensors_of_a_nested_distribution_become_buffers_of_different_names(gpu):
+    model, x = Mixture().to("cuda:0"), torch.ones(2, device="cuda:0")
+    (found,) = devwidget.explain(failing(lambda: model(x))).findings
+    text = "\n".join(edit.text for edit in found.fixes[0].edits)
+    assert text.count("self.register_buffer(") == 3
+    assert "Categorical(self.prior_0), Normal(self.prior_0_1, self.prior_1)" in text
 
 
 def test_a_device_that_an_expression_spells_is_read(gpu):

@@ -140,7 +140,9 @@ def _many_tensors(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
 
 def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, value: ast.Call) -> Fix | None:
     """`self.prior = Normal(zeros, ones)`: the tensors become buffers, and a property builds the object from them."""
-    tensors = list(_tensors_made(value, attribute))
+    made = list(_tensors_made(value, attribute))
+    taken = [name for name, _ in made]
+    tensors = [(name if name not in taken[:at] else f"{name}_{at}", call) for at, (name, call) in enumerate(made)]
     if owner is None or not tensors or len(_assignments(code, owner, statement, attribute)) != 1:
         return None
     inside = {id(part) for _, made in tensors for part in ast.walk(made)}
