@@ -70,8 +70,7 @@ class _Trials:
         good = self._good.get(number)
         left = [fix for fix in finding.fixes if fix is not good and (number, fix) not in self._failed]
         if good is None:
-            notes = () if left or not finding.fixes else (_without_success(finding.fixes),)
-            return dataclasses.replace(finding, fixes=tuple(left), notes=(*finding.notes, *notes))
+            return dataclasses.replace(finding, fixes=tuple(left)) if left or not finding.fixes else _without_edits(finding)
         before = finding.fixes[: finding.fixes.index(good)]
         sure = [fix for fix in left if fix in before and fix.edits and fix.confidence == "sure"]
         rest = [fix for fix in left if fix not in sure]
@@ -113,5 +112,9 @@ def _is_clean(trace: Trace, others: Iterable[Finding]) -> bool:
     return not trace.error and bad <= Counter(map(key_of, others))
 
 
-def _without_success(fixes: Iterable[Fix]) -> str:
-    return f"tried, and the step still failed or gave another result: {'; '.join(dict.fromkeys(fix.summary for fix in fixes))}"
+def _without_edits(finding: Finding) -> Finding:
+    """A finding whose edits have all failed: the first is left as an idea."""
+    idea = dataclasses.replace(finding.fixes[0], confidence="choice", edits=())
+    tried = "; ".join(dict.fromkeys(fix.summary for fix in finding.fixes))
+    note = f"tried, and the step still failed or gave another result: {tried}"
+    return dataclasses.replace(finding, fixes=(idea,), notes=(*finding.notes, note))
