@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from devwidget.records.errors import SimulationError
 from devwidget.simulator import simulate
 
 FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
@@ -103,6 +104,11 @@ def test_small_tools_around_cuda_work(gpus):
     torch.cuda.memory._record_memory_history(enabled=None)
     assert torch.cuda.can_device_access_peer(0, 1)
     assert torch.from_dlpack(torch.ones(1, device="cuda")).device == FIRST
+
+
+def test_a_cuda_graph_is_refused_in_plain_words(gpus):
+    with pytest.raises(SimulationError, match="no CUDA graphs"):
+        torch.cuda.CUDAGraph()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns of its own parts while it imports them

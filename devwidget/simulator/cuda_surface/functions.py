@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from devwidget.records.errors import SimulationError
 from devwidget.simulator.cuda_surface import generators, memory_stats, streams
 from devwidget.simulator.devices import machine
 from devwidget.simulator.devices.labels import DEVICES
@@ -62,6 +63,7 @@ def install(patches: Patches) -> None:
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
+    patches.wrap(getattr(module.graphs, "CUDAGraph", None), "__new__", _no_graph)
     patches.set(*target("nvtx"), Markers())
     patches.set(module.streams, "Stream", streams.VirtualStream)
     patches.set(module.streams, "Event", streams.VirtualEvent)
@@ -118,6 +120,17 @@ class _event(metaclass=_StreamType):
 
 
 _real_stream, _real_event = torch.Stream, torch.Event
+
+
+def _no_graph(original: Any) -> Any:
+    def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
+        raise SimulationError(
+            "virtual GPUs record no CUDA graphs",
+            why="a graph is a list of kernels, and none is started here",
+            instead="run eagerly",
+        )
+
+    return __new__
 
 
 def _always(answer: object, *args: Any) -> object:
