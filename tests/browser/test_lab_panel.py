@@ -84,9 +84,8 @@ def test_memory_bars_follow_a_long_cell_while_it_runs(session):
     session.python("panel.view.memory = {**panel.view.memory}", statements=True)
     running = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'"
     session.start(1)
-    session.page.wait_for_function(
-        f"{running} && document.querySelector('.dw-memory')?.textContent.includes('9.00 MiB reserved of 16.0 MiB')", timeout=2900
-    )
+    drawn = "document.querySelector('.dw-memory')?.textContent.includes('9.00 MiB reserved of 16.0 MiB')"
+    session.page.wait_for_function(f"{running} && {drawn}", timeout=2900)
 
 
 def test_errors_are_text_in_the_status_line(session):

@@ -38,7 +38,7 @@ Content = dict[str, Any]
 @displayed
 def head_content(snapshot: Snapshot, table: Placement) -> Content:
     """The header, and what spreads the model."""
-    more = {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot), "map": map_card(table, None)}
+    more = {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot), "map": _map_card(table, None)}
     return header_card(snapshot, table) | more
 
 
@@ -98,7 +98,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "not_restored": list(trace.not_restored),
         "hops": hop_cards(trace),
         "timeline": timeline_figure(lanes, in_seconds(lanes, clock) if clock.runs else None) if lanes.boxes else None,
-        "map": map_card(table, trace) if not calls else None,
+        "map": _map_card(table, trace) if not calls else None,
         "parallel": [parallel_card(call) for call in calls],
         "memory": memory_steps_figure(series) if series else None,
         "peaks": memory_cards(trace),
@@ -117,7 +117,7 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     return {"verdict": verdict_words(compared), "rows": change_rows(compared), "fixed": fixed, "new": new}
 
 
-def map_card(table: Placement, trace: Trace | None) -> Content | None:
+def _map_card(table: Placement, trace: Trace | None) -> Content | None:
     """The model on its devices, where there are several."""
     drawn = device_map(table, trace)
     return None if drawn is None else {"figure": device_map_figure(drawn), "words": map_words(drawn)}
