@@ -9,7 +9,9 @@ from unittest import mock
 
 import pytest
 import torch
+from torch import nn
 
+import devwidget
 from devwidget.capture.patching import registry
 
 ORDERS = list(itertools.permutations(range(3)))
@@ -217,3 +219,12 @@ def test_threads_that_wrap_one_name_leave_it_as_it_was():
         thread.join()
     assert seen == {1}
     assert MODULE.free is free
+
+
+def test_the_arguments_of_a_patched_function_have_their_names_in_every_simulation():
+    packed = nn.utils.rnn.pack_padded_sequence(torch.ones(2, 3, 4), torch.tensor([3, 1]), batch_first=True)
+    for _ in range(2):
+        with devwidget.simulate(1), devwidget.record(heal=True) as recording:
+            nn.LSTM(4, 5).to("cuda:0")(packed.to("cuda:0"), (torch.zeros(1, 2, 5), torch.zeros(1, 2, 5)))
+        (fault,) = recording.trace.faults
+        assert [o.argument for o in fault.operands if o.stray] == ["hx[0]", "hx[1]"]

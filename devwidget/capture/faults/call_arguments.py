@@ -10,6 +10,7 @@ import torch
 from torch.overrides import get_testing_overrides
 
 from devwidget.capture.object_fields import word
+from devwidget.capture.patching.standin import Standin
 from devwidget.capture.tensors import is_tensor, tensors_in
 
 
@@ -27,12 +28,17 @@ def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> li
 
 def _signature(func: Any) -> tuple[str, ...]:
     """Argument names as torch's own override table writes them; () for a function that it does not list."""
-    return _signatures().get(id(func), ())
+    return _signatures().get(id(_original(func)), ())
+
+
+def _original(func: Any) -> Any:
+    """torch's own function, whoever has patched it now."""
+    return func.__wrapped__ if type(func) is Standin else func
 
 
 @functools.cache
 def _signatures() -> dict[int, tuple[str, ...]]:
     """Argument names by the identity of torch's functions, which live as long as torch: nobody else's is ever held."""
-    codes = {id(func): stand_in.__code__ for func, stand_in in get_testing_overrides().items()}
+    codes = {id(_original(func)): stand_in.__code__ for func, stand_in in get_testing_overrides().items()}
     names = {key: tuple(code.co_varnames[: code.co_argcount]) for key, code in codes.items()}
     return names | {id(torch.embedding): ("weight", "indices")}  # the table has them the wrong way round (torch 2.13)
