@@ -9,6 +9,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
+from devwidget.report.page.cards import finding_card
 from devwidget.report.style.words import file_words, tensor_words
 from devwidget.report.text.snapshot_text import snapshot_text
 from tests.views.builders import data_parallel, one_step, site, split_model, tensor, unregistered, wrong_device
@@ -29,6 +30,12 @@ def test_birth_and_further_places_become_notes():
     assert "  note:  placed at train.py:18: self.mask = torch.ones(1024, 1024, dtype=torch.bool)\n" in text
     assert "  note:  the same in `encoder.attention.mask`\n" in text
     assert "  help:  (sure, verified) in `__init__`, write:  self.register_buffer" in text
+
+
+def test_a_page_says_what_verified_means():
+    verified, untried = finding_card(unregistered(), 0)["fixes"][0], finding_card(wrong_device(), 0)["fixes"][0]
+    assert verified["confidence"] == "sure, verified: the step ran with this edit"
+    assert untried["confidence"] == "likely"
 
 
 def test_a_fix_of_several_lines_stands_below_its_summary():

@@ -48,7 +48,8 @@ def finding_card(finding: Finding, row: int, class_name: str = "", at: tuple[flo
 
 def _fix(fix: Fix) -> Card:
     edits = [{"place": site_words(e.site), "file": e.file, "lines": changed_lines(e), "text": e.text} for e in fix.edits]
-    return {"summary": fix.summary, "code": fix.code, "confidence": confidence_words(fix), "edits": edits}
+    words = confidence_words(fix) + (": the step ran with this edit" if fix.verified else "")
+    return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits}
 
 
 def _source(site: Site | None) -> Card | None:
