@@ -188,10 +188,11 @@ def run_guarded(path, simulator):
 
 
 def run_all(paths, simulator, jobs, timeout):
-    """Every case in a forked process of its own: torch is imported once, nothing else is shared."""
-    import devwidget  # noqa: F401
-    import torch  # noqa: F401
+    """Every case in a forked process of its own: what is imported is imported once, nothing else is shared."""
+    import devwidget
 
+    with devwidget.simulate(gpus=1), devwidget.record():
+        pass
     results = {}
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
         pending = {path: pool.apply_async(run_guarded, (path, simulator)) for path in paths}
