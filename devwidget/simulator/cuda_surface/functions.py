@@ -63,7 +63,8 @@ def install(patches: Patches) -> None:
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
-    patches.wrap(getattr(module.graphs, "CUDAGraph", None), "__new__", _no_graph)
+    if hasattr(module.graphs, "CUDAGraph"):  # not every accelerator has graphs
+        patches.wrap(module.graphs.CUDAGraph, "__new__", _no_graph)
     patches.set(*target("nvtx"), Markers())
     patches.set(module.streams, "Stream", streams.VirtualStream)
     patches.set(module.streams, "Event", streams.VirtualEvent)

@@ -191,9 +191,9 @@ async function render({ model, el, host, signal }) {
       parts.unshift(mapSection(drawn, map));
       map.show(drawn.figure);
     }
-    if (!parts.length && head?.spread?.length && traced.summary) parts.push("");
-    const single = h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace, and the model is on one device.");
-    tabs.page("Parallel").replaceChildren(...(parts.length ? parts : [traced.summary ? single : none("how `nn.DataParallel` cut the batch, copied the model and gathered the outputs, if there is one")]), spread);
+    if (!traced.summary) parts.push(none("how `nn.DataParallel` cut the batch, copied the model and gathered the outputs, if there is one"));
+    else if (!parts.length && !head?.spread?.length) parts.push(h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace, and the model is on one device."));
+    tabs.page("Parallel").replaceChildren(...parts, spread);
   }
   function drawGone() {
     if (model.get("gone")) stale("The model was deleted. This is how it was when it was last seen.");
