@@ -111,6 +111,11 @@ def test_a_cuda_graph_is_refused_in_plain_words(gpus):
         torch.cuda.CUDAGraph()
 
 
+def test_a_tensor_for_another_process_is_refused_in_plain_words(gpus):
+    with pytest.raises(SimulationError, match="another process"):
+        torch.multiprocessing.SimpleQueue().put(torch.ones(2, device="cuda"))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns of its own parts while it imports them
 def test_compiled_and_traced_modules_run(gpus):
     model, x = torch.nn.Linear(2, 2).cuda(), torch.ones(1, 2, device="cuda")

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from devwidget.records.errors import SimulationError
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -137,6 +138,20 @@ def data_ptr(original: Callable[[Storage], int]) -> Callable[[Storage], int]:
     return data_ptr
 
 
+def share(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Nothing can be sent to another process: virtual GPUs are in this one alone."""
+
+    @functools.wraps(original)
+    def share(self: Storage, *args: Any, **kwargs: Any) -> Any:
+        raise SimulationError(
+            "a tensor of a virtual GPU cannot be sent to another process",
+            why="virtual GPUs are in this process alone",
+            instead="send `tensor.cpu()`, and move it where it arrives",
+        )
+
+    return share
+
+
 METHODS: dict[str, Callable[[Any], Any]] = {
     "clone": clone,
     "data_ptr": data_ptr,
@@ -145,4 +160,5 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "cpu": cpu,
     "is_pinned": is_pinned,
     "pin_memory": pin_memory,
+    "_share_cuda_": share,
 }
