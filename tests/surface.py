@@ -30,6 +30,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from devwidget.capture.patching.mode_stack import EndedDispatchMode, EndedFunctionMode
+
 Surface = dict[str, dict[Any, Any]]
 """Owner -> name -> the very object."""
 _PARTS = (
@@ -54,6 +56,8 @@ _HOOKS = {
     for name, table in vars(owner).items()
     if "_global_" in name and isinstance(table, dict)
 }
+_ENDED = (EndedFunctionMode, EndedDispatchMode)
+"""Modes that do nothing: torch itself may put one back that has ended while it was held for a call."""
 _SIGNALS = sorted(signal.valid_signals() - {signal.SIGALRM})
 """But for the alarm of a test's own time limit, which ends with a test that fails."""
 
@@ -82,8 +86,8 @@ def surface(*users: type) -> Surface:
     return {
         **{name: dict(vars(owner)) for name, owner in owners.items()},
         **{name: dict(table) for name, table in _HOOKS.items()},
-        "function modes": dict(enumerate(_get_current_function_mode_stack())),
-        "dispatch modes": dict(enumerate(_get_current_dispatch_mode_stack())),
+        "function modes": dict(enumerate(each for each in _get_current_function_mode_stack() if type(each) not in _ENDED)),
+        "dispatch modes": dict(enumerate(each for each in _get_current_dispatch_mode_stack() if type(each) not in _ENDED)),
         "signals": {number: signal.getsignal(number) for number in _SIGNALS},
         "import": dict(enumerate(sys.meta_path)),
         "gc": dict(enumerate([gc.isenabled(), *gc.callbacks])),

@@ -54,12 +54,13 @@ class AlarmAt(faults._At):
 
 @contextlib.contextmanager
 def no_callbacks():
-    """What other libraries run at each garbage collection is no place to raise in."""
+    """What other libraries run at each garbage collection, or for an exception in a callback, is no place to raise in."""
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
+    hook, sys.unraisablehook = sys.unraisablehook, sys.__unraisablehook__
     try:
         yield
     finally:
-        gc.callbacks[:] = callbacks
+        gc.callbacks[:], sys.unraisablehook = callbacks, hook
 
 
 @contextlib.contextmanager

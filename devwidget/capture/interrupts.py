@@ -22,6 +22,9 @@ class _Enterable(Protocol):
     def __exit__(self, *exc_info: Any) -> Any: ...
 
 
+WATCHES = 4
+"""Callbacks that make up for an exit: the next signal of a burst may strike one of them before its first line."""
+
 _Entered = TypeVar("_Entered", bound=_Enterable)
 _R = TypeVar("_R")
 _Handler = Callable[[int, types.FrameType | None], Any]
@@ -104,7 +107,7 @@ class sure_exit(Generic[_R]):
         if owner.inside:  # called by hand
             return types.MethodType(self._left, owner)
         found = functools.partial(self._left, owner)
-        owner.__dict__["_let_go"] = weakref.ref(found, lambda _: self._make_up(owner))
+        owner.__dict__["_let_go"] = [weakref.ref(found, lambda _: self._make_up(owner)) for _ in range(WATCHES)]
         return found
 
     def _left(self, owner: Any, /, *exc_info: Any) -> _R:
