@@ -107,7 +107,11 @@ class sure_exit(Generic[_R]):
         if owner.inside:  # called by hand
             return types.MethodType(self._left, owner)
         found = functools.partial(self._left, owner)
-        owner.__dict__["_let_go"] = [weakref.ref(found, lambda _: self._make_up(owner)) for _ in range(WATCHES)]
+
+        def make_up(_: object) -> None:
+            self._make_up(owner)
+
+        owner.__dict__["_let_go"] = [weakref.ref(found, make_up) for _ in range(WATCHES)]
         return found
 
     def _left(self, owner: Any, /, *exc_info: Any) -> _R:
