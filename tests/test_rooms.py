@@ -51,6 +51,7 @@ FLOORS = {
         "wording",
         "needs",
         "repairs",
+        "findings",
         "registry",
         *("placement", "transfers", "training", "replicas"),
     ),

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Confidence, Finding, Fix
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, mended
 
 
 @rule("invalid-device", needs=("operations",))
@@ -30,18 +31,16 @@ def _finding(fault: Fault) -> Finding:
     ordinal = fault.requested.partition(":")[2].isdigit()
     why = "ordinals count the visible devices from 0" if ordinal else "a device string begins with a type that torch knows"
     visible = "CUDA_VISIBLE_DEVICES hides and renumbers cards: the first visible one is cuda:0"
-    return Finding(
-        kind="invalid-device",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "invalid-device",
         headline=f"`{fault.requested}` is no device of this machine, which has {here}",
         why=why,
-        fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=chosen(_fixes(fault)),
+        fixes=_fixes(fault),
         notes=(visible,) if ordinal else (),
-        explains=(fault.number,),
         cause=fault.requested,
+        operands=(),
     )
 
 

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended
-from devwidget.rules.wording import described, strays_in
+from devwidget.rules.repairs.edits import Draft, mended
+from devwidget.rules.wording import strays_in
 
 
 @rule("meta-tensor", needs=("operations",))
@@ -28,17 +29,14 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _finding(fault: Fault, stray: Operand) -> Finding:
     held = stray.held
     name = f"{held.module}.{held.name}".strip(".") if held is not None else stray.expression or stray.argument
-    return Finding(
-        kind="meta-tensor",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "meta-tensor",
         headline=f"`{name}` is on the meta device and has no data for `{fault.call}`",
         why="a meta tensor is a shape and a dtype; its data was never made or loaded",
-        fault=fault.site,
         birth=stray.birth,
-        fixes=chosen(_fixes(fault, stray)),
-        operands=described(o for o in fault.operands if o.stray),
-        explains=(fault.number,),
+        fixes=_fixes(fault, stray),
+        operands=(o for o in fault.operands if o.stray),
     )
 
 

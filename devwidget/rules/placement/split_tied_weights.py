@@ -13,10 +13,11 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import is_self
-from devwidget.rules.repairs.edits import Draft, chosen, mended
-from devwidget.rules.wording import described, strays_in
+from devwidget.rules.repairs.edits import Draft, mended
+from devwidget.rules.wording import strays_in
 
 
 @rule("split-tied-weights", needs=("forward",))
@@ -34,34 +35,26 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
-    return Finding(
-        kind="split-tied-weights",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "split-tied-weights",
         headline=f"`{stray.expression}` on {stray.device} began as a copy of `{held.shared[0]}` on {fault.target}; both train",
         why="two tensors with equal values are not tied: each takes its own steps from here on",
-        fault=fault.site,
         birth=stray.birth,
-        fixes=chosen(_fixes(fault, held, stray)),
-        operands=described(fault.operands),
-        explains=(fault.number,),
+        fixes=_fixes(fault, held, stray),
     )
 
 
 def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
     path = f"{held.module}.{held.name}".strip(".")
     others = ", ".join(f"`{other}`" for other in held.shared)
-    return Finding(
-        kind="split-tied-weights",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "split-tied-weights",
         headline=f"`{path}` is one tensor with {others}, and was taken to {stray.device} with it",
         why="a shared parameter is one tensor and lives on one device",
-        fault=fault.site,
         birth=stray.birth,
-        fixes=chosen(_fixes(fault, held, stray)),
-        operands=described(fault.operands),
-        explains=(fault.number,),
+        fixes=_fixes(fault, held, stray),
     )
 
 

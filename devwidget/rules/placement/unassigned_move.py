@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
-from devwidget.rules.repairs.edits import Draft, chosen, mended
-from devwidget.rules.wording import described, strays_in
+from devwidget.rules.repairs.edits import Draft, mended
+from devwidget.rules.wording import strays_in
 
 
 @rule("unassigned-move", needs=("operations",))
@@ -32,18 +33,14 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
     subject = calls.moved_name(move.text)
-    return Finding(
-        kind="unassigned-move",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "unassigned-move",
         headline=f"the result of `{move.text}` is thrown away, and `{fault.call}` got the tensor that did not move",
         why="`Tensor.to` returns the moved tensor and leaves the tensor itself where it is",
-        fault=fault.site,
         birth=move,
-        fixes=chosen(_fixes(move, subject)),
+        fixes=_fixes(move, subject),
         notes=(f"`{subject or stray.argument}` is still on {stray.device}",),
-        operands=described(fault.operands),
-        explains=(fault.number,),
     )
 
 

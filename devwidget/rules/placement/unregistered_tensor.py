@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import registered
-from devwidget.rules.repairs.edits import chosen
 from devwidget.rules.repairs.moves import where_made, where_used
-from devwidget.rules.wording import described, one_target
+from devwidget.rules.wording import one_target
 
 
 @rule("unregistered-tensor", needs=("forward",))
@@ -34,20 +34,16 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
     path = f"{held.module}.{held.name}".strip(".")
-    return Finding(
-        kind="unregistered-tensor",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "unregistered-tensor",
         headline=f"`{path}` stayed on {stray.device} when the model went to {fault.target}"
         if fault.what == "operands"
         else f"`{path}` gets gradients, and no optimizer trains it",
         why="`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them",
-        fault=fault.site,
         birth=_birth(stray, held),
-        fixes=chosen(_fixes(trace, fault, stray, held)),
+        fixes=_fixes(trace, fault, stray, held),
         notes=(f"`{held.owner_class}` keeps it as a plain {held.how}, `{held.name}`",),
-        operands=described(fault.operands),
-        explains=(fault.number,),
     )
 
 

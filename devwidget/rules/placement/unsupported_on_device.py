@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended
-from devwidget.rules.wording import described, first_stray
+from devwidget.rules.repairs.edits import Draft, mended
+from devwidget.rules.wording import first_stray
 
 _ALTERNATIVES = {
     "histogram": "torch.histc, or torch.bucketize and torch.bincount, have kernels for GPUs",
@@ -35,17 +36,13 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _finding(fault: Fault) -> Finding:
     dtype = dict(fault.facts).get("dtype", "")
     of = f"{dtype} on {fault.target}" if dtype else str(fault.target)
-    return Finding(
-        kind="unsupported-on-device",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "unsupported-on-device",
         headline=f"`{fault.call}` has no kernel for {of}",
         why="kernels are written device by device and dtype by dtype",
-        fault=fault.site,
         birth=stray.birth if dtype and (stray := first_stray(fault)) is not None else None,
-        fixes=chosen(_fixes(fault, dtype)),
-        operands=described(fault.operands),
-        explains=(fault.number,),
+        fixes=_fixes(fault, dtype),
     )
 
 

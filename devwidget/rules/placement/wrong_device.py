@@ -13,12 +13,13 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
-from devwidget.rules.repairs.edits import Draft, chosen, fix
+from devwidget.rules.repairs.edits import Draft, fix
 from devwidget.rules.repairs.modules import where_built
 from devwidget.rules.repairs.moves import from_helper, value_moved, where_made, where_used
-from devwidget.rules.wording import described, devices_of, one_target, right_device, strays_in
+from devwidget.rules.wording import devices_of, one_target, right_device, strays_in
 
 
 @rule(
@@ -33,18 +34,14 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
-    return Finding(
-        kind="wrong-device",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "wrong-device",
         headline=_headline(fault),
         why="a kernel runs on one device, and operands are not copied for you",
-        fault=fault.site,
         birth=stray.birth,
-        fixes=chosen(_fixes(fault, stray, literal=literal)),
+        fixes=_fixes(fault, stray, literal=literal),
         notes=_notes(fault, stray),
-        operands=described(fault.operands),
-        explains=(fault.number,),
         cause=f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else "",
     )
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import Code, code_at, targets
-from devwidget.rules.repairs.edits import Draft, chosen, fix, mended
-from devwidget.rules.wording import described
+from devwidget.rules.repairs.edits import Draft, fix, mended
 
 
 @rule("parallel-io", needs=("replicas",))
@@ -30,18 +30,14 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
     birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
-    return Finding(
-        kind="parallel-io",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "parallel-io",
         headline=_headline(fault, facts),
         why="DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it",
-        fault=fault.site,
         birth=birth,
-        fixes=chosen(_fixes(fault, facts, birth)),
+        fixes=_fixes(fault, facts, birth),
         notes=(f"the replica failed with {fault.error}",) if fault.error else (),
-        operands=described(fault.operands),
-        explains=(fault.number,),
     )
 
 

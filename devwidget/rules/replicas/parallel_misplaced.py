@@ -13,9 +13,10 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, mended
 
 
 @rule("parallel-misplaced", needs=("replicas",))
@@ -29,17 +30,15 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _finding(fault: Fault) -> Finding:
     facts = dict(fault.facts)
     name = fault.operands[0].argument
-    return Finding(
-        kind="parallel-misplaced",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "parallel-misplaced",
         headline=f"`DataParallel` with device_ids [{facts['device_ids']}] wraps a model on {facts['found']}",
         why="the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there",
-        fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=chosen(_fixes(fault, facts)),
+        fixes=_fixes(fault, facts),
         notes=(f"`{name}` is on {fault.operands[0].device}, `device_ids[0]` is {fault.target}",),
-        explains=(fault.number,),
+        operands=(),
     )
 
 

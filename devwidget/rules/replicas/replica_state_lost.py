@@ -13,9 +13,10 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import is_self
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, mended
 
 
 @rule("replica-state-lost", needs=("replicas",))
@@ -29,19 +30,17 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
     written = facts["problem"] == "write"
     name = facts["attribute"]
-    return Finding(
-        kind="replica-state-lost",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "replica-state-lost",
         headline=f"`self.{name}` is written in a replica and lost with it"
         if written
         else "`self.parameters()` is empty in a replica",
         why="DataParallel makes its replicas anew at every call and throws them away"
         if written
         else "a replica keeps its parameters as plain tensors, so that gradients flow back through the copies",
-        fault=fault.site,
-        fixes=chosen(_written(fault, name) if written else _looked_up(fault, name)),
-        explains=(fault.number,),
+        fixes=_written(fault, name) if written else _looked_up(fault, name),
+        operands=(),
     )
 
 

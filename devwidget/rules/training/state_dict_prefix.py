@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, mended
 
 
 @rule("state-dict-prefix", needs=("operations",))
@@ -26,17 +27,15 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
-    return Finding(
-        kind="state-dict-prefix",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "state-dict-prefix",
         headline=f"`{facts['owner']}` calls it `{facts['right']}`, the checkpoint `{facts['key']}`: {facts['count']} of "
         f"{facts['total']} keys miss by the prefix",
         why="DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence",
-        fault=fault.site,
         birth=fault.birth,
-        fixes=chosen(_fixes(fault, facts)),
-        explains=(fault.number,),
+        fixes=_fixes(fault, facts),
+        operands=(),
     )
 
 

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.moves import cast_where_used
-from devwidget.rules.wording import described, strays_in
+from devwidget.rules.wording import strays_in
 
 
 @rule("wrong-dtype", needs=("operations",), loses_to=("unassigned-move",))
@@ -31,33 +32,27 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _promotion(fault: Fault, stray: Operand) -> Finding:
     name = stray.expression or stray.argument
-    return Finding(
-        kind="wrong-dtype",
+    return finding_of(
+        fault,
+        "wrong-dtype",
         severity="warning",
-        module=fault.module,
         headline=f"`{name}` is float64 and makes the result of `{fault.call}` float64",
         why="element-wise operators promote to the wider type, which is slow on most GPUs and spreads",
-        fault=fault.site,
         birth=stray.birth,
-        fixes=chosen(_fixes(fault, stray)),
-        operands=described(fault.operands),
-        explains=(fault.number,),
+        fixes=_fixes(fault, stray),
     )
 
 
 def _constant(fault: Fault, stray: Operand) -> Finding:
     limits = f"torch.finfo({stray.expression or 'x'}.dtype)"
-    return Finding(
-        kind="wrong-dtype",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "wrong-dtype",
         headline=f"`{fault.call}` was given a number that {stray.dtype} cannot hold",
         why="half precision ends at 65504; masks written for float32 use larger numbers",
-        fault=fault.site,
         birth=stray.birth or fault.site,
-        fixes=chosen((_constant_fix(fault, limits), Fix("take the limit of the dtype, or float('-inf')", f"{limits}.min"))),
-        operands=described([stray]),
-        explains=(fault.number,),
+        fixes=(_constant_fix(fault, limits), Fix("take the limit of the dtype, or float('-inf')", f"{limits}.min")),
+        operands=[stray],
     )
 
 
@@ -65,18 +60,14 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
     if dict(fault.facts).get("problem") == "constant":
         return _constant(fault, stray)
     types = " and ".join(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
-    return Finding(
-        kind="wrong-dtype",
-        severity="error",
-        module=fault.module,
+    return finding_of(
+        fault,
+        "wrong-dtype",
         headline=f"`{fault.call}` was given {types}",
         why="this operator wants one floating type and casts nothing for you",
-        fault=fault.site,
         birth=stray.birth,
-        fixes=chosen(_fixes(fault, stray)),
+        fixes=_fixes(fault, stray),
         notes=(f"`{stray.expression or stray.argument}` is {stray.dtype}, the others are {dict(fault.facts)['wanted']}",),
-        operands=described(fault.operands),
-        explains=(fault.number,),
     )
 
 
