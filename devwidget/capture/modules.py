@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Group = Literal["_parameters", "_buffers", "_modules"]
 
+TENSOR_GROUPS: tuple[Group, Group] = "_parameters", "_buffers"
+
 own: Callable[[nn.Module], dict[str, Any]] = vars(nn.Module)["__dict__"].__get__
 """The `__dict__` of a module, also of one that overrides `__getattribute__`."""
 
@@ -70,8 +72,7 @@ def named_tensors(root: nn.Module, group: Group) -> Iterator[tuple[str, torch.Te
 
 def all_tensors(root: nn.Module) -> list[torch.Tensor]:
     """Every parameter of a tree, then every buffer."""
-    groups: tuple[Group, Group] = "_parameters", "_buffers"
-    return [tensor for group in groups for _, tensor in named_tensors(root, group)]
+    return [tensor for group in TENSOR_GROUPS for _, tensor in named_tensors(root, group)]
 
 
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered, walk
+from devwidget.capture.tensors import is_parameter
 from devwidget.trying.constructors import Effect
 from devwidget.trying.edited_file import NotTried
 from devwidget.trying.subjects import Subjects
@@ -26,7 +28,7 @@ def apply_effects(effects: Sequence[Effect], subjects: Subjects) -> None:
     for module in modules:
         mine = [each for each in effects if _was_made_by(each, module)]
         if mine:
-            device, before = _moved_to(module, modules, effects), {id(t) for t in _registered(module)}
+            device, before = _moved_to(module, modules, effects), {id(t) for t in all_tensors(module)}
             for effect in mine:
                 _apply(effect, module)
             _move(module, before, device)
@@ -51,18 +53,13 @@ def _code(kind: type, effects: Sequence[Effect]) -> CodeType | None:
 
 
 def _apply(effect: Effect, module: nn.Module) -> None:
-    if effect.attribute not in vars(module):
+    if effect.attribute not in own(module):
         raise NotTried(f"`{effect.attribute}` is no plain attribute by now")
-    value = vars(module).pop(effect.attribute)
+    value = own(module).pop(effect.attribute)
     try:
         effect.apply(module, value)
     except Exception as error:  # what the new line raises now it might not raise in the constructor
         raise NotTried(f"{type(error).__name__}: {error}") from error
-
-
-def _registered(module: nn.Module) -> Iterator[torch.Tensor]:
-    for each in module.modules():
-        yield from (tensor for tensor in (*each._parameters.values(), *each._buffers.values()) if tensor is not None)
 
 
 def _moved_to(module: nn.Module, modules: Sequence[nn.Module], effects: Sequence[Effect]) -> torch.device:
@@ -72,12 +69,12 @@ def _moved_to(module: nn.Module, modules: Sequence[nn.Module], effects: Sequence
     """
     around: list[nn.Module] = [module]
     while True:
-        if any(_names(_code(kind, effects)) & _PLACES for each in around[-1].modules() for kind in _users(type(each))):
+        if any(_names(_code(kind, effects)) & _PLACES for _, each in walk(around[-1]) for kind in _users(type(each))):
             raise NotTried("its constructor chooses a device")
-        devices = {tensor.device for tensor in _registered(around[-1])}
+        devices = {tensor.device for tensor in all_tensors(around[-1])}
         if len(devices) == 1:
             return devices.pop()
-        owner = next((each for each in modules if any(child is around[-1] for child in each.children())), None)
+        owner = next((each for each in modules if _is_child(around[-1], each)), None)
         if devices or owner is None or type(around[-1]).__name__ not in _names(_code(type(owner), effects)):
             raise NotTried("it is not certain where the module was moved")
         around.append(owner)
@@ -98,29 +95,33 @@ def _names(code: CodeType | None) -> set[str]:
     return found
 
 
+def _is_child(module: nn.Module, owner: nn.Module) -> bool:
+    return any(child is module for _, child in registered(owner, "_modules"))
+
+
 def _move(module: nn.Module, before: set[int], device: torch.device) -> None:
-    dtypes = {tensor.dtype for tensor in _registered(module) if id(tensor) in before and tensor.is_floating_point()}
-    for each in module.modules():
-        tables: list[dict[str, Any]] = [each._parameters, each._buffers]
-        for table in tables:
-            for name, tensor in list(table.items()):
-                if tensor is None or id(tensor) in before:
+    dtypes = {tensor.dtype for tensor in all_tensors(module) if id(tensor) in before and tensor.is_floating_point()}
+    for _, each in walk(module):
+        for group in TENSOR_GROUPS:
+            for name, tensor in registered(each, group):
+                if id(tensor) in before:
                     continue
                 if tensor.is_floating_point() and dtypes - {torch.get_default_dtype(), tensor.dtype}:
                     raise NotTried("the module was cast as well")
-                if isinstance(tensor, nn.Parameter):
+                if is_parameter(tensor):
                     tensor.data = tensor.data.to(device)
                 else:
-                    table[name] = tensor.to(device)
+                    dict.__setitem__(own(each)[group], name, tensor.to(device))
 
 
 def _train(module: nn.Module, before: set[int], subjects: Subjects) -> None:
     """What `model.parameters()` would have given the optimizer."""
-    new = [each for each in module.parameters() if id(each) not in before and each.requires_grad]
+    new = [each for _, each in named_tensors(module, "_parameters") if id(each) not in before and each.requires_grad]
     if subjects.optimizer is None or not new:
         return
     groups = subjects.optimizer.param_groups
     known = {id(each) for group in groups for each in group["params"]}
-    if len(groups) != 1 or known != {id(each) for each in subjects.model.parameters()} - {id(each) for each in new}:
+    trained = {id(each) for _, each in named_tensors(subjects.model, "_parameters")}
+    if len(groups) != 1 or known != trained - {id(each) for each in new}:
         raise NotTried("it is not certain that the optimizer would train it")
     groups[0]["params"].extend(new)

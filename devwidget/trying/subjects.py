@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture.modules import is_module, walk
 from devwidget.capture.step.batch import Arguments
 
 
@@ -23,5 +24,5 @@ class Subjects:
 
     def modules(self) -> Iterator[nn.Module]:
         """Those of the model and of the loss."""
-        roots = [each for each in (self.model, self.loss_fn) if isinstance(each, nn.Module)]
-        return iter({id(module): module for root in roots for module in root.modules()}.values())
+        roots = [each for each in (self.model, self.loss_fn) if is_module(each)]
+        return iter({id(module): module for root in roots for _, module in walk(root)}.values())

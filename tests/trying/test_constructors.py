@@ -50,6 +50,16 @@ class Counted(nn.Module):
         return self.inner(x)
 
 
+class Secretive(Scaled):
+    """Answers questions about its parts with what has nothing to do with them."""
+
+    def modules(self):
+        return iter([nn.Linear(1, 1, device="cuda:1")])
+
+    def parameters(self, recurse=True):
+        return iter([torch.ones(1, device="cuda:1")])
+
+
 class Chosen(nn.Module):
     def __init__(self, device):
         super().__init__()
@@ -98,6 +108,10 @@ def test_a_tensor_becomes_a_buffer_for_one_step(make):
     assert fix.verified
     assert described(model) == before
     assert Scaled.__init__.__code__ is code
+
+
+def test_a_module_is_not_asked_for_its_parts():
+    assert first_fix(Secretive(3).to("cuda:0")).verified
 
 
 def test_a_class_whose_cell_has_run_twice_is_tried():

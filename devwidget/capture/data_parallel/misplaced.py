@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import Group, registered, walk
+from devwidget.capture.modules import TENSOR_GROUPS, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
@@ -31,10 +31,9 @@ def _birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, devices: set[str
 
 def _named_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Parameters, then buffers, by their names in the module."""
-    groups: tuple[Group, ...] = ("_parameters", "_buffers")
     return [
         (f"{path}.{name}".strip("."), tensor)
-        for group in groups
+        for group in TENSOR_GROUPS
         for path, part in walk(module)
         for name, tensor in registered(part, group)
     ]

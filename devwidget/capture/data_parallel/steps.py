@@ -17,7 +17,7 @@ from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.misplaced import first_misplaced, report_misplaced
 from devwidget.capture.data_parallel.pieces import Named, ScatterOffsets, arguments_by_name, by_name
 from devwidget.capture.data_parallel.worker import Worker
-from devwidget.capture.modules import Group, own_tensors, registered, walk
+from devwidget.capture.modules import TENSOR_GROUPS, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching import registry
 from devwidget.capture.recording.event_log import bytes_of
@@ -29,7 +29,6 @@ from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.trace import Cause
 
-_GROUPS: tuple[Group, ...] = ("_parameters", "_buffers")
 Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
 
 
@@ -120,7 +119,7 @@ class _Watch:
             replicas = original(module, device_ids)
         parts = [part for _, part in walk(module)]
         parameters, buffers = (
-            list({id(t): t for part in parts for _, t in registered(part, group)}.values()) for group in _GROUPS
+            list({id(t): t for part in parts for _, t in registered(part, group)}.values()) for group in TENSOR_GROUPS
         )
         crossings = list[Crossing]()
         for number, replica in enumerate(replicas):
