@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import pathlib
 import shutil
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.finding import Edit, Finding
+from devwidget.records.finding import Edit, Finding, applied
 
 
 def edits_of(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
@@ -29,15 +30,13 @@ def after(file: str, edits: Iterable[Edit]) -> str:
         DevwidgetError: if the file has changed since, or two edits want the same lines.
     """
     linecache.checkcache(file)
-    lines, taken = [line.rstrip("\n") for line in linecache.getlines(file)], len(linecache.getlines(file)) + 1
-    for edit in sorted(edits, key=lambda e: (e.first, e.last), reverse=True):
-        if edit.last >= edit.first and "\n".join(lines[edit.first - 1 : edit.last]) != edit.was:
-            raise DevwidgetError(f"line {edit.first} of {file} is not what it was", instead="trace again, then apply")
-        if edit.last >= taken:
-            raise DevwidgetError(f"two fixes want line {edit.last} of {file}", instead="apply one, then trace again")
-        lines[edit.first - 1 : edit.last] = edit.text.split("\n") if edit.text else []
-        taken = edit.first if edit.last >= edit.first else taken
-    return "\n".join(lines) + "\n"
+    lines, edits = [line.rstrip("\n") for line in linecache.getlines(file)], list(edits)
+    stale = next((edit for edit in edits if not edit.fits(lines)), None)
+    if stale is not None:
+        raise DevwidgetError(f"line {stale.first} of {file} is not what it was", instead="trace again, then apply")
+    if any(one.meets(other) for one, other in itertools.combinations(edits, 2)):
+        raise DevwidgetError(f"two fixes want one line of {file}", instead="apply one, then trace again")
+    return "\n".join(applied(lines, edits)) + "\n"
 
 
 def write(file: str, edits: Iterable[Edit]) -> pathlib.Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import linecache
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
@@ -14,6 +15,8 @@ Severity = Literal["error", "warning", "info"]
 Confidence = Literal["sure", "likely", "choice"]
 
 _CONTEXT = 2
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +42,44 @@ class Edit:
         """Where it is."""
         return Site(self.file, self.first)
 
+    @property
+    def old_lines(self) -> list[str]:
+        """Those that go."""
+        return self.was.split("\n") if self.last >= self.first else []
+
+    @property
+    def new_lines(self) -> list[str]:
+        """Those that come."""
+        return self.text.split("\n") if self.text else []
+
+    def meets(self, other: Edit) -> bool:
+        """Whether both want one line."""
+        return self.file == other.file and max(self.first, other.first) <= min(self.last, other.last)
+
+    def fits(self, lines: Sequence[str]) -> bool:
+        """Whether a file still has the lines that go."""
+        return len(lines) >= self.last and list(lines[self.first - 1 : self.last]) == self.old_lines
+
     def diff(self) -> str:
         """A unified diff, with some lines around it where the file still is as it was."""
-        old = self.was.split("\n") if self.last >= self.first else []
-        rows = [row.rstrip("\n") for row in linecache.getlines(self.file)]
-        known = rows[self.first - 1 : self.last] == old and len(rows) >= self.last
-        before = rows if known else [""] * (self.first - 1) + old
-        after = [*before[: self.first - 1], *(self.text.split("\n") if self.text else ()), *before[self.last :]]
+        lines = [line.rstrip("\n") for line in linecache.getlines(self.file)]
+        known = self.fits(lines)
+        before = lines if known else [""] * (self.first - 1) + self.old_lines
         names = {"fromfile": self.file, "tofile": self.file, "lineterm": ""}
-        return "\n".join(difflib.unified_diff(before, after, n=_CONTEXT if known else 0, **names))
+        return "\n".join(difflib.unified_diff(before, applied(before, [self]), n=_CONTEXT if known else 0, **names))
+
+
+def applied(lines: Iterable[str], edits: Iterable[Edit]) -> list[str]:
+    """The lines of a file after its edits, which name the lines of the file as it is."""
+    return spliced(lines, edits, lambda edit: edit.new_lines)
+
+
+def spliced(of_lines: Iterable[_T], edits: Iterable[Edit], of_new: Callable[[Edit], list[_T]]) -> list[_T]:
+    """What there is of each line of a file, after edits that bring something of each new line."""
+    result = list(of_lines)
+    for edit in sorted(edits, key=lambda edit: (edit.first, edit.last), reverse=True):
+        result[edit.first - 1 : edit.last] = of_new(edit)
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple
 
-from devwidget.records.finding import Edit
+from devwidget.records.finding import Edit, applied, spliced
 from devwidget.trying.reached import marker
 
 Key = tuple[str, int]
@@ -85,9 +85,10 @@ def edited(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int)
         NotTried: if one of the versions is no program, or the file is not what the edits were made for.
     """
     rows = [row.rstrip("\n") for row in linecache.getlines(file)]
-    if any(edit.last >= edit.first and "\n".join(rows[edit.first - 1 : edit.last]) != edit.was for edit in edits):
+    if not all(edit.fits(rows) for edit in edits):
         raise NotTried(f"{file} has changed")
-    lines, numbering = _applied(rows, edits)
+    numbers_of_rows: list[tuple[int, Edit | None]] = [(number, None) for number in range(1, len(rows) + 1)]
+    lines, numbering = applied(rows, edits), spliced(numbers_of_rows, edits, _numbers)
     try:
         before, after = ast.parse("\n".join(rows)), ast.parse("\n".join(lines))
         spans = [_span(edit, numbering) for edit in edits]
@@ -103,14 +104,10 @@ def edited(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int)
     return EditedFile(file, edits, before, places, statements, old, new, flags)
 
 
-def _applied(rows: Sequence[str], edits: Sequence[Edit]) -> tuple[list[str], list[tuple[int, Edit | None]]]:
-    """The new lines, and of each its old number and the edit that it comes from."""
-    lines: list[tuple[str, int, Edit | None]] = [(row, number, None) for number, row in enumerate(rows, 1)]
-    for edit in sorted(edits, key=lambda e: (e.first, e.last), reverse=True):
-        texts = edit.text.split("\n") if edit.text else []
-        last = max(edit.first, edit.last)
-        lines[edit.first - 1 : edit.last] = [(text, min(edit.first + i, last), edit) for i, text in enumerate(texts)]
-    return [text for text, _, _ in lines], [(number, edit) for _, number, edit in lines]
+def _numbers(edit: Edit) -> list[tuple[int, Edit | None]]:
+    """Of each new line of an edit the old number that it goes by."""
+    last = max(edit.first, edit.last)
+    return [(min(edit.first + index, last), edit) for index in range(len(edit.new_lines))]
 
 
 def _span(edit: Edit, numbering: Sequence[tuple[int, Edit | None]]) -> tuple[int, int]:

@@ -2,9 +2,9 @@ import ast
 
 import pytest
 
-from devwidget.records.finding import Edit
+from devwidget.records.finding import Edit, applied
 from devwidget.rules.repairs.code import code_of
-from devwidget.rules.repairs.edits import Draft, applied, mended, merged
+from devwidget.rules.repairs.edits import Draft, mended, merged
 from tests.rules.builders import site
 
 FORWARD = """

@@ -63,8 +63,7 @@ def confidence_words(fix: Fix) -> str:
 
 def changed_lines(edit: Edit) -> list[str]:
     """The lines of an edit that differ, `-` before the old and `+` before the new, with their common indent taken off."""
-    old = edit.was.splitlines() if edit.last >= edit.first else []
-    rows = [row for row in difflib.ndiff(old, edit.text.splitlines()) if row[:1] in "+-"]
+    rows = [row for row in difflib.ndiff(edit.old_lines, edit.new_lines) if row[:1] in "+-"]
     shift = min((len(row) - 2 - len(row[2:].lstrip()) for row in rows if row[2:].strip()), default=0)
     return [(row[:2] + row[2 + shift :]).rstrip() for row in rows]
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from devwidget.records.finding import Confidence, Edit, Fix
+from devwidget.records.finding import Confidence, Edit, Fix, applied
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
 from devwidget.rules.repairs.code import Code, code_at, own_lines
@@ -133,14 +133,6 @@ class _Overlap(Exception):
     """Two changes of one place."""
 
 
-def applied(rows: Iterable[str], edits: Iterable[Edit]) -> list[str]:
-    """The lines of a file after its edits, which name the lines of the file as it is."""
-    lines = list(rows)
-    for edit in sorted(edits, key=lambda e: (e.first, e.last), reverse=True):
-        lines[edit.first - 1 : edit.last] = edit.text.split("\n") if edit.text else []
-    return lines
-
-
 def fix(summary: str, draft: Draft | None, confidence: Confidence = "likely") -> Fix | None:
     """A repair that is an edit; None where nothing can be edited."""
     edits = draft.edits() if draft is not None else ()
@@ -171,8 +163,7 @@ def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:
     kept: list[Edit] = []
     for edit in dict.fromkeys(edit for edits in many for edit in edits):
         for index, other in enumerate(kept):
-            same = edit.file == other.file and max(edit.first, other.first) <= min(edit.last, other.last)
-            if same:
+            if edit.meets(other):
                 both = _both(edit, other)
                 if both is None:
                     return None
@@ -186,14 +177,13 @@ def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:
 def with_others(edit: Edit, many: Iterable[tuple[Edit, ...]]) -> Edit:
     """An edit, and with it what other edits change in the same lines."""
     for other in (each for edits in many for each in edits):
-        meets = other.file == edit.file and max(edit.first, other.first) <= min(edit.last, other.last)
-        if meets and other.text != edit.text:
+        if edit.meets(other) and other.text != edit.text:
             edit = _both(edit, other) or edit
     return edit
 
 
 def _both(one: Edit, other: Edit) -> Edit | None:
-    """Two edits of the same lines, if they change different module_groups of them."""
+    """Two edits of the same lines, if they change different parts of them."""
     if (one.first, one.last) != (other.first, other.last):
         return None
     (a, b, first), (c, d, second) = sorted((_stretch(one), _stretch(other)))
