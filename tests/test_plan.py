@@ -190,6 +190,28 @@ def test_model_and_random_state_are_only_read():
     assert torch.equal(state, torch.get_rng_state())
 
 
+class WithPositions(nn.Module):
+    """A model with a buffer of numbers that it looks up, as transformers have."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("positions", torch.arange(64).expand((1, -1)))
+        self.register_buffer("scale", torch.ones(64))
+        self.words = nn.Embedding(64, 64)
+
+    def forward(self, ids):
+        return self.words(ids + self.positions[:, : ids.shape[1]]) * self.scale
+
+
+def test_buffers_of_a_meta_model_are_unknown_and_counted():
+    with torch.device("meta"):
+        model = WithPositions()
+    batch = torch.zeros(2, 8, dtype=torch.long)
+    placed = [devwidget.plan(each, batch, gpus=1, memory="1GiB") for each in (model, WithPositions())]
+    assert peaks(placed[0]) == peaks(placed[1])
+    assert placed[0].devices[0].weights == 64 * 64 * 4 + 64 * 8 + 512
+
+
 def test_tied_weights_count_once_and_a_meta_model_will_do():
     tied = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 512))
     tied[1].weight = tied[0].weight

@@ -13,6 +13,8 @@ from torch.nn.parameter import is_lazy
 from devwidget.capture.modules import all_tensors, own, walk
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import DevwidgetError, message
+from devwidget.simulator.devices.labels import real_device
+from devwidget.simulator.torch_internals import DisableTorchFunction
 from devwidget.simulator.without_values.known_values import is_small, keep, keep_all
 
 Where = Callable[[torch.Tensor], torch.device]
@@ -53,7 +55,9 @@ class MetaCopies:
 
 
 def _is_knowable(tensor: torch.Tensor) -> bool:
-    return not (tensor.requires_grad or isinstance(tensor, nn.Parameter) or tensor.is_meta)
+    with DisableTorchFunction():  # a mode of ours would answer with the device that the user sees: the cpu
+        has_values = real_device(tensor).type != "meta"
+    return has_values and not (tensor.requires_grad or isinstance(tensor, nn.Parameter))
 
 
 def meta_copy_of_model(model: nn.Module, where_registered: Where, where_plain: Where) -> nn.Module:
