@@ -16,6 +16,7 @@ from torch import nn
 from devwidget import simulator
 from devwidget.capture import background_births as background_births
 from devwidget.capture.devices.memory import read_memory
+from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recorder import Recorder
@@ -514,6 +515,13 @@ def show(
 
     engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()))
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
+
+
+def model_names() -> list[str]:
+    """Variables of the notebook that hold a model, newest last."""
+    from devwidget import live
+
+    return live.model_names()
 
 
 def virtual_gpus() -> int:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from devwidget.capture.memory.training_state import training_bytes
+from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_a, items_of, stored
 from devwidget.capture.source_code.call_sites import is_own, locals_of
 from devwidget.capture.step.batch import Inputs, arguments
@@ -192,6 +193,11 @@ def user_variables() -> Iterator[tuple[str, Any]]:
     for name, value in stored(_user_namespace()):
         if type(name) is str and not name.startswith("_") and name not in hidden:
             yield name, value
+
+
+def model_names() -> list[str]:
+    """Those of them that hold a model."""
+    return [name for name, value in user_variables() if is_module(value)]
 
 
 def _user_namespace() -> dict[str, Any]:

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import ast
 import os.path
-import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from devwidget.magic_lines import evaluated, example, in_one_line, parted, refuse_other
+
 USAGE = """\
-%devwidget model [batch-expression]    open the panel of a model
-%devwidget simulate N [memory]         N virtual GPUs, such as: %devwidget simulate 2 16GiB
-%devwidget simulate off                stop them
-%devwidget simulate status             how many there are
-%devwidget births on | off             remember where tensors are made, in every cell
-%devwidget why                         why the last device or dtype exception was raised
-%devwidget fix                         the fixes of the last trace or explanation, as a diff
-%devwidget fix apply                   write them: into your files, with a backup, or as the text of the next cell
-%%devtrace [model]                     run a cell, then say what moved and what went wrong"""
+%devwidget MODEL [BATCH]          open the panel of a model; both are variables, or expressions such as next(iter(loader))
+%devwidget why                    why the last device or dtype exception was raised
+%devwidget fix                    the fixes of the last trace or explanation, as a diff
+%devwidget fix apply              write them: into your files, with a backup, or as the text of the next cell
+%devwidget simulate N [MEMORY]    N virtual GPUs, such as: %devwidget simulate 2 16GiB
+%devwidget simulate off           stop them; without words: how many there are
+%devwidget births on | off        remember where tensors are made, in every cell; without words: whether it does
+%%devtrace [MODEL]                first line of a cell: run it, then say what moved and what went wrong"""
 
 OFFER = "devwidget: `%devwidget why` names the tensor and the line"
+_SIMULATE = "%devwidget simulate 2 16GiB"
 
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext devwidget`; loading twice changes nothing."""
     if _offer not in shell.events.callbacks["post_run_cell"]:
         shell.events.register("post_run_cell", _offer)
+        shell.events.register("pre_run_cell", _fold)
     shell.register_magic_function(LineMagic(shell), magic_kind="line", magic_name="devwidget")
     shell.register_magic_function(CellMagic(shell), magic_kind="cell", magic_name="devtrace")
 
@@ -37,6 +39,9 @@ def unload_ipython_extension(shell: Any) -> None:
     shell.magics_manager.magics["cell"].pop("devtrace", None)
     if _offer in shell.events.callbacks["post_run_cell"]:
         shell.events.unregister("post_run_cell", _offer)
+        shell.events.unregister("pre_run_cell", _fold)
+    if "devwidget.api" in sys.modules:
+        _folded_frames().unfold(shell, OFFER)
     _births_off(shell)
     refresh = sys.modules.get("devwidget.ui.refresh")  # only if a panel was ever opened: unloading must not load the screen
     if refresh is not None:
@@ -53,8 +58,21 @@ def _offer(result: Any) -> None:
         print(OFFER)
 
 
-class LineMagic:
-    """Open the panel of a model, or start, stop and show virtual GPUs; without arguments it prints its usage."""
+def _fold(info: Any) -> None:
+    """Keep frames of ours out of the tracebacks of cells, as soon as there can be any."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None and "devwidget.api" in sys.modules:
+        _folded_frames().fold(shell, OFFER)
+
+
+def _folded_frames() -> Any:
+    from devwidget.api import folded_frames
+
+    return folded_frames
+
+
+class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
+    __doc__ = f"Open the panel of a model, explain an exception, mend its lines, or have virtual GPUs.\n\n{USAGE}"
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
@@ -62,33 +80,36 @@ class LineMagic:
     def __call__(self, line: str) -> Any:
         """Run one `%devwidget` line."""
         word, _, rest = line.strip().partition(" ")
+        commands = {"why": self._why, "fix": self._fix, "simulate": self._simulate, "births": self._births}
         if not word or word in ("help", "?"):
-            return print(USAGE)
-        if word == "why" and not rest.strip():
-            return _short_errors(self._why)
-        if word == "fix" and rest.strip() in ("", "apply"):
-            return _short_errors(lambda: self._fix(apply=bool(rest.strip())))
-        if word == "simulate":
-            return _short_errors(lambda: self._simulate(rest))
-        if word == "births" and rest.strip() in ("on", "off", "status", ""):
-            return self._births(rest.strip())
-        return _short_errors(lambda: self._show(word, rest.strip()))
+            return self._help()
+        if word in commands:
+            return in_one_line(lambda: commands[word](rest.split()))
+        return in_one_line(lambda: self._show(line.strip()))
 
-    def _show(self, name: str, batch: str) -> Any:
+    def _help(self) -> None:
+        print(USAGE)
+        if shown := example():
+            print(f"\nin this notebook: {shown}")
+
+    def _show(self, line: str) -> Any:
         from devwidget import api
 
-        model = self.shell.ev(name)
+        expression, batch = parted(line)
+        model = evaluated(self.shell, expression)
         return api.show(model, batch_expression=batch) if batch else api.show(model)
 
-    def _why(self) -> None:
+    def _why(self, words: list[str]) -> None:
         from devwidget import api
 
+        refuse_other(words, [], "why")
         print(api.explain())
 
-    def _fix(self, *, apply: bool) -> None:
+    def _fix(self, words: list[str]) -> None:
         from devwidget import api
 
-        edits = api.edits_to_apply()
+        refuse_other(words, ["apply"], "fix")
+        apply, edits = bool(words), api.edits_to_apply()
         if not edits:
             print("nothing was found that an edit can mend")
         for file, changes in edits.items():
@@ -98,37 +119,44 @@ class LineMagic:
             elif apply:
                 print(f"written; {api.write_edits(file, changes)} is as it was")
 
-    def _births(self, word: str) -> None:
+    def _births(self, words: list[str]) -> None:
         from devwidget.api import background_births
 
-        if word == "on":
+        refuse_other(words, ["on", "off", "status"], "births")
+        if words == ["on"]:
             _births_on(self.shell)
             print(
                 f"each call that makes a tensor takes {background_births.cost_ns() / 1000:.1f} us longer, measured here and now"
             )
             print("compiled functions run eagerly until `%devwidget births off`")
-        if word == "off":
+        if words == ["off"]:
             _births_off(self.shell)
         print(f"births: {'off' if background_births.births() is None else 'on'}")
 
-    def _simulate(self, line: str) -> None:
+    def _simulate(self, words: list[str]) -> None:
         from devwidget import api
         from devwidget.records.errors import SimulationError
 
-        words = shlex.split(line)
         active = api.simulator.active()  # type: ignore[attr-defined]  # not public by name, and magics import api alone
         if words == ["off"]:
             if active is not None:
                 active.stop()
         elif words and words != ["status"]:
             if not words[0].lstrip("-").isdigit() or len(words) > 2:
-                raise SimulationError(f"cannot read `simulate {line}`", instead="%devwidget simulate 2 16GiB")
-            api.simulate(int(words[0]), words[1] if len(words) == 2 else "16GiB").start()
+                raise SimulationError(f"cannot read `simulate {' '.join(words)}`", instead=_SIMULATE)
+            try:
+                api.simulate(int(words[0]), words[1].strip("\"'") if len(words) == 2 else "16GiB").start()
+            except SimulationError as error:
+                in_python = error.instead.startswith("devwidget.")
+                raise SimulationError(error.what, why=error.why, instead=_SIMULATE if in_python else error.instead) from None
         print(f"virtual GPUs: {api.virtual_gpus() or 'off'}")
 
 
 class CellMagic:
-    """Run a cell as it would run without this line, then print what moved and what went wrong."""
+    """Run a cell as it would run without this line, then print what moved and what went wrong.
+
+    After `%%devtrace MODEL` modules bear the names that they have in that model.
+    """
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
@@ -137,12 +165,13 @@ class CellMagic:
         """Run one `%%devtrace` cell; its last expression is the cell's result, its exception goes its way."""
         from devwidget import api
 
-        recording = api.record(heal=False)
+        name, recording = line.strip(), api.record(heal=False)
+        run = in_one_line(lambda: _compiled(self.shell, cell))
+        if name:
+            in_one_line(lambda: recording.attach(evaluated(self.shell, name), name=name))
         try:
             with recording:
-                if line.strip():
-                    recording.attach(self.shell.ev(line.strip()), name=line.strip())
-                return _run(self.shell, cell)
+                return run()
         finally:
             print(recording.trace)
 
@@ -178,26 +207,20 @@ def _pause(result: Any) -> None:
     background_births.pause()
 
 
-def _run(shell: Any, cell: str) -> Any:
-    """Execute a cell in the user's namespace; the value of its last expression."""
-    source = shell.transform_cell("\n" + cell)  # the magic's own line is line 1 of the notebook's cell
-    file = shell.compile.cache(source, shell.execution_count, raw_code=cell)
+def _compiled(shell: Any, cell: str) -> Callable[[], Any]:
+    """What executes a cell in the user's namespace, and gives the value of its last expression."""
+    source = "\n" + shell.transform_cell(cell)  # the magic's own line is line 1 of the notebook's cell
+    number = len(shell.history_manager.input_hist_parsed) - 1  # of this cell; `execution_count` may be the next one's already
+    file = shell.compile.cache(source, number, raw_code=cell)
     tree = ast.parse(source, file)
     silent = source.rstrip().endswith(";")
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    value = ast.Expression(last.value) if isinstance(last, ast.Expr) else None
-    exec(compile(tree, file, "exec"), shell.user_ns)
-    result = eval(compile(value, file, "eval"), shell.user_ns) if value is not None else None
-    return None if silent else result
+    statements = compile(tree, file, "exec")
+    value = compile(ast.Expression(last.value), file, "eval") if isinstance(last, ast.Expr) else None
 
+    def run() -> Any:
+        exec(statements, shell.user_ns)
+        result = eval(value, shell.user_ns) if value is not None else None
+        return None if silent else result
 
-def _short_errors(command: Callable[[], Any]) -> Any:
-    """Our own errors without a traceback: they say what would have been right."""
-    from IPython.core.error import UsageError
-
-    from devwidget.records.errors import DevwidgetError
-
-    try:
-        return command()
-    except DevwidgetError as error:
-        raise UsageError(str(error)) from None
+    return run

@@ -15,7 +15,9 @@ import pytest
 PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type: ignore[union-attr]
 
 FOLDERS = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
-EVERYTHING = FOLDERS | {"api", "live", "planning", "post_mortem", "rereading", "trying", "applying", "magics"}
+EVERYTHING = FOLDERS | {
+    *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying", "magics", "magic_lines"),
+}
 MAY_IMPORT = {
     "records": set(),
     "capture": {"records"},
@@ -32,7 +34,8 @@ MAY_IMPORT = {
     "applying": EVERYTHING,  # the half of `%devwidget fix` that writes
     "trying": EVERYTHING,  # the half of `trace` that tries fixes
     "rereading": EVERYTHING,  # the half of `show` that looks again after each cell
-    "magics": {"api", "records"},  # records for the exceptions that it prints
+    "magics": {"api", "records", "magic_lines"},  # records for the exceptions that it prints
+    "magic_lines": {"api", "records"},  # the half of the magics that reads a line
     "__init__": EVERYTHING,
     "_version": set(),
 }

@@ -15,7 +15,16 @@ from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import mode_without_values
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import attributes, device_type, factories, legacy_types, storage, wrapper_subclasses
-from devwidget.simulator.torch_surface import autocast, autograd, compiling, composites, fake_tensors, imports, threads
+from devwidget.simulator.torch_surface import (
+    autocast,
+    autograd,
+    compiling,
+    composites,
+    fake_tensors,
+    imports,
+    threads,
+    tracebacks,
+)
 
 PARTS = (
     attributes,
@@ -30,6 +39,7 @@ PARTS = (
     legacy_types,
     device_type,
     threads,
+    tracebacks,
     compiling,
     wrapper_subclasses,
     fake_tensors,

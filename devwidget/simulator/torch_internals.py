@@ -55,6 +55,7 @@ NEEDED = {
     "parse_to": "torch._C._nn._parse_to",
     "pop_mode_temporarily": "torch.utils._python_dispatch._pop_mode_temporarily",
     "printed_tensor": "torch._tensor_str._tensor_str",
+    "reraise_worker_error": "torch._utils.ExceptionWrapper.reraise",
     "registrations": "torch._C._dispatch_get_registrations_for_dispatch_key",
     "set_dispatch_key_included": "torch._C._dispatch_tls_set_dispatch_key_included",
     "suggest_memory_format": "torch._prims_common.suggest_memory_format",

@@ -41,7 +41,7 @@ def test_loading_twice_prints_nothing_and_unloading_takes_everything_off(shell):
 
 
 def test_without_arguments_it_prints_its_usage(shell):
-    assert printed(lambda: shell.run_line_magic("devwidget", "")).startswith("%devwidget model [batch-expression]")
+    assert printed(lambda: shell.run_line_magic("devwidget", "")).startswith("%devwidget MODEL [BATCH]")
 
 
 def test_simulate_starts_tells_and_stops(shell):
@@ -194,3 +194,63 @@ def test_virtual_gpus_that_a_traced_cell_starts_are_in_its_trace_and_run_on_afte
     assert "error[wrong-device]" in text
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate status")) == "virtual GPUs: 2\n"
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate off")) == "virtual GPUs: off\n"
+
+
+def said(shell, magic, line, cell=None):
+    """What a mistake is answered with."""
+    with pytest.raises(UsageError) as caught:
+        shell.run_line_magic(magic, line) if cell is None else shell.run_cell_magic(magic, line, cell)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nosuch", "`nosuch` is neither a variable nor a command -> %devwidget net"),
+        ("simulat 2", "`simulat` is neither a variable nor a command; did you mean 'simulate'? -> %devwidget help"),
+        ("nett", "`nett` is neither a variable nor a command; did you mean 'net'? -> %devwidget net"),
+        ("net)", "`net)` is no expression: unmatched ')' -> %devwidget net"),
+        ("1/0", "`1/0` raised ZeroDivisionError: division by zero -> %devwidget help"),
+        ("why not", "`why` does not know `not` -> %devwidget why"),
+        ("fix aply", "`fix` does not know `aply` -> %devwidget fix | %devwidget fix apply"),
+        ('simulate "2', 'cannot read `simulate "2` -> %devwidget simulate 2 16GiB'),
+        ("simulate 0", "cannot simulate 0 GPUs (`gpus` is a whole number from 1 to 128) -> %devwidget simulate 2 16GiB"),
+    ],
+)
+def test_a_mistake_in_a_magic_is_one_line_with_a_line_that_works(shell, line, words):
+    shell.run_cell("import torch\nnet = torch.nn.Linear(2, 3)")
+    assert said(shell, "devwidget", line) == words
+
+
+@pytest.mark.parametrize(("line", "cell"), [("nosuch", "1\n"), ("", "x =\n")])
+def test_a_mistake_in_a_traced_cell_is_one_line_and_runs_nothing(shell, line, cell):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert "\n" not in said(shell, "devtrace", line, cell)
+    assert out.getvalue() == ""
+
+
+def test_help_names_a_line_that_works_in_this_notebook(shell):
+    assert "in this notebook" not in printed(lambda: shell.run_line_magic("devwidget", ""))
+    shell.run_cell("import torch\nold = torch.nn.Linear(2, 3)\nnet = torch.nn.Linear(2, 3)")
+    for line in ("", "help"):
+        shown = printed(lambda line=line: shell.run_line_magic("devwidget", line))
+        assert shown.endswith("\nin this notebook: %devwidget net\n")
+
+
+def test_the_question_mark_shows_every_command(shell):
+    shown = printed(lambda: shell.run_cell("%devwidget?"))
+    assert magics.USAGE in shown
+
+
+def test_a_model_may_be_an_expression_with_blanks(shell):
+    shell.run_cell("import torch")
+    panel = shell.run_line_magic("devwidget", "torch.nn.Linear(2, 3)  torch.ones(1, 2)")
+    assert panel.view.inputs["batch"] == "torch.ones(1, 2)"
+    panel.close()
+
+
+def test_a_traced_cell_bears_its_own_number(shell):
+    shell.run_cell("1", store_history=True)
+    text = printed(lambda: shell.run_cell("%%devtrace\n1 / 0", store_history=True))
+    assert "where: outside the model, In[2]:2: 1 / 0" in text

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import linecache
 import sys
-import traceback
+from types import FrameType
 
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.explain.traceback_frames import traceback_frames
-from devwidget.capture.source_code.call_sites import is_library, is_own, raw_site, to_site, user_frame
+from devwidget.capture.explain.traceback_frames import steps_down, steps_to_show, traceback_frames
+from devwidget.capture.source_code.call_sites import is_library, raw_site, to_site, user_frame
 from devwidget.records.failure import Failure
 
 MOST_FRAMES = 60
@@ -27,7 +27,7 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
     """
     past = traceback_frames(error.__traceback__)
     user = next((frame for frame in reversed(past) if not is_library(frame.f_code.co_filename)), None)
-    inside = any(frame.f_code is torch_internals.module_call for frame, _ in traceback.walk_tb(error.__traceback__))
+    inside = any(step.tb_frame.f_code is torch_internals.module_call for step in steps_down(error.__traceback__))
     site = to_site(raw_site(user or user_frame(sys._getframe(1))))  # no line of theirs below ours: the one that called us
     full = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     # Outside every module the path is that of an exception that the loop has caught.
@@ -36,9 +36,11 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
 
 def _words(error: BaseException) -> list[str]:
     """The traceback without our own frames."""
-    steps = [
-        f"{file}:{line} in {frame.f_code.co_name}: {linecache.getline(file, line, frame.f_globals).strip()}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if not is_own(file := frame.f_code.co_filename)
-    ]
+    shown = list(steps_to_show(error.__traceback__)) or list(steps_down(error.__traceback__))
+    steps = [_step(step.tb_frame, step.tb_lineno) for step in shown]
     return steps if len(steps) <= MOST_FRAMES else [*steps[: MOST_FRAMES // 2], *steps[-MOST_FRAMES // 2 :]]
+
+
+def _step(frame: FrameType, line: int) -> str:
+    file = frame.f_code.co_filename
+    return f"{file}:{line} in {frame.f_code.co_name}: {linecache.getline(file, line, frame.f_globals).strip()}"

@@ -31,28 +31,29 @@ class TracebackFrame:
 
 
 def traceback_frames(trace: TracebackType | None) -> list[FrameType]:
-    """The frames of a traceback, outermost first, without those that only virtual GPUs add.
-
-    The innermost user frame and the library calls below it stay; what lies below a frame of ours is our own machinery.
-    """
+    """The frames of a traceback, outermost first, without ours."""
     found: list[FrameType] = []
-    for step in _steps(trace):
-        code = step.tb_frame.f_code
-        if is_own(code.co_filename):
-            continue
-        back = found[-1] if found else None
+    for step in steps_to_show(trace):
+        code, back = step.tb_frame.f_code, found[-1] if found else None
         past = TracebackFrame(code, step.tb_frame.f_globals, step.tb_lineno, step.tb_lasti, back, step.tb_frame)
         found.append(cast(FrameType, past))  # everything that reads frames here reads no more of them than this
     return found
 
 
-def _steps(trace: TracebackType | None) -> Iterator[TracebackType]:
-    """The traceback down to the last user frame, and from there to the first frame of ours."""
-    steps = []
-    while trace is not None:
-        steps.append(trace)
-        trace = trace.tb_next
+def steps_to_show(trace: TracebackType | None) -> Iterator[TracebackType]:
+    """A traceback without what devwidget adds to it: its frames and, below the last user frame, all that they call.
+
+    The innermost user frame and the library calls below it stay; what lies below a frame of ours is our own machinery.
+    """
+    steps = list(steps_down(trace))
     files = [step.tb_frame.f_code.co_filename for step in steps]
     last = max((index for index, file in enumerate(files) if not is_library(file)), default=-1)
     end = next((index for index in range(last + 1, len(files)) if is_own(files[index])), len(files))
-    yield from steps[:end]
+    yield from (step for step, file in zip(steps[:end], files[:end], strict=True) if not is_own(file))
+
+
+def steps_down(trace: TracebackType | None) -> Iterator[TracebackType]:
+    """Every step of a traceback, outermost first."""
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next

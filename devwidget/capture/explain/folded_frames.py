@@ -1,0 +1,77 @@
+"""Tracebacks in a notebook without frames of ours; the exception, `%tb` and `%debug` still have them all."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from devwidget.capture.explain.traceback_frames import steps_down, steps_to_show
+
+_owners: weakref.WeakKeyDictionary[Any, set[object]] = weakref.WeakKeyDictionary()
+"""Who wants the tracebacks of a shell folded."""
+
+
+@contextlib.contextmanager
+def folded(error: BaseException | None) -> Iterator[int]:
+    """For as long as the block runs, take frames of ours out of an exception and those that led to it; their number."""
+    changed: list[tuple[TracebackType, TracebackType | None]] = []
+    left_out = 0
+    try:
+        for each in _with_causes(error):
+            there = list(steps_down(each.__traceback__))
+            shown = list(dict.fromkeys([*there[:1], *steps_to_show(each.__traceback__)]))  # the first one holds the others
+            left_out += len(there) - len(shown)
+            for step, following in zip(shown, [*shown[1:], None], strict=False):
+                changed.append((step, step.tb_next))
+                step.tb_next = following
+        yield left_out
+    finally:
+        for step, following in reversed(changed):
+            step.tb_next = following
+
+
+def _with_causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and not any(error is each for each in found):
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def fold(shell: Any, owner: object) -> None:
+    """Have an IPython shell show its tracebacks so, until each owner has called `unfold`."""
+    printer = shell.InteractiveTB
+    owners = _owners.setdefault(printer, set())
+    if not owners:
+        printer.structured_traceback = _folding(printer.structured_traceback)
+    owners.add(owner)
+
+
+def unfold(shell: Any, owner: object) -> None:
+    """Have it show them as before; nothing happens if it does."""
+    printer = shell.InteractiveTB
+    owners = _owners.get(printer, set())
+    owners.discard(owner)
+    if not owners and _owners.pop(printer, None) is not None:
+        vars(printer).pop("structured_traceback", None)
+
+
+def _folding(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    @functools.wraps(original)
+    def structured_traceback(kind: Any, error: Any, trace: Any = None, *args: Any, **kwargs: Any) -> list[str]:
+        asked_for = sys.exception() is None  # `%tb`, which is to show all of it
+        if asked_for or not isinstance(trace, TracebackType):
+            return original(kind, error, trace, *args, **kwargs)
+        with folded(error) as left_out:
+            lines = list(original(kind, error, trace, *args, **kwargs))
+        if left_out and len(lines) > 1:
+            frames = "frame" if left_out == 1 else "frames"
+            lines.insert(-1, f"[... {left_out} {frames} of devwidget left out; %tb shows all]\n")
+        return lines
+
+    return structured_traceback
