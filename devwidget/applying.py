@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import linecache
 import pathlib
 import shutil
-from collections.abc import Iterable
+import tokenize
+from collections.abc import Iterable, Sequence
 
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.finding import Edit, Finding, applied
+from devwidget.records.finding import Edit, Finding, spliced
 
 
 def edits_of(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
@@ -30,25 +33,61 @@ def after(file: str, edits: Iterable[Edit]) -> str:
         DevwidgetError: if the file has changed since, or two edits want the same lines.
     """
     linecache.checkcache(file)
-    lines, edits = [line.rstrip("\n") for line in linecache.getlines(file)], list(edits)
-    stale = next((edit for edit in edits if not edit.fits(lines)), None)
-    if stale is not None:
-        raise DevwidgetError(f"line {stale.first} of {file} is not what it was", instead="trace again, then apply")
-    if any(one.meets(other) for one, other in itertools.combinations(edits, 2)):
-        raise DevwidgetError(f"two fixes want one line of {file}", instead="apply one, then trace again")
-    return "\n".join(applied(lines, edits)) + "\n"
+    return "".join(_edited(file, linecache.getlines(file), list(edits)))
 
 
 def write(file: str, edits: Iterable[Edit]) -> pathlib.Path:
     """Write the edits into a file; the backup that was made.
 
+    The encoding and the line ends of the file stay as they are.
+
     Raises:
-        DevwidgetError: for a file of an installed package, and for what `after` refuses.
+        DevwidgetError: for a file of an installed package, for one that cannot be read, and for what `after` refuses.
     """
     if is_library(file):
         raise DevwidgetError(f"{file} belongs to an installed package", why="only files of your own are written")
-    text, path = after(file, edits), pathlib.Path(file)
-    backup = path.with_name(f"{path.name}.before-fix")
-    shutil.copy2(path, backup)
-    path.write_text(text, encoding="utf-8")
+    path = pathlib.Path(file)
+    try:
+        old = path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(old).readline)
+        lines = io.StringIO(old.decode(encoding), newline="").readlines()  # of any kind of line end, as Python's parser has it
+        new = "".join(_edited(file, lines, list(edits))).encode(encoding)
+    except (OSError, SyntaxError, UnicodeError) as error:
+        raise DevwidgetError(f"{file} cannot be edited", why=str(error), instead="write the fix by hand") from error
+    backup = _backup_of(path, old)
+    path.write_bytes(new)
+    return backup
+
+
+def _edited(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[str]:
+    """Lines with their ends, after edits; a new line ends as the one does in whose place it stands."""
+    bare = [line.rstrip("\r\n") for line in lines]
+    stale = next((edit for edit in edits if not edit.fits(bare)), None)
+    if stale is not None:
+        raise DevwidgetError(f"line {stale.first} of {file} is not what it was", instead="trace again, then apply")
+    if any(one.meets(other) for one, other in itertools.combinations(edits, 2)):
+        raise DevwidgetError(f"two fixes want one line of {file}", instead="apply one, then trace again")
+    ends = [line[len(text) :] for line, text in zip(lines, bare, strict=True)]
+    is_open = bool(ends) and not ends[-1]
+    if is_open:
+        ends[-1] = ends[0] or "\n"
+
+    def ended(edit: Edit) -> list[str]:
+        end = ends[min(edit.first, len(ends)) - 1] if ends else "\n"
+        return [line + end for line in edit.new_lines]
+
+    result = spliced(map(str.__add__, bare, ends), edits, ended)
+    if is_open and result:
+        result[-1] = result[-1].rstrip("\r\n")
+    return result
+
+
+def _backup_of(path: pathlib.Path, content: bytes) -> pathlib.Path:
+    """A new file beside another with what that has held; an older backup stays."""
+    for number in itertools.count(1):
+        backup = path.with_name(f"{path.name}.before-fix{f'-{number}' if number > 1 else ''}")
+        with contextlib.suppress(FileExistsError), open(backup, "xb") as file:
+            file.write(content)
+            shutil.copystat(path, backup)
+            break
     return backup

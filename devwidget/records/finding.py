@@ -57,8 +57,11 @@ class Edit:
         return self.file == other.file and max(self.first, other.first) <= min(self.last, other.last)
 
     def fits(self, lines: Sequence[str]) -> bool:
-        """Whether a file still has the lines that go."""
-        return len(lines) >= self.last and list(lines[self.first - 1 : self.last]) == self.old_lines
+        """Whether a file still has the lines that go, or has not yet those that are put in."""
+        if self.last < self.first:
+            there = lines[self.first - 1 : self.first - 1 + len(self.new_lines)]
+            return len(lines) >= self.last and list(there) != self.new_lines
+        return list(lines[self.first - 1 : self.last]) == self.old_lines
 
     def diff(self) -> str:
         """A unified diff, with some lines around it where the file still is as it was."""
