@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os.path
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -107,6 +106,7 @@ class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
 
     def _fix(self, words: list[str]) -> None:
         from devwidget import api
+        from devwidget.records.site import cell_label
 
         refuse_other(words, ["apply"], "fix")
         apply, edits = bool(words), api.edits_to_apply()
@@ -114,7 +114,7 @@ class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
             print("nothing was found that an edit can mend")
         for file, changes in edits.items():
             print("\n".join(edit.diff() for edit in changes))
-            if apply and not os.path.exists(file):  # a cell
+            if apply and cell_label(file):
                 self.shell.set_next_input(api.edited_text(file, changes), replace=False)
             elif apply:
                 print(f"written; {api.write_edits(file, changes)} is as it was")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import linecache
+import re
+import sys
 from dataclasses import dataclass
+
+_NAMES = re.compile(r"<ipython-input-(\d+)-|(?:.*[/\\])?ipykernel_\d+[/\\]")
+"""What IPython calls cells, in a terminal and in a kernel. A debugger may have written them to disk by these names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +29,18 @@ class Site:
 
     def __str__(self) -> str:
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+def cell_label(file: str) -> str:
+    """`In[5]` for the name of a notebook cell, `cell` for one of another session, "" for a file."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    label = shell.compile.format_code_name(file) if shell is not None else None
+    if label and label[0] == "Cell":
+        return str(label[1])
+    found = _NAMES.match(file)
+    return "" if found is None else f"In[{found[1]}]" if found[1] else "cell"
+
+
+def cells() -> list[str]:
+    """The names of the cells whose source is known, in the order in which they first ran."""
+    return [file for file in list(linecache.cache) if cell_label(file)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import os.path
 import sys
 import types
 from collections.abc import Collection, Iterator, Sequence
@@ -18,6 +17,7 @@ from torch import nn
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import is_tensor, replace_tensors
 from devwidget.records.finding import Edit
+from devwidget.records.site import cell_label, cells
 from devwidget.trying.constructors import VALUE, Substitute
 from devwidget.trying.edited_file import EditedFile, NotTried, located
 from devwidget.trying.harmless import is_harmless
@@ -86,7 +86,7 @@ def _namespace(file: str, live: Sequence[FunctionType]) -> dict[str, Any]:
     known = [names for names in (*(each.__globals__ for each in live), *_modules()) if names.get("__file__") == file]
     if known:
         return known[0]
-    if os.path.exists(file):
+    if not cell_label(file):
         raise NotTried("its names are gone")
     return vars(sys.modules["__main__"])
 
@@ -98,10 +98,9 @@ def _modules() -> Iterator[dict[str, Any]]:
 def _sources(edited: EditedFile) -> Iterator[tuple[str, ast.Module]]:
     """The file itself, with all other cells if it is one."""
     yield edited.file, edited.before
-    if os.path.exists(edited.file):
-        return
-    kin = os.path.dirname(edited.file) or "<ipython-input"
-    for file in [each for each in linecache.cache if each.startswith(kin) and each != edited.file]:
+    for file in cells() if cell_label(edited.file) else ():
+        if file == edited.file:
+            continue
         try:
             yield file, ast.parse("".join(linecache.getlines(file)))
         except SyntaxError:  # such a cell has not run

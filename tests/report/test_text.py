@@ -102,5 +102,7 @@ def test_tensors_and_cells_have_short_names():
     assert tensor_words("float8_e4m3fn", None) == "f8_e4m3fn[?]"
     assert file_words("/tmp/ipykernel_71/1234.py") == "cell"
     assert file_words("<ipython-input-5-abcdef>") == "In[5]"
+    assert file_words(r"C:\Temp\ipykernel_71\1234.py") == "cell"
+    assert file_words("/home/me/ipykernel_71.py") == "ipykernel_71.py"
     assert str(Site("C:\\work\\train.py", 3)).endswith(":3")
     assert site(3).line == 3

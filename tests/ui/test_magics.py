@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import linecache
 import sys
 
 import pytest
@@ -10,6 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from devwidget import api, magics
+from devwidget.records.finding import Edit
 
 
 @pytest.fixture
@@ -254,3 +256,16 @@ def test_a_traced_cell_bears_its_own_number(shell):
     shell.run_cell("1", store_history=True)
     text = printed(lambda: shell.run_cell("%%devtrace\n1 / 0", store_history=True))
     assert "where: outside the model, In[2]:2: 1 / 0" in text
+
+
+def test_a_cell_that_a_debugger_has_written_to_disk_is_no_file(shell, tmp_path, monkeypatch):
+    cell = tmp_path / "ipykernel_7" / "123.py"
+    cell.parent.mkdir()
+    cell.write_text("x = 1\n")
+    monkeypatch.setattr(linecache, "cache", {})
+    monkeypatch.setattr(api, "edits_to_apply", lambda: {str(cell): [Edit(str(cell), 1, 1, "x = 2", "x = 1")]})
+    inputs = []
+    monkeypatch.setattr(shell, "set_next_input", lambda text, replace: inputs.append(text))
+    printed(lambda: shell.run_line_magic("devwidget", "fix apply"))
+    assert inputs == ["x = 2\n"]
+    assert [each.name for each in cell.parent.iterdir()] == ["123.py"]

@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-import re
 import textwrap
 from collections.abc import Iterator
 
 from devwidget.capture.source_code.source_index import MOVES as MOVES
 from devwidget.capture.source_code.source_index import FileIndex, index_of, targets
-from devwidget.records.site import Site
+from devwidget.records.site import Site, cells
 from devwidget.records.syntax import blocks, parsed, parsed_statement
 
 INITIALISERS = ("__init__", "reset_parameters", "setup")
 
-_CELL = re.compile(r"^<ipython-input-|ipykernel_\d+")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -60,7 +58,7 @@ def assignment(filename: str, name: str, before: int) -> Site | None:
 
 def cell_assignment(name: str) -> Site | None:
     """The last cell of the notebook that assigns a variable at its top level."""
-    for filename in reversed([file for file in list(linecache.cache) if _CELL.search(file)]):
+    for filename in reversed(cells()):
         site = assignment(filename, name, 1_000_000_000)
         if site is not None and site.function == "<module>":
             return site

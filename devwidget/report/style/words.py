@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
 from collections.abc import Iterable
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
-from devwidget.records.site import Site
+from devwidget.records.site import Site, cell_label
 
 _SHORT = {"bfloat16": "bf16", "bool": "bool", "complex64": "c64", "complex128": "c128"}
 
@@ -40,14 +39,7 @@ def piece_words(piece: Piece) -> str:
 
 def file_words(file: str) -> str:
     """The file's name; the number of the cell for the names that IPython gives to cells."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    label = shell.compile.format_code_name(file) if shell is not None else None
-    if label and label[0] == "Cell":
-        return str(label[1])
-    found = re.match(r"<ipython-input-(\d+)-", file)
-    if found:
-        return f"In[{found[1]}]"
-    return "cell" if re.search(r"ipykernel_\d+", file) else file.replace("\\", "/").rsplit("/", 1)[-1]
+    return cell_label(file) or file.replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def module_words(path: str | None) -> str:
