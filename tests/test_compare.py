@@ -8,6 +8,7 @@ from torch import nn
 
 import devwidget
 from devwidget.records.errors import DevwidgetError, PlacementError
+from devwidget.report.text.comparison_text import change_rows
 from tests.browser.handmade_panel import open_panel
 from tests.views.builders import one_step, site
 
@@ -34,6 +35,13 @@ def test_what_is_gone_is_fixed_and_lines_may_have_moved():
     assert ([finding.kind for finding in compared.left], compared.new) == (["unregistered-tensor"], ())
     assert [(str(hop.source), hop.before, hop.after) for hop in compared.hops] == [("cpu", 1, 0)]
     assert (compared.hops_before, compared.hops_after) == (5, 4)
+
+
+def test_hops_of_one_line_in_many_modules_are_one_row():
+    many = [replace(BEFORE.moves[2], module=f"blocks.{block}", site=site(39, "x = block(x, self.mask)")) for block in range(3)]
+    compared = devwidget.compare(replace(BEFORE, moves=tuple(many)), replace(BEFORE, moves=()))
+    name = "cpu -> cuda:0, healed, blocks.0 and 2 more: x = block(x, self.mask)"
+    assert change_rows(compared)[-1] == (name, "3 hops, 3.00 MiB", "none")
 
 
 def test_it_prints_is_saved_and_is_a_page(tmp_path):

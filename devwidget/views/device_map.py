@@ -18,25 +18,27 @@ class Block:
     """A part of the model that is on one device, or several like it, one after the other.
 
     Attributes:
-        path, last: of the first and of the last one.
+        paths: of each of them, the first one first.
         class_name: "" for parts of several kinds.
         device: where it is.
-        count: how many.
         bytes: of all of them.
         start: place in the trace where the first began, -1 if none ran.
     """
 
-    path: str
-    last: str
+    paths: tuple[str, ...]
     class_name: str
     device: DeviceId
-    count: int
     bytes: int
     start: int = -1
 
+    @property
+    def path(self) -> str:
+        """Of the first."""
+        return self.paths[0]
+
     def holds(self, path: str | None) -> bool:
-        """Whether a module is this block or inside it; of several, the first."""
-        return path is not None and (path == self.path or path.startswith(f"{self.path}."))
+        """Whether a module is one of them, or inside one."""
+        return path is not None and any(path == own or path.startswith(f"{own}.") for own in self.paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def _blocks(table: Placement, row: int) -> Iterator[Block]:
     devices = table.devices_of(row)
     parts = list(_parts(table, row)) if len(devices) > 1 else []
     if devices and not parts:  # a stray tensor of a leaf has findings, and no column
-        yield Block(table.paths[row], table.paths[row], table.classes[row], devices[0], 1, table.bytes[row])
+        yield Block((table.paths[row],), table.classes[row], devices[0], table.bytes[row])
     elif devices:
         for part in parts:
             yield from _blocks(table, part)
@@ -117,16 +119,14 @@ def _joined(blocks: list[Block], *, same_kind: bool) -> list[Block]:
         alike = last is not None and last.device == block.device
         if last is not None and alike and (not same_kind or _are_siblings(last, block)):
             kind = last.class_name if last.class_name == block.class_name else ""
-            joined[-1] = replace(
-                last, last=block.last, class_name=kind, count=last.count + block.count, bytes=last.bytes + block.bytes
-            )
+            joined[-1] = replace(last, paths=last.paths + block.paths, class_name=kind, bytes=last.bytes + block.bytes)
         else:
             joined.append(block)
     return joined
 
 
 def _are_siblings(one: Block, other: Block) -> bool:
-    return one.class_name == other.class_name and one.last.rpartition(".")[0] == other.path.rpartition(".")[0]
+    return one.class_name == other.class_name and one.paths[-1].rpartition(".")[0] == other.path.rpartition(".")[0]
 
 
 def _crossings(blocks: tuple[Block, ...], moves: list[Move]) -> tuple[Crossing, ...]:

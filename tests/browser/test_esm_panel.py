@@ -1,17 +1,19 @@
 """The panel around the tree, in a bare page."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.failure import Failure
-from devwidget.records.trace import Trace
-from devwidget.report.page.content import traced_content
+from devwidget.records.memory_curve import Refusal
+from devwidget.records.trace import Operand, Trace
+from devwidget.report.page.content import compared_content, traced_content
 from devwidget.views.overlay import overlay
 from devwidget.views.placement import place
 from tests.browser.esm import BarePage
-from tests.views.builders import data_parallel, one_step, site, split_model, wrong_device
+from tests.views.builders import GPU0, GPU1, MIB, data_parallel, one_step, site, split_model, wrong_device
 
 
 @pytest.fixture
@@ -118,6 +120,68 @@ def test_a_step_that_ended_by_an_exception_says_so_first_and_never_that_nothing_
     expect(card.get_by_text("a.py:1 in f").first).to_be_visible()
     card.get_by_role("button", name="decoder.head").click()
     expect(bare.page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
+
+
+def test_the_tensor_in_the_wrong_place_stands_first_and_bold_and_the_others_are_quiet(bare):
+    stray = Operand("mat2", "weight", (1000, 512), "float32", GPU1, 2048000, stray=True)
+    fault = replace(one_step().faults[0], operands=(replace(stray, expression="input", stray=False, device=GPU0), stray))
+    finding = replace(wrong_device(), explains=(fault.number,))
+    bare.update("panel", "traced", traced(replace(one_step(), faults=(fault,), findings=(finding,))))
+    bare.page.get_by_role("tab", name="Findings").click()
+    first, second = bare.page.locator(".dw-operands li").all()
+    assert [first.text_content(), second.text_content()] == ["weight f32[1000, 512] cuda:1", "input f32[8, 512] cuda:0"]
+    weights = [each.evaluate("(item) => Number(getComputedStyle(item).fontWeight)") for each in (first, second)]
+    assert weights == [700, 400]
+
+
+FULL = replace(
+    one_step(),
+    error="OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 MiB.",
+    failure=Failure(
+        "OutOfMemoryError", "CUDA out of memory. Tried to allocate 4.00 MiB.", site(41, "y = x @ x"), "decoder.head",
+        ("a.py:1 in f",), out_of_memory=True,
+    ),
+    memory=(replace(one_step().memory[0], refused=(Refusal(20, 4 * MIB, 15 * MIB, "forward", "decoder", None),)),),
+)  # fmt: skip
+
+
+def test_out_of_memory_says_what_had_no_room_and_folds_the_allocators_own_text(bare):
+    bare.update("panel", "traced", traced(FULL))
+    bare.update("panel", "status", {"kind": "error", "text": "ended by an exception"})
+    card = bare.page.locator(".dw-failure")
+    expect(card.locator(".dw-message")).to_have_text(re.compile("cuda:0 had no room for 4.00 MiB in forward of decoder"))
+    expect(card).to_contain_text("live then on cuda:0: 5.00 MiB activations")
+    expect(card.get_by_text("CUDA out of memory")).to_be_hidden()
+    card.get_by_text("traceback, 1 frame").click()
+    expect(card.get_by_text("CUDA out of memory")).to_be_visible()
+
+
+def test_a_kept_trace_stands_beside_the_next_one(bare):
+    fixed = replace(one_step(), findings=one_step().findings[1:], moves=one_step().moves[:2])
+    bare.page.get_by_role("tab", name="Trace").click()
+    bare.update("panel", "traced", traced(one_step()))
+    bare.page.get_by_role("button", name="keep to compare").click()
+    assert len(bare.sent("keep")) == 1
+    bare.update("panel", "compared", compared_content(one_step(), fixed))
+    section = bare.page.locator(".dw-compared")
+    expect(section.locator("h4")).to_have_text("1 finding fixed, 0 new, 1 left; 1 hop fewer")
+    expect(section.locator("li")).to_have_text("✓ fixed: addmm was given tensors from cuda:0 and cuda:1")
+    rows = [row.locator("td").all_text_contents() for row in section.locator("tbody tr").all()]
+    assert ["hops", "5", "4"] in rows
+    assert rows[-1][1:] == ["1 hop, 1.00 MiB", "none"]
+    expect(section.locator("tr").last.locator(".dw-chip")).to_have_text(["cpu", "cuda:0"])
+
+
+@pytest.mark.parametrize("width", [560, 700, 1600])
+def test_the_form_is_one_line(browser, width):
+    narrow = BarePage(browser, split_model(), viewport={"width": width, "height": 700})
+    narrow.update("panel", "status", {"kind": "busy", "text": "tracing …"})
+    boxes = [part.bounding_box() for part in narrow.page.locator(".dw-inputs").locator("input, button").all()]
+    middles = [box["y"] + box["height"] / 2 for box in boxes]
+    assert max(middles) - min(middles) < 8
+    assert max(box["x"] + box["width"] for box in boxes) <= width
+    assert narrow.watched.errors == []
+    narrow.close()
 
 
 def test_hops_are_listed_by_line(bare):

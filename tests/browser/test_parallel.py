@@ -5,11 +5,14 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from devwidget.records.device import DeviceId
+from devwidget.records.trace import Trace
 from devwidget.report.page.html import panel_page
 from devwidget.views.flow import flow
 from devwidget.views.parallel import parallel_calls
 from tests.browser.esm import BarePage
 from tests.views.builders import data_parallel, one_step, split_model
+from tests.views.test_repeats import stack
 
 
 @pytest.fixture
@@ -119,4 +122,17 @@ def test_a_split_model_is_drawn_on_its_devices(browser):
     expect(drawn.locator(".annotation-text", has_text="cuda:1")).to_be_visible()
     expect(bare.page.locator(".dw-mapped")).to_contain_text("Forward: 5 hops")
     assert bare.watched.errors == []
+    bare.close()
+
+
+@pytest.mark.parametrize("devices", [2, 8])
+@pytest.mark.parametrize("width", [560, 1600])
+def test_names_on_the_map_stay_in_their_boxes(browser, devices, width):
+    spread = stack(16, lambda block: DeviceId("cuda", block * devices // 16))
+    bare = BarePage(browser, spread, Trace(modules=one_step().modules), plotly=True, viewport={"width": width, "height": 900})
+    bare.page.get_by_role("tab", name="Parallel").click()
+    names = bare.page.locator(".dw-map .annotation-text").filter(has_text="…")
+    expect(names).to_have_count(devices)
+    room = bare.page.locator(".dw-map .dw-plot").bounding_box()["width"] * 0.74 / devices
+    assert max(name.bounding_box()["width"] for name in names.all()) <= room + 1
     bare.close()

@@ -41,7 +41,9 @@ def test_out_of_memory_says_what_had_no_room_and_what_lived_then():
         trace = devwidget.trace(model, torch.ones(20_000, 64, device="cuda"))
     card = failure_card(trace)
     assert card["kind"] == "out of memory"
-    assert "cuda:0 had no room for" in card["notes"][0]
+    assert "cuda:0 had no room for" in card["message"]
+    assert "CUDA out of memory. Tried to allocate" in card["raw"]
+    assert "cuda:0 had no room for" in str(trace)
     assert card["source"]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from devwidget.records.memory_curve import Refusal
-from devwidget.records.trace import ModuleEvent, Trace
+from devwidget.records.trace import ModuleEvent, OpEvent, Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
 from devwidget.report.figures.frame import byte_axis
 from devwidget.views.clock import Clock
@@ -85,6 +85,13 @@ def test_many_lanes_draw_fewer_levels_and_say_so():
     lanes = timeline(one_step())
     wide = replace(lanes, lanes=(*lanes.lanes, *(replace(GPU0, index=n) for n in range(2, 8))), left_out=7)
     assert "8 calls deeper inside not drawn" in timeline_figure(wide)["layout"]["xaxis"]["title"]["text"]
+
+
+def test_a_phase_too_short_for_its_name_has_it_over_the_phase_before():
+    phases = [("forward", 0), ("loss", 450), ("backward", 460), ("optimizer", 465)]
+    ops = tuple(OpEvent("add", None, phase, None, (GPU0,), GPU0, number=number) for phase, number in phases)
+    notes = timeline_figure(timeline(Trace(ops=ops, modules=one_step().modules)))["layout"]["annotations"]
+    assert [(note["text"], note["x"], note["xanchor"]) for note in notes] == [("forward", 0, "left"), ("loss", 460, "right")]
 
 
 def test_the_axis_of_time_moves_marks_and_changes_nothing_else():

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from devwidget.records.device import DeviceId
 from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.report.figures.device_map import block_words, device_map_figure, map_words
 from devwidget.views.device_map import MOST_BLOCKS, device_map
@@ -45,6 +48,21 @@ def test_a_hook_of_accelerate_is_named_with_the_module_that_it_serves():
     (ribbon,) = [each for each in device_map_figure(drawn)["data"] if "crossing" in each["meta"]]
     assert "hook of h.5" in ribbon["text"]
     assert map_words(drawn) == ["Forward: 1 hop, 16 KiB, 1 of them by hooks of accelerate."]
+
+
+def test_a_hop_inside_a_joined_block_arrives_there_whichever_of_its_parts_runs():
+    drawn = device_map(SPLIT, traced(crossing("h.5", 54, cause="hook"), crossing("h.11.up", 115, cause="hook")))
+    assert [(each.source, each.target, len(each.moves)) for each in drawn.crossings] == [(0, 1, 2)]
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_names_are_as_long_as_their_boxes_on_wide_pages_and_on_narrow_ones(devices):
+    drawn = device_map(place(stack(16, lambda block: DeviceId("cuda", block * devices // 16))))
+    figure = device_map_figure(drawn)
+    for notes, page in ((figure["layout"]["annotations"], 1000), (figure["narrow"]["annotations"], 540)):
+        lines = [line for note in notes[devices:] for line in note["text"].split("<br>")]
+        assert max(map(len, lines)) * 6 <= page * 0.74 / devices
+        assert any(line.startswith("h.0 … ") for line in lines)
 
 
 def test_a_long_zigzag_stays_drawable():

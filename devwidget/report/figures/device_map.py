@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move
 from devwidget.report.figures.frame import Figure, base_layout, figure
 from devwidget.report.figures.parallel import CURVE, area
@@ -16,6 +17,9 @@ _WIDE = 0.74
 """Width of a column's boxes; the rest is for ribbons."""
 _THINNEST, _THICKEST = 0.07, 0.62
 _MOST_EXAMPLES = 3
+_PAGES_PX = 1000, 540
+"""Figures at least this wide, and narrow ones: names are as long as their boxes are then."""
+_LETTER_PX = 6.4
 
 
 def device_map_figure(drawn: DeviceMap) -> Figure:
@@ -24,19 +28,27 @@ def device_map_figure(drawn: DeviceMap) -> Figure:
     most = max((crossing.bytes for crossing in drawn.crossings), default=1)
     data = [_ribbon(each, drawn, most) for each in drawn.crossings]
     data += [_box(block, row, columns[block.device]) for row, block in enumerate(drawn.blocks)]
-    layout = base_layout(34 + _ROW_PX * (len(drawn.blocks) + 1), {"l": 4, "r": 4, "t": 26, "b": 4})
+    above = 1.1 if any(crossing.source < 0 for crossing in drawn.crossings) else 0.6
+    layout = base_layout(30 + round(_ROW_PX * (len(drawn.blocks) - 0.4 + above)), {"l": 4, "r": 4, "t": 26, "b": 4})
     hidden = {"visible": False, "fixedrange": True}
-    notes = [_title(str(device), at) for device, at in columns.items()]
-    notes += [_name(block, row, columns[block.device]) for row, block in enumerate(drawn.blocks)]
+    wide, narrow = (_notes(drawn, columns, page) for page in _PAGES_PX)
     layout |= {
-        "annotations": notes, "showlegend": False, "hovermode": "closest",
+        "annotations": wide, "showlegend": False, "hovermode": "closest",
         "xaxis": hidden | {"range": [-0.5, len(columns) - 0.5]},
-        "yaxis": hidden | {"range": [len(drawn.blocks) - 0.4, -1.1]},
+        "yaxis": hidden | {"range": [len(drawn.blocks) - 0.4, -above]},
     }  # fmt: skip
     words = "; ".join(
-        f"{device}: {sum(block.count for block in drawn.blocks if block.device == device)} parts" for device in columns
+        f"{device}: {sum(len(block.paths) for block in drawn.blocks if block.device == device)} parts" for device in columns
     )
-    return figure(data, layout, words)
+    return figure(data, layout, words) | {"narrow": {"annotations": narrow}}
+
+
+def _notes(drawn: DeviceMap, columns: dict[DeviceId, int], page: int) -> list[Figure]:
+    """The names of devices and blocks, on a page of some pixels."""
+    letters = int(page * _WIDE / len(columns) / _LETTER_PX)
+    names = zip(drawn.blocks, _kind_lines(drawn.blocks, letters), strict=True)
+    boxes = (_name(block, kind, row, columns[block.device], letters) for row, (block, kind) in enumerate(names))
+    return [*(_title(str(device), at) for device, at in columns.items()), *boxes]
 
 
 def map_words(drawn: DeviceMap) -> list[str]:
@@ -53,9 +65,10 @@ def block_words(block: Block) -> str:
 
 def _names(block: Block) -> tuple[str, str]:
     """Which modules, and of what kind."""
-    if block.count == 1:
+    if len(block.paths) == 1:
         return module_words(block.path), block.class_name
-    return f"{block.path} … {block.last.rpartition('.')[2]}", f"{block.count} × {block.class_name or 'modules'}"
+    last = block.paths[-1].rpartition(".")[2]
+    return f"{block.path} … {last}", f"{len(block.paths)} × {block.class_name or 'modules'}"
 
 
 def _sum_words(phase: str, moves: list[Move]) -> str:
@@ -78,10 +91,21 @@ def _title(device: str, column: int) -> Figure:
     return place | {"text": f"<b>{plotly_text(device)}</b>", "font": {"size": 13}}
 
 
-def _name(block: Block, row: int, column: int) -> Figure:
+def _kind_lines(blocks: tuple[Block, ...], letters: int) -> list[str]:
+    """Kind and bytes of each block where all have room for both, else the kinds, else the bytes; hover tells all."""
+    parts = [(_names(block)[1], format_bytes(block.bytes)) for block in blocks]
+    forms = [[f"{kind}  {size}" for kind, size in parts], [kind for kind, _ in parts], [size for _, size in parts]]
+    return next((form for form in forms if max(map(len, form)) <= letters), forms[-1])
+
+
+def _name(block: Block, kind: str, row: int, column: int, letters: int) -> Figure:
+    """In its box: as much of the path's end as has room."""
     place = {"x": column, "y": row, "showarrow": False, "captureevents": False, "font": {"size": 11.5}}
-    path, kind = map(plotly_text, _names(block))
-    return place | {"text": f"{path}<br>{kind}  {format_bytes(block.bytes)}"}
+    parts = _names(block)[0].split(".")
+    paths = [".".join(parts[at:]) for at in range(len(parts))]
+    cut = f"{paths[-1][: letters - 1].rstrip(' …')}…"
+    name = next((path for path in paths if len(path) <= letters), cut)
+    return place | {"text": f"{plotly_text(name)}<br>{plotly_text(kind)}"}
 
 
 def _ribbon(crossing: Crossing, drawn: DeviceMap, most: int) -> Figure:

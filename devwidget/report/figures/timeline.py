@@ -19,6 +19,9 @@ _MOST_EXAMPLES = 4
 _THINNEST_PX, _THICKEST_PX = 1.5, 7.0
 _FAULT, _HOP = "#d33", "#e0a100"
 _PHASE_NAMES = {"optimizer": "optimizer step"}
+_NAME_LETTER = 0.012
+"""Width of a letter above the lanes, as a share of a page of 560 pixels."""
+_ABOVE: Figure = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False, "font": {"size": 11}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +104,19 @@ def _band(band: Band, at: int) -> Figure:
 
 
 def _band_names(bands: tuple[Band, ...]) -> list[Figure]:
-    """Above the lanes; a band too narrow for its name says it on hover alone."""
+    """Above the lanes; a name wider than its band ends with it, over the end of the band before, if there is room for both."""
     whole = max((band.stop for band in bands), default=1) - min((band.start for band in bands), default=0)
-    place = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "left", "showarrow": False}
-    return [
-        place | {"x": band.start, "text": _phase_words(band, whole), "hovertext": _PHASE_NAMES.get(band.phase, band.phase),
-                 "font": {"size": 11}, "name": band.phase}
-        for band in bands
-    ]  # fmt: skip
-
-
-def _phase_words(band: Band, whole: float) -> str:
-    name = _PHASE_NAMES.get(band.phase, band.phase)
-    return name if band.stop - band.start > 0.012 * len(name) * whole else name[0]
+    free, notes = 0.0, []
+    for band in bands:
+        name = _PHASE_NAMES.get(band.phase, band.phase)
+        needed = _NAME_LETTER * len(name) * whole
+        ends = band.stop - band.start < needed
+        start = band.stop - needed if ends else band.start
+        if start >= free:
+            free = start + needed
+            place = {"x": band.stop, "xanchor": "right"} if ends else {"x": band.start, "xanchor": "left"}
+            notes.append(_ABOVE | place | {"text": name, "name": band.phase})
+    return notes
 
 
 def _boxes(lane: DeviceId, rows: _Rows, lanes: Timeline) -> Figure:
@@ -159,6 +162,7 @@ def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
     """As wide as its bytes, on a scale of square roots; moves of the healer dotted and red."""
     healed = arrow.cause == "healed"
     colour = _FAULT if healed else _HOP
+    tip = {"symbol": "arrow", "angleref": "previous", "color": colour, "line": {"width": 0}}
     width = _THINNEST_PX + (_THICKEST_PX - _THINNEST_PX) * math.sqrt(arrow.bytes / largest if largest else 0)
     return {
         "type": "scatter",
@@ -166,7 +170,7 @@ def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
         "x": [arrow.at, arrow.at],
         "y": [rows.top[arrow.source], rows.of(arrow.module, arrow.target)],
         "line": {"width": round(width, 2), "color": colour, "dash": "dot" if healed else "solid"},
-        "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 8 + round(width)], "color": colour},
+        "marker": tip | {"size": [0, 8 + round(width)]},
         "customdata": [[_arrow_words(arrow), arrow.module, {"hop": arrow.hop}]] * 2,
         "hovertemplate": "%{customdata[0]}<extra></extra>",
         "meta": "hop",

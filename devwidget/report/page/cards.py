@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.tensor import TensorFacts
-from devwidget.records.trace import Trace
+from devwidget.records.trace import Fault, Trace
 from devwidget.report.style.units import format_bytes, format_count, format_seconds
 from devwidget.report.style.words import first_line, module_words, named_places, site_words, tensor_words
 from devwidget.report.text.finding_text import changed_lines, confidence_words, extra_notes, finding_text
@@ -20,12 +21,15 @@ from devwidget.views.placement import Placement
 Card = dict[str, Any]
 
 
-def finding_card(finding: Finding, row: int, class_name: str = "", at: tuple[float, float] | None = None) -> Card:
+def finding_card(
+    finding: Finding, row: int, class_name: str = "", at: tuple[float, float] | None = None, faults: Iterable[Fault] = ()
+) -> Card:
     """One finding.
 
     Args:
         row: of the module tree to jump to, -1 for none.
         at: where it is on the timeline, by order and by time.
+        faults: those that it explains, which know what stood in the wrong place.
     """
     finding = named_places(finding)
     return {
@@ -37,13 +41,21 @@ def finding_card(finding: Finding, row: int, class_name: str = "", at: tuple[flo
         "row": row,
         "at": at,
         "why": finding.why,
-        "operands": list(finding.operands),
+        "operands": _operands(finding, faults),
         "fault": _source(finding.fault),
         "birth": _source(finding.birth) if finding.birth != finding.fault else None,
         "notes": [*finding.notes, *(note for note in extra_notes(finding) if not note.startswith("placed at"))],
         "fixes": [_fix(fix) for fix in finding.fixes],
         "text": finding_text(finding, class_name),
     }
+
+
+def _operands(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
+    """The tensors that met; those in the wrong place first, and told so."""
+    strays = {(f"{o.expression or o.argument} ", f" {o.device}") for fault in faults for o in fault.operands if o.stray}
+    culprits = {text for text in finding.operands for start, end in strays if text.startswith(start) and text.endswith(end)}
+    cards = [{"text": text, "device": text.rpartition(" ")[2], "culprit": text in culprits} for text in finding.operands]
+    return sorted(cards, key=lambda card: not card["culprit"])
 
 
 def _fix(fix: Fix) -> Card:

@@ -16,7 +16,7 @@ from devwidget.report.page.parallel_card import parallel_card
 from devwidget.report.page.spread_card import spread_cards
 from devwidget.report.page.tree_table import mark_columns, tree_table
 from devwidget.report.style.safe_text import displayed
-from devwidget.report.text.comparison_text import change_rows, verdict_words
+from devwidget.report.text.comparison_text import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words
@@ -111,10 +111,12 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     if kept is None or trace is None:
         return {}
     if kept is trace:
-        return {"verdict": "This trace is kept. The next one will stand beside it.", "rows": [], "fixed": [], "new": []}
+        kept_words = "This trace is kept. The next one will stand beside it."
+        return {"verdict": kept_words, "rows": [], "hops": [], "fixed": [], "new": []}
     compared = comparison(kept, trace)
     fixed, new = ([finding.headline for finding in each] for each in (compared.fixed, compared.new))
-    return {"verdict": verdict_words(compared), "rows": change_rows(compared), "fixed": fixed, "new": new}
+    hops = [row._asdict() for row in hop_rows(compared)]
+    return {"verdict": verdict_words(compared), "rows": measure_rows(compared), "hops": hops, "fixed": fixed, "new": new}
 
 
 def _map_card(table: Placement, trace: Trace | None) -> Content | None:
@@ -127,6 +129,7 @@ def _with_rows(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:
     """The findings, each with the row of the tree that it belongs to."""
     rows = marks.rows_of_findings or [-1] * len(trace.findings)
     classes = [table.classes[row] if 0 <= row < len(table) else "" for row in rows]
-    clock = Clock(trace)
+    clock, faults = Clock(trace), {fault.number: fault for fault in trace.faults}
     places = [finding_place(finding, clock) for finding in trace.findings]
-    return [finding_card(*each) for each in zip(trace.findings, rows, classes, places, strict=True)]
+    explained = [[faults[number] for number in finding.explains if number in faults] for finding in trace.findings]
+    return [finding_card(*each) for each in zip(trace.findings, rows, classes, places, explained, strict=True)]

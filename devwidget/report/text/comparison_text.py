@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from devwidget.records.comparing.comparison import Comparison, HopChange
 from devwidget.records.schema.record import presents
@@ -14,6 +15,17 @@ from devwidget.report.text.finding_text import finding_lines
 
 Row = tuple[str, str, str]
 _MOST_HOPS = 20
+
+
+class HopRow(NamedTuple):
+    """The crossings of one line, before and after; `what` is their cause and the modules that ran."""
+
+    source: str
+    target: str
+    what: str
+    code: str
+    before: str
+    after: str
 
 
 @presents("text", Comparison)
@@ -31,7 +43,14 @@ def verdict_words(compared: Comparison) -> str:
 
 
 def change_rows(compared: Comparison) -> list[Row]:
-    """What is measured, before, after: ends, findings, hops, bytes, peaks, then the lines of hops that changed."""
+    """What is measured, then the lines of hops that changed."""
+    hops = hop_rows(compared)
+    names = (f"{hop.source} -> {hop.target}, {hop.what}" + (f": {hop.code}" if hop.code else "") for hop in hops)
+    return [*measure_rows(compared), *((name, hop.before, hop.after) for name, hop in zip(names, hops, strict=True))]
+
+
+def measure_rows(compared: Comparison) -> list[Row]:
+    """What is measured, before, after: ends, findings, hops, bytes, peaks."""
     count = len(compared.fixed) + len(compared.left), len(compared.new) + len(compared.left)
     rows = [
         ("findings", str(count[0]), str(count[1])),
@@ -40,16 +59,28 @@ def change_rows(compared: Comparison) -> list[Row]:
         *((f"peak of {each.device}", format_bytes(each.before), format_bytes(each.after)) for each in compared.peaks),
     ]
     ends = ("ended by", compared.error_before.partition("\n")[0], compared.error_after.partition("\n")[0])
-    return [*([ends] if any(ends[1:]) else []), *rows, *map(_hop_row, compared.hops[:_MOST_HOPS])]
+    return [*([ends] if any(ends[1:]) else []), *rows]
 
 
-def _hop_row(hop: HopChange) -> Row:
-    name = f"{hop.source} -> {hop.target}, {hop.cause}, {module_words(hop.module)}" + (f": {hop.text}" if hop.text else "")
-    return name, _amount(hop.before, hop.before_bytes), _amount(hop.after, hop.after_bytes)
+def hop_rows(compared: Comparison) -> list[HopRow]:
+    """The lines of hops that changed, those of one line in several modules together."""
+    lines: dict[object, list[HopChange]] = {}
+    for hop in compared.hops:
+        lines.setdefault((hop.source, hop.target, hop.cause, hop.phase, hop.text), []).append(hop)
+    return [_hop_row(hops) for hops in list(lines.values())[:_MOST_HOPS]]
+
+
+def _hop_row(hops: Sequence[HopChange]) -> HopRow:
+    first = hops[0]
+    more = f" and {len(hops) - 1} more" if len(hops) > 1 else ""
+    what = f"{first.cause}, {module_words(first.module)}{more}"
+    before = _amount(sum(hop.before for hop in hops), sum(hop.before_bytes for hop in hops))
+    after = _amount(sum(hop.after for hop in hops), sum(hop.after_bytes for hop in hops))
+    return HopRow(str(first.source), str(first.target), what, first.text, before, after)
 
 
 def _amount(count: int, size: int) -> str:
-    return f"{count}x {format_bytes(size)}" if count else "-"
+    return f"{counted(count, 'hop')}, {format_bytes(size)}" if count else "none"
 
 
 def _lines(compared: Comparison) -> Iterator[str]:

@@ -20,11 +20,12 @@ def failure_card(trace: Trace) -> Card | None:
     if not trace.error:
         return None
     failure = trace.failure or Failure(*_parted(trace.error))
-    cures = list(_cures(trace, failure))
+    cures, refused = list(_cures(trace, failure)), _refused(trace, failure)
     return {
         "kind": "out of memory" if failure.out_of_memory else "exception",
         "headline": f"the step ended by {failure.kind}" + (f" in `{failure.module}`" if failure.module else ""),
-        "message": failure.message,
+        "message": "\n".join(refused) or failure.message,
+        "raw": f"{failure.kind}: {failure.message}",
         "module": module_words(failure.module),
         "path": failure.module,
         "place": site_words(failure.site),
@@ -46,7 +47,7 @@ def failure_lines(trace: Trace) -> Iterator[str]:
     yield from (f"    {line}" for line in more)
     if card["place"]:
         yield f"  where: {card['module']}, {card['place']}: {' '.join(card['source'].split())}"
-    yield from (f"  note:  {note}" for note in card["notes"])
+    yield from (f"  note:  {note}" for note in (*_refused(trace, trace.failure), *card["notes"]))
 
 
 def _parted(error: str) -> tuple[str, str]:
@@ -54,13 +55,17 @@ def _parted(error: str) -> tuple[str, str]:
     return kind, message
 
 
+def _refused(trace: Trace, failure: Failure | None) -> list[str]:
+    """What did not fit, where, and how much was missing: plainer than the allocator's own text."""
+    return list(memory_cards(trace)["refused"]) if failure is not None and failure.out_of_memory else []
+
+
 def _notes(trace: Trace, failure: Failure) -> Iterator[str]:
     """What the recording knows of it."""
-    known = memory_cards(trace)
     if failure.out_of_memory:
-        yield from known["refused"]
-        for each in known["holdings"][:3]:
-            yield f"live then on {each['device']}: {each['bytes']} {each['role']}, {each['place']}  {each['code']}"
+        for each in memory_cards(trace)["holdings"][:3]:
+            code = f"  `{each['code']}`" if each["code"] else ""
+            yield f"live then on {each['device']}: {each['bytes']} {each['role']}, {each['place']}{code}"
     errors = [finding for finding in trace.findings if finding.severity == "error"]
     if errors:
         yield f"found on the way: {errors[0].headline}"

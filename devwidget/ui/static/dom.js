@@ -43,8 +43,8 @@ export function chip(device, extra, onclick) {
 }
 
 // To the place of a finding or a hop on the timeline.
-export function traceLink({ at }, reveal) {
-  return at ? h("button", { class: "dw-link dw-at", type: "button", title: "show in the trace", onclick: () => reveal({ at }) }, "in the trace") : "";
+export function traceLink({ at }, reveal, word = "in the trace") {
+  return at ? h("button", { class: "dw-link dw-at", type: "button", title: "show in the trace", "aria-label": "in the trace", onclick: () => reveal({ at }) }, word) : "";
 }
 
 // JupyterLab's command mode listens for plain keys above us: `x` in a focused table would cut the user's cell.

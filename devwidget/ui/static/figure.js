@@ -2,6 +2,7 @@
 import { h } from "./dom.js";
 
 const CONFIG = { displaylogo: false, displayModeBar: false, showSendToCloud: false, doubleClick: false };
+const NARROW = 900; // pixels, below which a figure is drawn with `spec.narrow`: shorter names
 const LOADED = Symbol.for("devwidget.plotly");
 
 // -> Promise of the Plotly object, shared by all panels of this page.
@@ -93,7 +94,7 @@ export class Figure {
     const { data, layout } = structuredClone(this.spec);
     const other = this.spec.variants?.[this.variant];
     if (other) data.forEach((each, at) => Object.assign(each, other.data[at]));
-    Object.assign(layout, other?.layout);
+    Object.assign(layout, other?.layout, this.width < NARROW ? this.spec.narrow : null);
     if (this.spot) layout.shapes = [...(layout.shapes ?? []), lineAt(this.spot[other ? 1 : 0], color)];
     layout.width = this.width;
     layout.font = { ...layout.font, family: fontFamily, color };

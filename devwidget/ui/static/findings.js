@@ -1,5 +1,5 @@
 // Findings as cards, written like a good compiler's messages.
-import { h, prose, traceLink } from "./dom.js";
+import { h, hueOf, prose, traceLink } from "./dom.js";
 
 const MARKS = { error: "✖", warning: "▲", info: "ℹ" };
 
@@ -16,7 +16,7 @@ export function findingsView(traced, reveal, none) {
 function failureCard(card, reveal) {
   const module = card.path === null ? card.module : h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: card.path }) }, card.module);
   const where = h("dd", null, module, card.source ? source({ ...card, text: card.source }, "raised here") : h("span", { class: "dw-soft" }, ` ${card.place}`));
-  const folded = h("details", { class: "dw-traceback" }, h("summary", null, `traceback, ${card.frames.length} frames`), h("pre", null, card.frames.join("\n")));
+  const folded = h("details", { class: "dw-traceback" }, h("summary", null, `traceback, ${card.frames.length} frames`), h("pre", { tabindex: "0" }, [...card.frames, card.raw].join("\n")));
   const entries = [entry("where", where), ...card.notes.map((note) => entry("note", h("dd", null, ...prose(note)))), ...card.cures.map((cure) => entry("help", help({ ...cure, summary: cure.text, confidence: "choice" })))];
   return h(
     "article",
@@ -26,7 +26,7 @@ function failureCard(card, reveal) {
       null,
       h("span", { class: "dw-badge dw-error" }, h("span", { "aria-hidden": "true" }, MARKS.error), ` ${card.kind}`),
       h("h4", null, ...prose(card.headline)),
-      copyButton([`${card.headline}: ${card.message}`, ...card.frames].join("\n"), "Copy this exception", "copy"),
+      copyButton([`${card.headline}: ${card.message}`, ...card.frames, card.raw].join("\n"), "Copy this exception", "copy"),
     ),
     h("pre", { class: "dw-message" }, card.message),
     h("dl", null, entries),
@@ -70,8 +70,10 @@ function findingCard(card, reveal) {
 
 const entry = (word, dd) => [h("dt", null, word), dd];
 
-function operands(texts) {
-  return texts.length ? h("ul", { class: "dw-operands" }, texts.map((text) => h("li", { class: "dw-mono" }, text))) : "";
+// The tensors that met: the one in the wrong place bold and in its device's colour, the others quiet.
+function operands(cards) {
+  const item = ({ text, device, culprit }) => h("li", { class: `dw-mono${culprit ? " dw-culprit" : ""}`, style: `--dw-hue:${hueOf(device)}`, title: culprit && "in the wrong place" }, text);
+  return cards.length ? h("ul", { class: "dw-operands" }, cards.map(item)) : "";
 }
 
 function source(site, label) {

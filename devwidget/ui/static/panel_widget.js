@@ -139,7 +139,7 @@ async function render({ model, el, host, signal }) {
     tree?.set("traced", traced); // sent once; the drawers of the rows show their part of it
     const findings = traced.findings ?? [];
     tabs.count("Findings", findings.length + (traced.failure ? 1 : 0), traced.failure ? "error" : findings[0]?.severity);
-    tabs.count("Trace", traced.hops?.length ?? 0);
+    tabs.count("Trace", traced.hops?.reduce((sum, hop) => sum + hop.count, 0) ?? 0);
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     const none = (what) => h("p", { class: "dw-empty" }, ...prose(howTo(what, model.get("inputs")?.names)));
     tabs.page("Findings").replaceChildren(...findingsView(traced, reveal, none));

@@ -14,13 +14,13 @@ export function hopTable(hops, reveal) {
     h(
       "tr",
       { class: "dw-hop-row", tabindex: "-1", "data-source": hop.source, "data-target": hop.target, "data-cause": hop.cause },
-      h("td", { class: "dw-nowrap" }, chip(hop.source), " → ", chip(hop.target), " ", traceLink(hop, reveal)),
+      h("td", { class: "dw-nowrap" }, chip(hop.source), " ", traceLink(hop, reveal, "→"), " ", chip(hop.target)),
       h("td", { class: "dw-number" }, hop.count),
       h("td", { class: "dw-number" }, hop.bytes),
       h("td", { class: "dw-number", title: "time of the calls in the host" }, hop.seconds),
       h("td", null, hop.cause, h("span", { class: "dw-soft" }, ` ${hop.phase}`)),
-      h("td", { class: "dw-mono" }, hop.what),
-      h("td", { class: "dw-nowrap" }, hop.path === null ? hop.module : h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: hop.path }) }, hop.module)),
+      h("td", { class: "dw-mono dw-shapes" }, hop.what),
+      h("td", null, hop.path === null ? hop.module : h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: hop.path }) }, hop.module)),
       h("td", null, hop.place, hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
     ),
   );
@@ -28,15 +28,16 @@ export function hopTable(hops, reveal) {
 }
 
 // What a trace has otherwise than the one that was kept: side by side, in one table.
-export function comparedSection(verdict, { rows, fixed, new: added }) {
-  const named = (word, texts) => texts.map((text) => h("li", null, h("b", null, `${word}: `), ...prose(text)));
-  const cells = ([what, ...sides]) => h("tr", null, h("td", null, what), sides.map((text) => h("td", { class: "dw-number" }, text)));
+export function comparedSection(verdict, { rows, hops, fixed, new: added }) {
+  const named = (word, sign, texts) => texts.map((text) => h("li", null, h("b", { class: `dw-${word}` }, `${sign} ${word}: `), ...prose(text)));
+  const row = (what, ...sides) => h("tr", null, h("td", null, what), sides.map((text) => h("td", { class: "dw-number" }, text)));
+  const hopRow = ({ source, target, what, code, before, after }) => row([chip(source), " → ", chip(target), ` ${what} `, code ? h("code", { class: "dw-code-line", title: code }, code) : ""], before, after);
   const head = [[""], ["before", "dw-number"], ["after", "dw-number"]];
   return h(
     "section",
     { class: "dw-compared" },
     h("h4", null, verdict),
-    h("ul", { class: "dw-words" }, named("fixed", fixed), named("new", added)),
-    rows.length ? table("before and after", head, rows.map(cells)) : "",
+    h("ul", { class: "dw-words" }, named("fixed", "✓", fixed), named("new", "✖", added)),
+    rows.length ? table("before and after", head, [...rows.map((cells) => row(...cells)), ...hops.map(hopRow)]) : "",
   );
 }
