@@ -177,6 +177,32 @@ def test_a_tensor_made_on_the_failing_line_is_named_by_the_call_that_made_it(gpu
     assert found.fixes[0].code == "return x + torch.zeros(2, device=x.device)"
 
 
+def test_a_cast_moves_nothing_and_its_tensor_is_named(gpu):
+    def added():
+        x, bias = torch.ones(2, device="cuda:0"), torch.ones(2, dtype=torch.float64)
+        return x + bias.to(x.dtype)
+
+    (found,) = devwidget.explain(failing(added)).findings
+    assert (found.birth.text, found.notes[0][:6]) == (
+        'x, bias = torch.ones(2, device="cuda:0"), torch.ones(2, dtype=torch.float64)',
+        "`bias`",
+    )
+
+
+def test_a_helper_under_a_decorator_of_torch_is_followed(gpu):
+    @torch.no_grad()
+    def made(rows):
+        return torch.zeros(rows)
+
+    def added():
+        x = torch.ones(2, device="cuda:0")
+        state = made(2)
+        return x + state
+
+    (found,) = devwidget.explain(failing(added)).findings
+    assert (found.birth.function, found.birth.text) == ("made", "return torch.zeros(rows)")
+
+
 def test_a_factory_that_was_told_no_device_is_blamed_though_its_partner_is_gone(gpu):
     (found,) = devwidget.explain(failing(lambda: torch.zeros(2) + torch.ones(2).cuda())).findings
     assert found.notes == ("`torch.zeros(2)` was made on cpu; the others are on cuda:0",)

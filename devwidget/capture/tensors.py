@@ -46,6 +46,12 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     return device
 
 
+def viewed(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensor that another is a view of; () for one that is no view."""
+    base = seen(tensor, "_base")
+    return (base,) if is_tensor(base) else ()
+
+
 def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
     """Tensors in nested containers (a HuggingFace output is a dict, a batch of its tokenizers a `UserDict`)."""
     kind = type(value)

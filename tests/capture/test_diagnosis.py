@@ -189,3 +189,31 @@ def test_an_explanation_follows_an_argument_to_the_caller_and_blames_no_branch_t
     (found,) = devwidget.explain(raised.value).findings
     assert found.birth.line == line_of(Caller, "places = torch.arange(3)")
     assert found.fixes[0].code == "places = torch.arange(3, device=ids.device)"
+
+
+class Scan(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log_rate, self.gain = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        rate = -torch.exp(self.log_rate.float())
+        return x * rate + self.gain[..., None].squeeze(-1)
+
+
+class Stack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = [Scan() for _ in range(2)]
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_what_is_computed_from_parameters_alone_is_astray_because_of_them():
+    model = Stack().to("cuda:0")
+    (found,) = devwidget.trace(model, torch.ones(3, device="cuda:0")).findings
+    assert (found.kind, found.birth.line) == ("unregistered-tensor", line_of(Stack, "self.blocks ="))
+    assert found.fixes[0].edits[0].text.strip() == "self.blocks = nn.ModuleList([Scan() for _ in range(2)])"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any
 
 import torch
 from torch import nn
 
 from devwidget.capture.modules import own, walk
-from devwidget.capture.object_fields import is_a, mro_of, names_of, stored
+from devwidget.capture.object_fields import is_a, stored
+from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.source_code.past_calls import closure_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
@@ -38,5 +38,5 @@ def _functions(model: nn.Module) -> Iterator[FunctionType]:
         fields = own(part)
         tables = [fields.get(name) for name in _HOOKS]
         hooks = [hook for table in tables if is_a(table, dict) for _, hook in stored(table)]
-        members: list[Any] = [value for base in mro_of(type(part)) for value in names_of(base).values()]
-        yield from (each for each in (*fields.values(), *hooks, *members) if type(each) is FunctionType)
+        yield from (each for each in (*fields.values(), *hooks) if type(each) is FunctionType)
+        yield from functions_of(type(part))

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import re
 from collections.abc import Iterator
-from types import FunctionType
+from types import CodeType
 from typing import Any
 
 import torch
@@ -19,11 +19,12 @@ from devwidget.capture.explain.library_frames import built_at, described
 from devwidget.capture.explain.outer_tensors import outer_tensors
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import own, walk
-from devwidget.capture.object_fields import defined, is_a
+from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
+from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.device import DEVICE_NAME, DeviceId
 from devwidget.records.errors import message
@@ -79,12 +80,16 @@ def _owners(wrapper: Any, site: Site | None) -> list[nn.Module]:
     """Modules whose class has the method that failed: the text does not say which of them was running."""
     found = []
     for _, part in walk(wrapper.module) if site is not None else ():
-        method = defined(type(part), site.function) if site is not None else None
-        code = method.__code__ if type(method) is FunctionType else None
-        if code is not None and site is not None and code.co_filename == site.file:
-            lines = [line for _, _, line in code.co_lines() if line is not None]
-            found += [part] if min(lines) <= site.line <= max(lines) else []
+        codes = [function.__code__ for function in functions_of(type(part))]
+        if site is not None and any(_is_in(code, site) for code in codes):
+            found.append(part)
     return found
+
+
+def _is_in(code: CodeType, site: Site) -> bool:
+    """Whether a line is one of a function."""
+    lines = [line for _, _, line in code.co_lines() if line is not None]
+    return (code.co_filename, code.co_name) == (site.file, site.function) and min(lines) <= site.line <= max(lines)
 
 
 def _left_behind(context: ErrorContext, device: int, owners: list[nn.Module], site: Site | None) -> bool:

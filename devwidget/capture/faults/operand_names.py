@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -14,15 +14,16 @@ from torch import nn
 from devwidget.capture.faults.made_by import made_by
 from devwidget.capture.faults.owners import holder, registered_at
 from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import mro_of, names_of, word
+from devwidget.capture.object_fields import word
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import provenance, statements
 from devwidget.capture.source_code.attributes import attribute_makers
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, raw_site, to_site, user_frame
+from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, user_frames
 from devwidget.capture.source_code.value_paths import path_of
-from devwidget.capture.tensors import DEVICE, is_tensor
+from devwidget.capture.tensors import DEVICE, is_tensor, viewed
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Held, Operand
@@ -54,7 +55,7 @@ class Names:
     def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.get(tensor)
-        family = [t for b in birth.chain() if (t := b.tensor()) is not None] if birth else [tensor]
+        family = [t for b in birth.chain() if (t := b.tensor()) is not None] if birth else [tensor, *viewed(tensor)]
         operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]))
         root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.root()
         if of_dtype and root is not None and not root.is_move:
@@ -201,15 +202,12 @@ def _module_of(state: State, code: CodeType | None) -> nn.Module | None:
     """A module of the model whose class has a method with this code."""
     if code is None:
         return None
+    other: set[int] = set()  # classes that have no such method; by id, because a set of types asks their metaclass
     for _, module in state.tracker.modules():
-        for kind in mro_of(type(module)):
-            if _code_of(names_of(kind).get(code.co_name)) is code:
-                return module
+        if id(type(module)) not in other and any(function.__code__ is code for function in functions_of(type(module))):
+            return module
+        other.add(id(type(module)))
     return None
-
-
-def _code_of(member: object) -> CodeType | None:
-    return member.__code__ if type(member) is FunctionType else None
 
 
 def _asked_in_vain(frame: FrameType, name: str) -> Site | None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType, FunctionType
+from types import FrameType
 
 import torch
 from torch import nn
 
 from devwidget.capture.modules import own, own_parameters, own_tensors, registered
-from devwidget.capture.object_fields import class_name, class_values, is_a, items_of, mro_of, names_of
+from devwidget.capture.object_fields import class_name, class_values, is_a, items_of, mro_of
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
 from devwidget.capture.source_code import statements
-from devwidget.capture.source_code.call_sites import globals_used, is_library, user_frame
+from devwidget.capture.source_code.call_sites import globals_used, user_frame
+from devwidget.capture.source_code.class_functions import functions_in
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.trace import Held
@@ -68,10 +69,10 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
 def in_class(kind: type, look: Callable[[str, str], Site | None]) -> Site | None:
     """What `look(filename, class name)` finds in the source of a user's class or of its bases."""
     for base in mro_of(kind):
-        code = next((f.__code__ for f in names_of(base).values() if type(f) is FunctionType), None)
-        site = look(code.co_filename, class_name(base)) if code is not None and not is_library(code.co_filename) else None
-        if site is not None:
-            return site
+        for filename in dict.fromkeys(function.__code__.co_filename for function in functions_in(base)):
+            site = look(filename, class_name(base))
+            if site is not None:
+                return site
     return None
 
 

@@ -87,7 +87,7 @@ class BirthWatch(FunctionMode):
         births, device, dtype = state.births, result.device, result.dtype
         moving, looking = name in MOVES, name in VIEWS
         reading = looking or (name == "__getitem__" and not is_a(args[1], (torch.Tensor, tuple, list)))
-        parent, data, computed, weights = None, None, False, None
+        parent, data, weights, others = None, None, None, False
         for tensor in _operands(args, kwargs):
             if tensor is result:
                 return
@@ -104,10 +104,12 @@ class BirthWatch(FunctionMode):
                     parent = birth
                 # Most tensors are no subclass, and `isinstance` of a Parameter is slow to say no.
                 if not (reading or type(tensor) is torch.Tensor) and is_parameter(tensor):
-                    computed, weights = True, birth
+                    weights = birth
+                else:
+                    others = True
         if dtype is torch.float64 and not moving:
             self._doubled(name, (args, kwargs), result, frame, site)
-        number = state.log.number()
+        number, computed = state.log.number(), weights is not None and others
         if parent is not None and not computed and parent.dtype == dtype:
             birth = Birth(result, number, parent=parent)
             if name == "clone":  # it stays behind when what it copies moves on

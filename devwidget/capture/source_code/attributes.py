@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.object_fields import mro_of, names_of
+from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.source_code.makers import Maker, makers
 from devwidget.capture.source_code.past_calls import PastCall, entered
 from devwidget.capture.source_code.source_index import targets
@@ -43,8 +43,7 @@ def _stored(owner: object, attribute: str, keys: Keys) -> Iterator[tuple[ast.exp
 
 
 def _methods(kind: type) -> list[FunctionType]:
-    found = [f for base in mro_of(kind) for f in names_of(base).values() if type(f) is FunctionType]
-    return sorted(found, key=lambda function: function.__name__ != "__init__")
+    return sorted(functions_of(kind), key=lambda function: function.__name__ != "__init__")
 
 
 def _puts(statement: ast.stmt, attribute: str, keys: Keys) -> Iterator[tuple[ast.expr, Keys]]:

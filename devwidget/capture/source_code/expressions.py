@@ -22,6 +22,7 @@ UNKNOWN = object()
 """The value of an expression that only a run could tell."""
 
 _READABLE = frozenset({"device", "dtype", "shape"})
+_CASTS = frozenset({"half", "float", "double", "bfloat16", "type"})
 _OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
     ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or",
@@ -98,11 +99,20 @@ class Scope:
             return
         if is_module(func):
             yield from list(own_tensors(func).values())[:1]
-        elif isinstance(node.func, ast.Attribute) and node.func.attr not in MOVES and func is UNKNOWN:
+        elif isinstance(node.func, ast.Attribute) and func is UNKNOWN and stays(node, self):
             yield from self.leaves(node.func.value)
         elif origin_of(func).startswith("torch") or type(func) is types.BuiltinFunctionType:
             for argument in node.args:
                 yield from self.leaves(argument)
+
+
+def stays(node: ast.Call, scope: Scope) -> bool:
+    """False for a method that may move its tensor: `x.to(device)`, and not the cast `x.to(y.dtype)`."""
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    if name != "to":
+        return name not in MOVES or name in _CASTS
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    return all(type(scope.value(each)) is torch.dtype or ast.unparse(each).endswith(".dtype") for each in given)
 
 
 def failing_call(frame: FrameType) -> Call | None:

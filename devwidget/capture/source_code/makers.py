@@ -14,16 +14,14 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import defined, is_a
-from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of, stays
 from devwidget.capture.source_code.past_calls import PastCall, entered, given_by, past_call
-from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.source_code.value_paths import Keys, fields_of_class, parts_of_value, place_of, selected
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.site import Site
 
 MOST_NODES = 400
 """Expressions that are looked at for one value."""
-_CASTS = frozenset({"half", "float", "double", "bfloat16", "type"})
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"})
 
 
@@ -117,7 +115,7 @@ class _Search:
                 yield from self.follow(returned, past, where, keys)
         elif name == "get" and isinstance(node.func, ast.Attribute) and node.args and isinstance(node.args[0], ast.Constant):
             yield from self.follow(node.func.value, scope, site, (node.args[0].value, *keys))
-        elif isinstance(node.func, ast.Attribute) and (name not in MOVES or name in _CASTS):
+        elif isinstance(node.func, ast.Attribute) and stays(node, scope):
             yield from self.follow(node.func.value, scope, site, ())
 
     def _of_torch(self, node: ast.Call, name: str, scope: Scope, site: Site) -> Iterator[Maker | torch.Tensor]:

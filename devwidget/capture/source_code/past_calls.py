@@ -12,6 +12,7 @@ from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import defined, is_a
 from devwidget.capture.source_code.branches import branches, exclude, may_have_run
 from devwidget.capture.source_code.call_sites import is_library
+from devwidget.capture.source_code.class_functions import written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.source_code.statements import definition, site_at, statements_of
@@ -136,7 +137,7 @@ def callee(node: ast.expr, scope: Scope) -> tuple[FunctionType | None, Any]:
         value = member.__func__ if is_a(member, staticmethod) else member
     elif value is not UNKNOWN and type(value) is not FunctionType and not is_a(value, type):
         value, owner = defined(type(value), "__call__"), value
-    return (value, owner) if type(value) is FunctionType else (None, UNKNOWN)
+    return (next(written(value), value), owner) if type(value) is FunctionType else (None, UNKNOWN)
 
 
 def given_by(call: ast.Call, function: FunctionType, owner: Any, scope: Scope, site: Site) -> dict[str, Argument]:

@@ -9,6 +9,7 @@ from types import FrameType
 
 import torch
 
+from devwidget.capture.modules import is_module
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
@@ -172,9 +173,11 @@ def _given(frames: Sequence[FrameType], home: FrameType, site: Site) -> list[tor
 
 def _parents(frame: FrameType, site: Site) -> list[torch.Tensor] | None:
     """What a value was computed from; None for an activation, which is where it is because of its layer's weights."""
-    value = _value(site.text)
-    found = [] if value is None else list(Scope(frame).leaves(value))
-    return None if any(is_parameter(t) for t in found) else found
+    value, scope = _value(site.text), Scope(frame)
+    found = [] if value is None else list(scope.leaves(value))
+    called = value is not None and any(isinstance(n, ast.Call) and is_module(scope.value(n.func)) for n in ast.walk(value))
+    weights = [t for t in found if is_parameter(t)]
+    return None if weights and (called or len(weights) < len(found)) else found
 
 
 def _call_of(frame: FrameType, site: Site) -> tuple[str, str, bool]:

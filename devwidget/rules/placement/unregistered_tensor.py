@@ -48,7 +48,12 @@ def _finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
 
 
 def _birth(stray: Operand, held: Held) -> Site | None:
-    """Where the attribute got its value; if that was handed in ready-made, or is in an object, where the tensor was made."""
+    """Where the attribute got its value; if that was handed in ready-made, or is in an object, where the tensor was made.
+
+    For modules it is always the attribute: a tensor of theirs may have been computed from another.
+    """
+    if held.note and held.assigned is not None:
+        return held.assigned
     later = held.assigned is not None and calls.starts_empty(held.assigned.text)
     if held.assigned is None or later or "." in held.name or calls.hands_on(held.assigned.text):
         return stray.birth or held.assigned
