@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from dataclasses import replace
 from typing import Any
@@ -21,7 +23,7 @@ from devwidget.report.page.content import (
     traced_content,
     tree_content,
 )
-from devwidget.report.page.panel_text import panel_html, panel_text
+from devwidget.report.page.panel_text import panel_html, panel_text, saved_html
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui import refresh
 from devwidget.ui.actions import PanelActions, TraceRequest
@@ -180,12 +182,23 @@ class DeviceWidget(ipywidgets.VBox):
         return panel_text(self.snapshot, self.trace)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return {**self._as_text(panel_html(self.snapshot, self.trace)), **self._live()}
+
+    def _ipython_display_(self) -> None:
+        """Two outputs, of which a page shows one: JupyterLab never looks at the other forms of an output that is a widget."""
+        if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:  # they would show both
+            raise NotImplementedError("IPython shows the bundle then")
+        from IPython.display import display
+
+        display(self._as_text(saved_html(self.snapshot, self.trace)), raw=True)
+        display(self._live(), raw=True)
+
+    def _as_text(self, html: str) -> dict[str, Any]:
+        return {"text/plain": repr(self), "text/html": html}
+
+    def _live(self) -> dict[str, Any]:
         link = {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id}
-        return {
-            "text/plain": repr(self),
-            "text/html": panel_html(self.snapshot, self.trace),
-            "application/vnd.jupyter.widget-view+json": link,
-        }
+        return {"application/vnd.jupyter.widget-view+json": link}
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
         memory, snapshot = self._actions.memory(), self.snapshot

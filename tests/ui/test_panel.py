@@ -134,6 +134,26 @@ def test_saved_notebooks_get_text_and_plain_html(opened):
     assert "error[wrong-device]" in bundle["text/html"]
 
 
+def test_a_notebook_keeps_the_panel_beside_the_live_one(opened, monkeypatch):
+    panel, _ = opened
+    panel.run_trace()
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    panel._ipython_display_()
+    saved, live = shown
+    assert live == {"application/vnd.jupyter.widget-view+json": panel._repr_mimebundle_()[next(iter(live))]}
+    assert "The panel as it was saved" in saved["text/html"]
+    assert "error[wrong-device]" in saved["text/html"]
+    assert saved["text/plain"] == repr(panel)
+
+
+def test_where_both_would_be_shown_there_is_one_output(opened, monkeypatch):
+    panel, _ = opened
+    monkeypatch.setenv("VSCODE_PID", "1")
+    with pytest.raises(NotImplementedError):
+        panel._ipython_display_()
+
+
 def test_memory_is_sampled_and_a_failing_look_stops_the_watch(opened):
     panel, fake = opened
     assert panel.sample_memory() is True

@@ -7,10 +7,8 @@ from devwidget.records.trace import Trace
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.style.units import counted, format_bytes, format_count
 from devwidget.report.style.words import device_list, dtype_words
-from devwidget.report.text.finding_text import finding_text
-from devwidget.report.text.memory_words import memory_lines
 from devwidget.report.text.snapshot_text import bar_words, headline, shown_rows, snapshot_text, unicode_bar
-from devwidget.report.text.trace_text import trace_text
+from devwidget.report.text.trace_text import trace_blocks, trace_text
 from devwidget.views.memory import memory_bars
 from devwidget.views.placement import Placement, place
 
@@ -27,7 +25,7 @@ def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 
 def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
-    """Plain HTML without style or script, which every viewer keeps: bars as text, a table, the findings."""
+    """Plain HTML without style or script, which every viewer keeps: bars as text, what the last step did, a table."""
     if snapshot is None:
         return element("p", GONE)
     table = place(snapshot)
@@ -35,10 +33,23 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
         _row("td", str(bar.device), element("code", unicode_bar(bar)), bar_words(bar))
         for bar in memory_bars(snapshot.memory, trace)
     ]
-    findings = [_block(finding_text(finding)) for finding in (trace.findings if trace else ())]
-    memory = "\n".join(memory_lines(trace)) if trace else ""
+    said = map(_block, trace_blocks(trace)) if trace else ()
     parts = [element("p", element("b", headline(snapshot, table))), element("table", *bars) if bars else ""]
-    return together(*parts, *findings, _block(memory) if memory else "", _tree(table))
+    return together(*parts, *said, _tree(table))
+
+
+def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
+    """The same as an output beside the live panel, for when the notebook is opened again and no kernel knows that panel."""
+    note = element("p", element("em", "The panel as it was saved; run the cell for the live one."))
+    style = Markup(f"<style>{_STYLE}</style>")  # viewers drop it, and need none of it
+    return element("div", style, note, panel_html(snapshot, trace), class_="dw-saved")
+
+
+_STYLE = """
+.jp-OutputArea-child:has(.dw-saved):has(+ .jp-OutputArea-child :is(.dw-panel, .lm-mod-hidden)),
+.jp-OutputArea-child:has(.dw-saved) + .jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets) { display: none }
+"""
+"""JupyterLab: only the live panel where there is one, nothing after it was closed, and no word of a widget that is gone."""
 
 
 def _block(text: str) -> str:

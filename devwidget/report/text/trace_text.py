@@ -24,7 +24,13 @@ _MOST_HOPS = 20
 @presents("text", Trace)
 def trace_text(trace: Trace) -> str:
     """The report of one recording."""
-    return text_of(_lines(trace)).rstrip()
+    return text_of([*_lines(trace), "", *check_lines(trace)]).rstrip()
+
+
+def trace_blocks(trace: Trace) -> list[str]:
+    """What a step did, block by block, and how many kinds of fault were looked for."""
+    blocks = text_of(_lines(trace)).rstrip().split("\n\n")
+    return [*blocks, f"checked: {counted(len(trace.checked), 'kind')} of fault"] if trace.checked else blocks
 
 
 def summary_words(trace: Trace) -> str:
@@ -64,8 +70,6 @@ def _lines(trace: Trace) -> Iterator[str]:
     if lines := list(memory_lines(trace)):
         yield ""
         yield from lines
-    yield ""
-    yield from check_lines(trace)
 
 
 def check_lines(trace: Trace) -> Iterator[str]:

@@ -1,0 +1,52 @@
+"""A notebook that is opened again, its kernel gone: the panel as it was saved, and never an error."""
+
+import pytest
+from playwright.sync_api import expect
+
+CELLS = [
+    "import torch, devwidget\nnet = torch.nn.Linear(2, 3)",
+    "panel = devwidget.show(net, torch.ones(1, 2))\npanel.run_trace()\npanel",
+    "panel.close()",
+]
+SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
+
+
+def cell(session):
+    return session.page.locator(".jp-Cell").nth(1)
+
+
+@pytest.fixture
+def saved(lab, browser):
+    """A notebook with a live panel, and what opens it again after it was saved."""
+    lab.write("saved.ipynb", CELLS)
+    opened = [lab.open(browser, "saved.ipynb")]
+    opened[0].run(0)
+    opened[0].run(1)
+    expect(opened[0].page.locator(".dw-panel")).to_be_visible(timeout=20_000)
+
+    def again():
+        opened[0].page.evaluate(SAVE)
+        opened.append(lab.open(browser, "saved.ipynb"))
+        return opened[-1]
+
+    yield opened[0], again
+    for session in opened:
+        session.close()
+
+
+def test_with_a_kernel_there_is_only_the_live_panel(saved):
+    session, _ = saved
+    expect(cell(session).locator(".dw-saved")).to_be_hidden()
+    session.run(2)
+    expect(session.page.locator(".dw-panel")).to_have_count(0)
+    expect(cell(session).locator(".dw-saved")).to_be_hidden()
+
+
+def test_without_its_kernel_the_panel_is_shown_as_it_was_saved(saved):
+    session, again = saved
+    session.page.evaluate(SAVE)
+    session.restart_kernel()
+    reopened = again()
+    expect(cell(reopened).locator(".dw-saved")).to_be_visible()
+    expect(cell(reopened).locator(".dw-saved")).to_contain_text("no findings")
+    expect(cell(reopened).get_by_text("Error displaying widget")).to_be_hidden()
