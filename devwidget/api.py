@@ -449,7 +449,8 @@ def plan(
     batch: Any,
     *,
     gpus: int,
-    memory: int | str | Sequence[int | str],
+    memory: int | str | Sequence[int | str] | None = None,
+    card: str | None = None,
     loss_fn: Callable[..., Any] | None = None,
     target: Any = None,
     optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = None,
@@ -461,7 +462,9 @@ def plan(
         model: read, and never run itself.
         batch: as for `trace`.
         gpus: how many there would be.
-        memory: of each, as for `simulate`.
+        memory: of each, as for `simulate`; only what is allocated is held against it.
+        card: in its place, the kind of each, as for `simulate`: then what the allocator reserves, cuBLAS's workspaces and
+            CUDA's context are predicted too, and it fits if all of that does.
         loss_fn: as for `trace`.
         target: as for `trace`.
         optimizer: an optimizer of the model, or a class; with one, memory is that of the second step, with its state.
@@ -479,7 +482,7 @@ def plan(
 
     refuse_loss(loss_fn)
 
-    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "placement": placement}
+    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement}
     return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
 
 

@@ -7,11 +7,14 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.capture.step.batch import Arguments
+from devwidget.planning.rehearsal import MeanStep
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, SimulationError
 from devwidget.records.loading import json_io
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.site import Site
+from devwidget.simulator.cards import CARDS
 from tests.measured import measured, total
 
 MIB = 1 << 20
@@ -229,6 +232,47 @@ def test_tied_weights_count_once_and_a_meta_model_will_do():
 def test_misuse_is_refused(more, words):
     with pytest.raises(DevwidgetError, match=words):
         devwidget.plan(mlp(), torch.randn(2, 1024), gpus=1, memory="1GiB", **more)
+
+
+def test_a_card_is_planned_with_what_its_allocator_reserves_and_its_context():
+    batch = {"input": torch.randn(64, 1024)}
+    plan = devwidget.plan(mlp(), batch, gpus=1, card="A100-80GB", loss_fn=total, optimizer=torch.optim.AdamW)
+    gpu, card = plan.devices[0], CARDS["a100-80gb"]
+    assert (gpu.peak, gpu.reserved) == measured_on("A100-80GB", mlp(), batch)
+    assert gpu.context == card.context_bytes
+    assert gpu.on_card == gpu.reserved + card.context_bytes
+    assert plan.fits
+    assert "Sequential, as is on A100-80GB: fits" in str(plan)
+    assert "on the card  reserved  allocated" in str(plan)
+    assert json_io.loads(json_io.dumps(plan)) == plan
+    assert plan.to_frame()["on_card"].tolist() == [gpu.on_card]
+    assert 'title="context' in plan.to_html()
+
+
+def measured_on(card, model, batch):
+    """What the same two steps allocate and reserve on a virtual card, with values."""
+    with devwidget.simulate(1, card=card):
+        model.cuda()
+        step = MeanStep(model, Arguments((), {"input": batch["input"].cuda()}), total, torch.optim.AdamW(model.parameters()))
+        for _ in range(2):
+            for _, run in step.phases():
+                run()
+        return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+
+
+def test_what_fits_by_bytes_but_not_with_its_context_does_not_fit():
+    model, batch = nn.Linear(1 << 15, 120_500, bias=False, device="meta"), torch.empty(1, 1 << 15, device="meta")
+    small = devwidget.plan(model, batch, gpus=1, memory=CARDS["t4"].memory_bytes)
+    on_card = devwidget.plan(model, batch, gpus=1, card="T4")
+    assert small.fits
+    assert not on_card.fits
+    assert on_card.devices[0].peak < on_card.devices[0].capacity < on_card.devices[0].on_card
+    assert "more: placing the model is the first to exceed it" in str(on_card)
+
+
+def test_without_memory_and_card_a_plan_is_refused():
+    with pytest.raises(SimulationError, match="neither `memory` nor `card`"):
+        devwidget.plan(mlp(), torch.randn(2, 1024), gpus=1)
 
 
 def test_a_running_simulation_is_refused():

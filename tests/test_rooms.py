@@ -57,6 +57,8 @@ FLOORS = {
     ),
     "simulator": (
         "accelerators",
+        "allocator",
+        "cards",
         "cluster",
         "patching",
         "torch_internals",

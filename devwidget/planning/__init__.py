@@ -18,7 +18,7 @@ from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.records.plan import Plan
-from devwidget.simulator.cluster import UNLIMITED, parse_cluster
+from devwidget.simulator.cluster import parse_cluster
 from devwidget.simulator.devices.ledger_listeners import watch
 
 
@@ -27,7 +27,8 @@ def make_plan(
     batch: Any,
     *,
     gpus: int,
-    memory: int | str | Sequence[int | str],
+    memory: int | str | Sequence[int | str] | None,
+    card: str | None,
     loss_fn: Callable[..., Any] | None,
     target: Any,
     optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None,
@@ -35,16 +36,17 @@ def make_plan(
 ) -> Plan:
     """See `devwidget.plan`."""
     refuse_model(model)
-    capacities = parse_cluster(gpus, memory, False).memory_bytes
+    cluster = parse_cluster(gpus, memory, False, card=card)
     refuse(optimizer, placement)
     inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    watcher = Watcher(capacities)
-    with keeping(nn.Module()), simulator.simulate(gpus, UNLIMITED, compute=False):  # keeps the random state
-        watch(watcher.saw, watcher.guessed)
-        copied = PlacedCopy(model, placement, capacities, watcher)
+    watcher = Watcher(gpus)
+    with keeping(nn.Module()), simulator.Simulation(cluster):  # keeps the random state
+        accounts = watch(watcher.saw, watcher.refused, watcher.guessed)
+        copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher)
         weights = bytes_by_gpu(all_tensors(copied.inner))
         phases = rehearse(model, copied, inputs, loss_fn, optimizer, watcher)
         copied.placed = copied.inner = nn.Module()  # its storages end before the simulation does
+        devices = tuple(watcher.device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts))
     name = placement if isinstance(placement, str) else "device map"
     guesses = tuple(moment.record() for moment in watcher.guesses)
-    return Plan(type(model).__name__, name, tuple(phases), watcher.devices(weights), copied.device_map, guesses)
+    return Plan(type(model).__name__, name, tuple(phases), devices, copied.device_map, guesses, card or "")

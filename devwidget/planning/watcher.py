@@ -18,6 +18,7 @@ from devwidget.planning.lines import line_below
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, PlanMoment
 from devwidget.records.trace import Phase
+from devwidget.simulator.devices.ledger import Account
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Watcher:
     """The onlooker of the simulation's ledger.
 
     Attributes:
-        capacities: bytes of each GPU.
+        gpus: how many.
         where: tells the module that runs.
         phase: what runs.
         placing: path of the module whose tensors are being placed, before the step.
@@ -54,7 +55,7 @@ class Watcher:
         guesses: where the step went on by a guessed choice.
     """
 
-    capacities: Sequence[int]
+    gpus: int
     where: CurrentModule | None = None
     phase: Phase = "build"
     placing: str | None = None
@@ -65,18 +66,20 @@ class Watcher:
     _peaks: list[_Peak] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._peaks = [_Peak() for _ in self.capacities]
+        self._peaks = [_Peak() for _ in range(self.gpus)]
 
     def saw(self, index: int, held: int) -> None:
         """One allocation; `held` is what the GPU holds with it."""
         peak = self._peaks[index]
         if held < peak.held:  # of equal peaks the last counts: by then the optimizer has its state
             return
-        moment = self._now()
-        if held > self.capacities[index] and peak.tips_over is None:
-            peak.tips_over = moment
-        peak.held, peak.moment = held, moment
+        peak.held, peak.moment = held, self._now()
         peak.gradients, peak.optimizer = self.gradients.get(index, 0), self.optimizer.get(index, 0)
+
+    def refused(self, index: int) -> None:
+        """One that did not fit, and that is made nevertheless."""
+        if self._peaks[index].tips_over is None:
+            self._peaks[index].tips_over = self._now()
 
     def guessed(self) -> None:
         """The step goes on by a choice that was guessed."""
@@ -113,19 +116,18 @@ class Watcher:
             for index, size in bytes_by_gpu([gradient]).items():
                 self.gradients[index] = self.gradients.get(index, 0) + size
 
-    def devices(self, weights: dict[int, int]) -> tuple[DevicePlan, ...]:
-        """What was seen; `weights` are bytes of parameters and buffers by GPU."""
-        return tuple(self._device(index, weights.get(index, 0)) for index in range(len(self.capacities)))
-
-    def _device(self, index: int, weights: int) -> DevicePlan:
+    def device(self, index: int, account: Account, weights: int) -> DevicePlan:
+        """What was seen of one GPU; `weights` are bytes of parameters and buffers."""
         peak = self._peaks[index]
         # A gradient may be one with an activation, and weights are not all there before the step.
         weights = min(weights, peak.held)
         gradients = min(peak.gradients, peak.held - weights)
         optimizer = min(peak.optimizer, peak.held - weights - gradients)
         parts = (weights, gradients, optimizer, peak.held - weights - gradients - optimizer)
-        moments = [None if moment is None else moment.record() for moment in (peak.moment, peak.tips_over)]
-        return DevicePlan(DeviceId("cuda", index), self.capacities[index], peak.held, *parts, *moments)
+        at, tips_over = (None if moment is None else moment.record() for moment in (peak.moment, peak.tips_over))
+        reserved = account.peak_reserved if account.allocator else 0
+        sizes = account.capacity, peak.held, *parts
+        return DevicePlan(DeviceId("cuda", index), *sizes, at, tips_over, reserved, account.context)
 
 
 def bytes_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, int]:

@@ -34,6 +34,8 @@ class DevicePlan:
         device: which GPU.
         capacity: bytes that it has.
         peak: the most that is predicted to be allocated at once.
+        reserved: the most that the caching allocator is predicted to hold, `peak` included; 0 where no card is named.
+        context: what CUDA takes on the card besides; 0 where no card is named.
         weights: bytes of parameters and buffers at the peak.
         gradients: bytes of gradients at the peak.
         optimizer: bytes of optimizer state at the peak.
@@ -51,11 +53,23 @@ class DevicePlan:
     activations: Size = 0
     peak_at: PlanMoment | None = None
     tips_over: PlanMoment | None = None
+    reserved: Size = 0
+    context: Size = 0
+
+    @property
+    def cached(self) -> int:
+        """What the allocator holds beyond the peak: rests of segments, and segments that were in use at another time."""
+        return max(self.reserved - self.peak, 0)
+
+    @property
+    def on_card(self) -> int:
+        """The most that the process takes of the card, as far as it is predicted."""
+        return self.peak + self.cached + self.context
 
     @property
     def fits(self) -> bool:
-        """Whether the peak is within the capacity."""
-        return self.peak <= self.capacity
+        """Whether all of it is within the capacity."""
+        return self.on_card <= self.capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,7 @@ class Plan(Record):
 
     Attributes:
         model: class of the model.
+        card: the kind of card that was asked for; "" for GPUs with a capacity and nothing else.
         placement: `as is`, `data parallel`, `auto` or `device map`.
         phases: the parts of the step that were predicted.
         devices: one entry per GPU, in order.
@@ -78,6 +93,7 @@ class Plan(Record):
     devices: tuple[DevicePlan, ...]
     device_map: tuple[tuple[str, str], ...] = ()
     guesses: tuple[PlanMoment, ...] = ()
+    card: str = ""
 
     @property
     def fits(self) -> bool:

@@ -136,7 +136,7 @@ def _replicas(trace: Trace) -> Columns:
 
 def _planned(plan: Plan) -> Columns:
     parts = ("weights", "gradients", "optimizer", "activations")
-    columns = _columns(plan.devices, "device", "capacity", "peak", *parts, "fits")
+    columns = _columns(plan.devices, "device", "capacity", "peak", *parts, "reserved", "context", "on_card", "fits")
     for name in ("peak_at", "tips_over"):
         moments = [getattr(device, name) for device in plan.devices]
         for what in ("phase", "module", "site"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devwidget.records.errors import SimulationError
+from devwidget.simulator.cards import Card, find_card
 
 if TYPE_CHECKING:
     from devwidget.simulator.accelerators.accelerator import Accelerator
@@ -33,11 +34,14 @@ class Cluster:
         memory_bytes: capacity of each GPU, in bytes.
         compute: False if tensors carry no values (they live on meta).
         accelerator: the kind of accelerator that the GPUs are.
+        card: the kind of card that all of them are, whose memory is kept as CUDA's caching allocator keeps it; None for GPUs
+            with a capacity and nothing else.
     """
 
     memory_bytes: tuple[int, ...]
     compute: bool
     accelerator: Accelerator
+    card: Card | None = None
 
     @property
     def gpus(self) -> int:
@@ -45,12 +49,16 @@ class Cluster:
         return len(self.memory_bytes)
 
     def __str__(self) -> str:
+        if self.card is not None:
+            return f"{self.gpus} of {self.card.name}" + ("" if self.compute else " without values")
         sizes = sorted({f"{size / 2**30:.3g} GiB" for size in self.memory_bytes if size < UNLIMITED})
         return f"{self.gpus} of {' and '.join(sizes) or 'any size'}" + ("" if self.compute else " without values")
 
 
-def parse_cluster(gpus: object, memory: object, compute: object, accelerator: Accelerator | None = None) -> Cluster:
-    """Check what the user asked for; GPUs are CUDA's unless another accelerator is given.
+def parse_cluster(
+    gpus: object, memory: object, compute: object, accelerator: Accelerator | None = None, *, card: object = None
+) -> Cluster:
+    """Check what the user asked for; GPUs are CUDA's unless another accelerator is given, and those of a card if one is named.
 
     Raises:
         SimulationError: if a number or a size makes no sense.
@@ -65,7 +73,12 @@ def parse_cluster(gpus: object, memory: object, compute: object, accelerator: Ac
         raise SimulationError(f"`compute` is True or False, not {compute!r}", instead="devwidget.simulate(compute=False)")
     from devwidget.simulator.accelerators.cuda import CUDA  # late: `import devwidget` stays light
 
-    return Cluster(_memory_of_each(memory, gpus), compute, accelerator or CUDA)
+    if card is None:
+        if memory is None:
+            raise SimulationError("neither `memory` nor `card` is given", instead='memory="24GiB", or card="A100-80GB"')
+        return Cluster(_memory_of_each(memory, gpus), compute, accelerator or CUDA)
+    found = find_card(card)
+    return Cluster((found.memory_bytes,) * gpus, compute, accelerator or CUDA, found)
 
 
 def _shown(given: object) -> str:

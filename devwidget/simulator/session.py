@@ -81,4 +81,4 @@ def _open(cluster: Cluster) -> None:
     SimulationState.ledger = Ledger((), cluster.accelerator.block_bytes)
     LABELS.clear()
     labels.name_devices()
-    machine.build(cluster.memory_bytes)
+    machine.build(cluster.memory_bytes, cluster.card)

@@ -110,13 +110,17 @@ class Simulation:
         return f"<{self.gpus} virtual GPUs, {state}>"
 
 
-def simulate(gpus: int = 2, memory: int | str | Sequence[int | str] = "16GiB", compute: bool = True) -> Simulation:
+def simulate(
+    gpus: int = 2, memory: int | str | Sequence[int | str] = "16GiB", compute: bool = True, *, card: str | None = None
+) -> Simulation:
     """Virtual GPUs on this machine: `with devwidget.simulate(2): ...`, or `.start()` and `.stop()`.
 
     Args:
         gpus: how many.
         memory: of each GPU: bytes, or text such as "16GiB" or "80 GB"; a sequence gives one size per GPU.
         compute: False to follow placement and memory alone, with nothing allocated and no values.
+        card: a kind of card, such as "A100-80GB", in place of `memory`: CUDA's context and cuBLAS's workspaces take their
+            part, and memory is reserved in segments, as CUDA's caching allocator does by `PYTORCH_ALLOC_CONF`.
 
     Returns:
         A context manager, which has `.start()` and `.stop()` too.
@@ -124,7 +128,7 @@ def simulate(gpus: int = 2, memory: int | str | Sequence[int | str] = "16GiB", c
     Raises:
         SimulationError: if that makes no sense.
     """
-    return Simulation(parse_cluster(gpus, memory, compute))
+    return Simulation(parse_cluster(gpus, memory, compute, card=card))
 
 
 def active() -> Simulation | None:

@@ -46,6 +46,7 @@ NEEDED = {
     "functorch": "torch._C._functorch",
     "group_tensors": "torch._C._group_tensors_by_device_and_dtype",
     "grouped_mm": "torch.ops.aten._grouped_mm.default",
+    "graph_task": "torch._C._current_graph_task_id",
     "has_kernel": "torch._C._dispatch_has_kernel_for_dispatch_key",
     "init_gpu_context": "torch._subclasses.fake_tensor.init_gpu_context",
     "maybe_exchange_device": "torch.cuda._maybe_exchange_device",

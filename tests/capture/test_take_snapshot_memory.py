@@ -76,9 +76,11 @@ def test_without_nvml_and_context_the_reserved_bytes_are_all_that_is_known(monke
 def test_virtual_gpus_are_read_through_torch_cuda_and_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, initialised=True, gpus=2)
     monkeypatch.setattr(nvml, "card_by_uuid", lambda uuid: pytest.fail("asked NVML"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (500, 1000))
     first, second, cpu = read_memory(virtual_gpus=2)
     assert (first.device, second.device, cpu.device) == (GPU, DeviceId("cuda", 1), CPU)
     assert (first.virtual, first.name, first.total) == (True, "virtual GPU", 1000)
+    assert (first.others, first.free) == (100, 500), "a context is no tensor of anybody's"
 
 
 class FakeNvml:

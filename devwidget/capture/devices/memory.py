@@ -72,6 +72,8 @@ def _used(kind: str, index: int, *, virtual: bool) -> DeviceMemory:
     reserved = module.memory_reserved(index)
     total, used, uuid = properties.total_memory, reserved, str(getattr(properties, "uuid", ""))
     if virtual:
+        free, total = module.mem_get_info(index)
+        used = total - free
         card = getattr(properties, "pci_bus_id", None)  # the slot of a virtual GPU is its number in the machine
     else:
         total, used, card = _whole_card(index, properties, uuid, reserved)

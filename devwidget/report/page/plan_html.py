@@ -9,9 +9,10 @@ from devwidget.records.schema.record import presents
 from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.style.units import format_bytes
-from devwidget.report.text.plan_text import guess_words, moment_words, tips_words, verdict
+from devwidget.report.text.plan_text import PARTS, guess_words, moment_words, sizes, tips_words, totals_of, verdict
 
-_PARTS = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations"}
+_PARTS = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations",
+          "cached": "cache", "context": "others"}  # fmt: skip
 """Part of a plan -> the category whose colour it has on every screen."""
 _STYLE = """
 .devwidget-plan { font: 13px/1.5 system-ui, sans-serif; max-width: 60em }
@@ -41,8 +42,9 @@ def plan_page(plan: Plan) -> str:
 @presents("notebook", Plan)
 def plan_html(plan: Plan) -> Markup:
     """What a notebook shows."""
-    reach = max((max(device.capacity, device.peak) for device in plan.devices), default=0) or 1
-    keys = together(*(together(element("span", class_="key", style=f"background: {_hue(part)}"), part) for part in _PARTS))
+    reach = max((max(device.capacity, device.on_card) for device in plan.devices), default=0) or 1
+    shown = [part for part in _PARTS if part in PARTS or plan.card]
+    keys = together(*(together(element("span", class_="key", style=f"background: {_hue(part)}"), part) for part in shown))
     problems = (element("p", tips_words(plan, device), class_="over") for device in plan.devices if device.tips_over)
     bars = (_bar(device, reach) for device in plan.devices)
     guesses = element("p", guess_words(plan)) if plan.guesses else ""
@@ -64,7 +66,7 @@ def _style(sheet: str) -> Markup:
 
 
 def _bar(device: DevicePlan, reach: int) -> Markup:
-    title = f"{device.device}: {format_bytes(device.peak)} of {format_bytes(device.capacity)}"
+    title = f"{device.device}: {format_bytes(device.on_card)} of {format_bytes(device.capacity)}"
     slices = (
         element(
             "span",
@@ -87,13 +89,12 @@ def _hue(part: str) -> str:
 
 
 def _figures(plan: Plan) -> Markup:
-    head = element("thead", _row("th", ("", "peak", "capacity", *_PARTS, "the peak is in")))
+    head = element("thead", _row("th", ("", *totals_of(plan).values(), *PARTS, "the peak is in")))
     return element("table", head, element("tbody", *(_device(plan, device) for device in plan.devices)))
 
 
 def _device(plan: Plan, device: DevicePlan) -> Markup:
-    sizes = (format_bytes(getattr(device, name)) for name in ("peak", "capacity", *_PARTS))
-    return _row("td", (str(device.device), *sizes, moment_words(plan, device.peak_at)))
+    return _row("td", (str(device.device), *sizes(device, totals_of(plan)), moment_words(plan, device.peak_at)))
 
 
 def _map(plan: Plan) -> str:

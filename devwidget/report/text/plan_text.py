@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.schema.record import presents
@@ -11,7 +11,10 @@ from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes
 from devwidget.report.style.words import site_words
 
-_HEADER = ("", "peak", "capacity", "weights", "gradients", "optimizer", "activations", "")
+TOTALS = {"peak": "peak", "capacity": "capacity"}
+"""Attribute of a GPU's plan -> its heading, where GPUs are nothing but a capacity."""
+TOTALS_OF_CARD = {"on_card": "on the card", "reserved": "reserved", "peak": "allocated", "capacity": "capacity"}
+PARTS = ("weights", "gradients", "optimizer", "activations")
 
 
 @presents("text", Plan)
@@ -22,7 +25,10 @@ def plan_text(plan: Plan) -> str:
 
 def _lines(plan: Plan) -> Iterator[str]:
     yield verdict(plan)
-    yield from columns([_HEADER, *map(_cells, plan.devices)], right=range(1, 7), indent="  ")
+    totals = totals_of(plan)
+    header = ("", *totals.values(), *PARTS, "")
+    rows = [(str(device.device), *sizes(device, totals), _answer(device)) for device in plan.devices]
+    yield from columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
     for device in plan.devices:
         if device.tips_over is not None:
             yield tips_words(plan, device)
@@ -35,17 +41,27 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 def verdict(plan: Plan) -> str:
     """The first line."""
-    return f"Plan: {plan.model}, {plan.placement}: {'fits' if plan.fits else 'does not fit'} · {', '.join(plan.phases)}"
+    card = f" on {plan.card}" if plan.card else ""
+    return f"Plan: {plan.model}, {plan.placement}{card}: {_answer(plan)} · {', '.join(plan.phases)}"
 
 
-def _cells(device: DevicePlan) -> tuple[str, ...]:
-    parts = (device.peak, device.capacity, device.weights, device.gradients, device.optimizer, device.activations)
-    return (str(device.device), *map(format_bytes, parts), "fits" if device.fits else "does not fit")
+def _answer(plan: Plan | DevicePlan) -> str:
+    return "fits" if plan.fits else "does not fit"
+
+
+def totals_of(plan: Plan) -> Mapping[str, str]:
+    """The attributes of a GPU's plan that are sums, with their headings."""
+    return TOTALS_OF_CARD if plan.card else TOTALS
+
+
+def sizes(device: DevicePlan, totals: Iterable[str]) -> list[str]:
+    """The sums and the parts of the peak."""
+    return [format_bytes(getattr(device, name)) for name in (*totals, *PARTS)]
 
 
 def tips_words(plan: Plan, device: DevicePlan) -> str:
     """What does not fit, and what is the first to exceed it."""
-    over = format_bytes(device.peak - device.capacity)
+    over = format_bytes(device.on_card - device.capacity)
     return f"{device.device} needs {over} more: {moment_words(plan, device.tips_over)} is the first to exceed it"
 
 

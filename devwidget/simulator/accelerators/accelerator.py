@@ -37,7 +37,8 @@ class Accelerator:
         visible_variable: the environment variable that hides and renumbers devices.
         block_bytes: every allocation is a multiple of this.
         invalid_ordinal: the error for a device that does not exist.
-        out_of_memory: the error for want of room, with `{requested}`, `{index}`, `{capacity}`, `{free}`, `{held}`, `{cached}`.
+        out_of_memory: the error for want of room, with `{requested}`, `{index}`, `{capacity}`, `{free}`, `{used}`, `{held}` and
+            `{cached}`.
         properties: makes what `get_device_properties` returns of name, bytes of memory, UUID and number in the machine.
         answers: what further C functions of torch return, by their names behind `c_prefix`.
         casts: what autocast does.

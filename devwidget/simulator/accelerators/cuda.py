@@ -78,7 +78,7 @@ CUDA = Accelerator(
     # Source: `CUDACachingAllocator.cpp`, malloc.
     out_of_memory=(
         "CUDA out of memory. Tried to allocate {requested}. GPU {index} has a total capacity of {capacity} of which {free} "
-        "is free. Including non-PyTorch memory, this process has {held} memory in use. Of the allocated memory {held} is "
+        "is free. Including non-PyTorch memory, this process has {used} memory in use. Of the allocated memory {held} is "
         "allocated by PyTorch, and {cached} is reserved by PyTorch but unallocated. If reserved but unallocated memory "
         "is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
         "Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"

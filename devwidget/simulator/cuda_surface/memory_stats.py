@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from devwidget.simulator.allocator.caching_allocator import CachingAllocator
+from devwidget.simulator.allocator.settings import NEVER
+from devwidget.simulator.allocator.snapshot import segments
 from devwidget.simulator.devices import machine
+from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
 
 POOLS = ("all", "small_pool", "large_pool")
@@ -19,6 +24,31 @@ def _figure(current: int, peak: int, allocated: int, freed: int) -> dict[str, di
 def stats(index: int) -> dict[str, Any]:
     """What `torch.cuda.memory_stats_as_nested_dict` returns."""
     account = SimulationState.ledger.account(machine.checked(index))
+    return _summed(account) if account.allocator is None else _of_allocator(account.allocator)
+
+
+def _of_allocator(allocator: CachingAllocator) -> dict[str, Any]:
+    figures = allocator.figures
+    tables: dict[str, Any] = {
+        name: {pool: asdict(figure) for pool, figure in table.items()} for name, table in figures.tables.items()
+    }
+    nothing = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
+    return tables | {
+        "active": tables["allocation"],
+        "active_bytes": tables["allocated_bytes"],
+        "oversize_allocations": nothing,
+        "oversize_segments": nothing,
+        "num_alloc_retries": figures.retries,
+        "num_ooms": figures.ooms,
+        "num_sync_all_streams": 0,
+        "num_device_alloc": figures.taken,
+        "num_device_free": figures.returned,
+        "max_split_size": -1 if allocator.settings.unsplit == NEVER else allocator.settings.unsplit,
+    }
+
+
+def _summed(account: Account) -> dict[str, Any]:
+    """Of allocations that are only added up."""
     held = _figure(account.held, account.peak, account.allocated_total, account.freed_total)
     blocks = _figure(account.active, account.peak_active, account.allocations, account.frees)
     reserved = _figure(account.reserved, account.peak_reserved, account.reserved, 0)
@@ -47,7 +77,7 @@ def stats(index: int) -> dict[str, Any]:
 def free_and_total(index: int) -> tuple[int, int]:
     """What `torch.cuda.mem_get_info` returns: cached bytes are not free."""
     account = SimulationState.ledger.account(machine.checked(index))
-    return account.capacity - account.reserved, account.capacity
+    return account.free, account.capacity
 
 
 def reset_peaks(index: int) -> None:
@@ -60,14 +90,35 @@ def empty_cache() -> None:
     SimulationState.ledger.release_cache()
 
 
+def reset_totals(index: int) -> None:
+    """Start what went in and out again, on a card."""
+    allocator = SimulationState.ledger.account(machine.checked(index)).allocator
+    if allocator is not None:
+        allocator.figures.reset_totals()
+
+
+def snapshot(mempool: object) -> dict[str, Any]:
+    """The segments of cards, without a history."""
+    SimulationState.ledger.settle()
+    allocators = [(index, account.allocator) for index, account in enumerate(SimulationState.ledger.accounts)]
+    found = [each for index, allocator in allocators if allocator is not None for each in segments(allocator, index)]
+    return {"segments": found, "device_traces": [[] for _ in allocators], "allocator_settings": {}, "external_annotations": []}
+
+
+def clear_workspaces() -> None:
+    """Give back what cuBLAS keeps."""
+    SimulationState.ledger.drop_workspaces()
+
+
 C_FUNCTIONS: dict[str, Any] = {
     "memoryStats": stats,
     "resetPeakMemoryStats": reset_peaks,
-    "resetAccumulatedMemoryStats": lambda index: None,
-    "memorySnapshot": lambda mempool: {"segments": [], "device_traces": [], "allocator_settings": {}},
+    "resetAccumulatedMemoryStats": reset_totals,
+    "memorySnapshot": snapshot,
     "record_memory_history": lambda *args: None,
     "record_memory_history_legacy": lambda *args: None,
     "emptyCache": empty_cache,
+    "clearCublasWorkspaces": clear_workspaces,
     "setMemoryFraction": lambda fraction, index: None,
     "getMemoryFraction": lambda index: 1.0,
     "getAllocatorBackend": lambda: "native",
@@ -81,7 +132,7 @@ ACCELERATOR: dict[str, Any] = {
     "emptyHostCache": lambda: None,
     "getDeviceStats": stats,
     "resetPeakStats": reset_peaks,
-    "resetAccumulatedStats": lambda index: None,
+    "resetAccumulatedStats": reset_totals,
     "getMemoryInfo": free_and_total,
 }
 """Behind `_accelerator_`."""

@@ -86,8 +86,8 @@ def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
     """No room left on a GPU."""
     account = ledger.account(index)
     account.ooms += 1
-    sizes = {"requested": requested, "capacity": account.capacity, "free": account.capacity - account.held,
-             "held": account.held, "cached": max(account.reserved - account.held, 0)}  # fmt: skip
+    sizes = {"requested": requested, "capacity": account.capacity, "free": account.free, "held": account.held,
+             "used": account.context + account.reserved, "cached": account.reserved - account.held}  # fmt: skip
     text = SimulationState.accelerator.out_of_memory.format(
         index=index, **{name: _size(count) for name, count in sizes.items()}
     )

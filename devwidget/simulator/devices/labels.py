@@ -164,10 +164,9 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
     block = None
     if label >= 0:
         ledger = SimulationState.ledger
-        size = ledger.block_bytes(storage.nbytes())
-        if not ledger.fits(label, size):
+        block = ledger.take(label, storage.nbytes())
+        if block is None:
             raise cuda_errors.out_of_memory(label, storage.nbytes(), ledger)
-        block = ledger.take(label, size)
     old = getattr(storage, "_devwidget", None)
     if old is not None:
         old.address = 0  # whenever it dies, the entry is no longer its own
@@ -185,7 +184,7 @@ def remeasure(storage: torch.UntypedStorage) -> None:
     """Count a storage anew."""
     label = LABELS.get(storage._cdata, CPU)
     held = getattr(storage, "_devwidget", None)
-    if label >= 0 and held is not None and held.block.size != SimulationState.ledger.block_bytes(storage.nbytes()):
+    if label >= 0 and held is not None and not SimulationState.ledger.is_for(held.block, storage.nbytes()):
         label_storage(storage, label)
 
 

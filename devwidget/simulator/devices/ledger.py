@@ -9,6 +9,9 @@ from typing import Protocol
 
 from devwidget.capture.memory.block import Block
 from devwidget.records.memory import in_blocks
+from devwidget.simulator.allocator.caching_allocator import CachingAllocator, NoRoom
+from devwidget.simulator.allocator.segments import SegmentBlock
+from devwidget.simulator.cluster import UNLIMITED
 
 
 class Listener(Protocol):
@@ -24,17 +27,37 @@ class Listener(Protocol):
         """`size` bytes did not fit on GPU `index`, which holds `held`."""
 
 
+class PlacedBlock(Block):
+    """An allocation with its place in a segment."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, index: int, place: SegmentBlock) -> None:
+        super().__init__(index, place.size)
+        self.place = place
+
+
 @dataclass(slots=True)
 class Account:
     """What one virtual GPU holds.
 
     Attributes:
-        capacity: bytes that fit.
+        capacity: bytes that the GPU has.
+        allocator: keeps them, on a card; None where allocations are only added up.
+        context: of the capacity, bytes that no tensor can have.
+        is_endless: what does not fit is told and has its place nevertheless.
+        workspace: bytes that the library of matrix products takes for each of its handles, of which every thread has one.
+        workspaces: those that it has taken.
         held: bytes in blocks that are in use now; `peak` is the most since the last reset.
         reserved: bytes taken from the GPU and not given back by `empty_cache`.
     """
 
     capacity: int
+    allocator: CachingAllocator | None = None
+    context: int = 0
+    is_endless: bool = False
+    workspace: int = 0
+    workspaces: dict[object, Block] = field(default_factory=dict)
     held: int = 0
     peak: int = 0
     reserved: int = 0
@@ -47,6 +70,62 @@ class Account:
     ooms: int = 0
     active: int = 0
     peak_active: int = 0
+
+    @property
+    def free(self) -> int:
+        """Bytes that another process could have."""
+        return self.capacity - self.context - self.reserved
+
+    def place(self, index: int, requested: int, unit: int) -> Block | None:
+        """A block for so many bytes; None if they do not fit."""
+        if self.allocator is None or not requested:
+            size = in_blocks(requested, unit)
+            if self.held + size <= self.capacity:
+                return Block(index, size)
+            self.release_cache()
+            return None
+        try:
+            block = PlacedBlock(index, self.allocator.allocate(requested))
+        except NoRoom:
+            return None
+        finally:
+            self._follow(self.allocator)
+        return block
+
+    def place_beyond(self, index: int, requested: int, unit: int) -> Block:
+        """A block that does not fit."""
+        if self.allocator is None:
+            return Block(index, in_blocks(requested, unit))
+        memory = self.allocator.memory
+        limit, memory.capacity = memory.capacity, UNLIMITED
+        try:
+            return PlacedBlock(index, self.allocator.allocate(requested))
+        finally:
+            memory.capacity = limit
+            self._follow(self.allocator)
+
+    def release(self, block: Block) -> None:
+        """A block that is not in use any more."""
+        if self.allocator is not None and isinstance(block, PlacedBlock):
+            self.allocator.free(block.place)
+
+    def release_cache(self) -> None:
+        """Give back what is reserved but unused."""
+        if self.allocator is None:
+            self.reserved = self.held
+        else:
+            self.allocator.release_cached()
+            self._follow(self.allocator)
+
+    def _follow(self, allocator: CachingAllocator) -> None:
+        self.reserved = allocator.figures.current("reserved_bytes")
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+
+    def reset_peaks(self) -> None:
+        """Let the peaks start again from what is held now."""
+        self.peak, self.peak_reserved, self.peak_active = self.held, self.reserved, self.active
+        if self.allocator is not None:
+            self.allocator.figures.reset_peaks()
 
 
 @dataclass(slots=True)
@@ -79,28 +158,25 @@ class Ledger:
                 account.freed_total += block.size
                 account.frees += 1
                 account.active -= 1
+                account.release(block)
                 self.blocks.discard(block)
                 for listener in self.listeners:
                     listener.freed(block)
 
-    def fits(self, index: int, size: int) -> bool:
-        """Whether `size` more bytes fit on GPU `index`; if not, the listeners are told."""
-        account = self.accounts[index]
-        if account.held + size <= account.capacity:
-            return True
-        self.settle()
-        if account.held + size <= account.capacity:
-            return True
-        for listener in self.listeners:
-            listener.refused(index, size, account.held)
-        return False
-
-    def take(self, index: int, size: int) -> Block:
-        """Note that GPU `index` now holds `size` bytes more."""
+    def take(self, index: int, requested: int) -> Block | None:
+        """Note that GPU `index` now holds so many bytes more; None if they do not fit, which the listeners are told."""
         with self.lock:
             if self.freed:
                 self.settle()
             account = self.accounts[index]
+            block = account.place(index, requested, self.unit)
+            if block is None:
+                for listener in self.listeners:
+                    listener.refused(index, self.block_bytes(requested), account.held)
+                if not account.is_endless:
+                    return None
+                block = account.place_beyond(index, requested, self.unit)
+            size = block.size
             account.allocations += 1
             account.allocated_total += size
             account.active = active = account.active + 1
@@ -112,11 +188,16 @@ class Ledger:
             if held > account.reserved:
                 account.reserved = held
                 account.peak_reserved = max(account.peak_reserved, held)
-            block = Block(index, size)
             self.blocks.add(block)
             for listener in self.listeners:
                 listener.taken(block, held)
             return block
+
+    def drop_workspaces(self) -> None:
+        """Take the workspaces of all GPUs back."""
+        for account in self.accounts:
+            self.freed.extend(account.workspaces.values())
+            account.workspaces.clear()
 
     def account(self, index: int) -> Account:
         """The account of GPU `index`, up to date."""
@@ -125,14 +206,19 @@ class Ledger:
 
     def reset_peaks(self, index: int) -> None:
         """Let the peaks of GPU `index` start again from what it holds now."""
-        account = self.account(index)
-        account.peak, account.peak_reserved, account.peak_active = account.held, account.reserved, account.active
+        self.account(index).reset_peaks()
 
     def release_cache(self) -> None:
         """Give back what is reserved but unused, on all GPUs."""
         self.settle()
         for account in self.accounts:
-            account.reserved = account.held
+            account.release_cache()
+
+    def is_for(self, block: Block, requested: int) -> bool:
+        """Whether a block was taken for so many bytes."""
+        if isinstance(block, PlacedBlock):
+            return block.place.requested == requested
+        return block.size == self.block_bytes(requested)
 
     def block_bytes(self, requested_bytes: int) -> int:
         """Bytes that one allocation really takes."""

@@ -12,33 +12,42 @@ from devwidget.capture.devices.memory import compose, read_memory
 from devwidget.capture.memory.block import Block
 from devwidget.records.memory import DeviceMemory
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.ledger import Ledger, Listener
+from devwidget.simulator.devices.ledger import Account, Ledger, Listener
 from devwidget.simulator.devices.simulation_state import SimulationState
 
 
 @dataclass(frozen=True)
 class _Watcher:
-    """Tells of allocations only."""
+    """Tells of allocations, and of what does not fit."""
 
     tell: Callable[[int, int], None]
+    refuse: Callable[[int], None]
 
     def taken(self, block: Block, held: int) -> None:
         self.tell(block.index, held)
 
     def freed(self, block: Block) -> None: ...
 
-    def refused(self, index: int, size: int, held: int) -> None: ...
+    def refused(self, index: int, size: int, held: int) -> None:
+        self.refuse(index)
 
 
-def watch(watcher: Callable[[int, int], None], on_guess: Callable[[], None]) -> None:
-    """Watch the running simulation, as long as it runs.
+def watch(
+    watcher: Callable[[int, int], None], refused: Callable[[int], None], on_guess: Callable[[], None]
+) -> tuple[Account, ...]:
+    """Watch the running simulation, as long as it runs; it goes on when a GPU is full. Returns the accounts of its GPUs.
 
     Args:
         watcher: called after each allocation with the ordinal of a GPU and the bytes that it holds.
+        refused: called with the ordinal of a GPU before an allocation that does not fit.
         on_guess: called when the program reads a choice that was guessed; without it nothing is guessed.
     """
-    SimulationState.ledger.listeners += (_Watcher(watcher),)
+    ledger = SimulationState.ledger
+    ledger.listeners += (_Watcher(watcher, refused),)
     SimulationState.on_guess = on_guess
+    for account in ledger.accounts:
+        account.is_endless = True
+    return ledger.accounts
 
 
 class VirtualMemory:
@@ -56,7 +65,8 @@ class VirtualMemory:
 
     def _device(self, index: int) -> DeviceMemory:
         gpu, account = self._gpus[index], self._ledger.account(index)
-        sizes = {"allocated": account.held, "reserved": account.reserved, "used": account.reserved, "peak": account.peak}
+        used = account.capacity - account.free
+        sizes = {"allocated": account.held, "reserved": account.reserved, "used": used, "peak": account.peak}
         now = compose(gpu.device, gpu.name, gpu.total, virtual=True, **sizes)
         return replace(now, card=gpu.card, uuid=gpu.uuid)
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from devwidget.simulator.allocator.caching_allocator import CachingAllocator
+from devwidget.simulator.allocator.settings import parse_settings
+from devwidget.simulator.cards import Card
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -22,11 +25,13 @@ class Machine:
 
     Attributes:
         capacities: bytes of each GPU that is built in.
+        card: what kind of card all of them are, if any.
         visible: the GPUs that the program sees, in its order.
         is_in_use: whether the program has used a GPU; from then on, as on a real one, what is visible stays.
     """
 
     capacities: tuple[int, ...] = ()
+    card: Card | None = None
     visible: tuple[int, ...] = ()
     is_in_use = False
     _read: str | None = None
@@ -36,9 +41,9 @@ class Machine:
 _current = _Current()
 
 
-def build(capacities: tuple[int, ...]) -> None:
+def build(capacities: tuple[int, ...], card: Card | None) -> None:
     """Set up the GPUs of a simulation; none to take them away."""
-    Machine.capacities, Machine.is_in_use = capacities, False
+    Machine.capacities, Machine.card, Machine.is_in_use = capacities, card, False
     given = _variable()
     # Set before the simulation, an empty list hid the real GPUs; nobody asks for virtual ones to see none of them.
     Machine._ignored = given if given is not None and not _parse(given, len(capacities)) else None
@@ -62,7 +67,16 @@ def _look(variable: str | None) -> None:
     count = len(Machine.capacities)
     every = variable is None or variable == Machine._ignored
     Machine.visible = tuple(range(count)) if every or variable is None else _parse(variable, count)
-    SimulationState.ledger.accounts = tuple(Account(Machine.capacities[number]) for number in Machine.visible)
+    SimulationState.ledger.accounts = tuple(_account(Machine.capacities[number]) for number in Machine.visible)
+
+
+def _account(capacity: int) -> Account:
+    if Machine.card is None:
+        return Account(capacity)
+    configuration = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    context = Machine.card.context_bytes
+    allocator = CachingAllocator(capacity - context, parse_settings(configuration))
+    return Account(capacity, allocator, context, workspace=Machine.card.workspace_bytes)
 
 
 def _parse(variable: str, count: int) -> tuple[int, ...]:

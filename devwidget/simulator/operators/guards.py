@@ -8,6 +8,7 @@ import torch
 
 from devwidget.simulator.devices import cuda_errors, generators, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
+from devwidget.simulator.operators import workspaces
 from devwidget.simulator.operators.op_schema import OpSchema
 
 
@@ -64,14 +65,18 @@ INTEGER_KERNELS = {
 """Products that GPUs have for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
 
 
-def no_integers(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
-    """Products of whole numbers.
+def product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Products: not of whole numbers, and not without a workspace.
 
     Raises:
-        RuntimeError: for tensors on a GPU.
+        NotImplementedError: for whole numbers on a GPU.
+        torch.cuda.OutOfMemoryError: if the workspace does not fit.
     """
+    if target < 0:
+        return
+    workspaces.take(target)
     dtype = args[0].dtype
-    if target >= 0 and not (dtype.is_floating_point or dtype.is_complex):
+    if not (dtype.is_floating_point or dtype.is_complex):
         kind = cuda_errors.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
         kernel = INTEGER_KERNELS[schema.name].format(SimulationState.accelerator.type)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")

@@ -68,7 +68,7 @@ GUARDS: dict[str, Any] = {
     "native_layer_norm": guards.same_norm_types,
     "native_group_norm": guards.same_norm_types,
     "nll_loss_forward": guards.class_indices,
-    **dict.fromkeys(guards.INTEGER_KERNELS, guards.no_integers),
+    **dict.fromkeys(guards.INTEGER_KERNELS, guards.product),
 }
 
 

@@ -1,0 +1,16 @@
+"""The sizes that CUDA's caching allocator works with. Source: `c10/core/AllocatorConfig.h`, torch 2.13."""
+
+from __future__ import annotations
+
+from devwidget.records.memory import CUDA_BLOCK_BYTES
+
+MIB = 2**20
+UNIT = CUDA_BLOCK_BYTES
+"""Every block is a multiple of this."""
+SMALL = MIB
+"""The largest block of the small pool."""
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+OWN_SEGMENT = 10 * MIB
+"""From this size on, a segment is as large as the block that it is taken for, rounded up to `SEGMENT_UNIT`."""
+SEGMENT_UNIT = 2 * MIB
