@@ -176,12 +176,14 @@ class Recorder:
             swaps,
             exports,
         )
+        undo.gathers = True
         for put_in in patches:
             put_in(self._state, undo)
         gradients(self._state, lambda: Calls(self._state), undo)
         self._state.transfers.watch(undo)
         module_hooks(self._state, undo)
         threads(self._state, undo)
+        undo.gathers = False
         self._enter_modes(undo)
         return self
 

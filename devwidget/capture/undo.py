@@ -22,17 +22,25 @@ class Undo:
     """
 
     inside = False
+    gathers = False
+    """Whether contexts that are left all at once share a step: not while another thread may add one to a step that runs."""
 
     def __init__(self) -> None:
-        self._steps: list[Step] = []
+        self._steps: list[functools.partial[object]] = []
 
     def add(self, step: Callable[..., object], *args: Any) -> None:
         """What is done next is undone by `step(*args)`."""
         self._steps.append(functools.partial(step, *args))
 
     def enter(self, context: contextlib.AbstractContextManager[_T]) -> _T:
-        """Enter a context, and leave it in the end; its `__exit__` bears what a step must."""
-        self.add(_leave, context)
+        """Enter a context, and leave it in the end; its `__exit__`, or `leave_all`, bears what a step must."""
+        leave_all: Callable[[list[Any]], object] | None = getattr(context, "leave_all", None)
+        if leave_all is None:
+            self.add(_leave, context)
+        elif self.gathers and self._steps and self._steps[-1].func is leave_all:
+            self._steps[-1].args[0].append(context)
+        else:
+            self.add(leave_all, [context])
         return context.__enter__()
 
     def run(self) -> None:

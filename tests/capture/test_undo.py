@@ -82,3 +82,35 @@ def test_a_block_runs_its_steps_whatever_line_of_ours_is_struck():
             with contextlib.suppress(faults.Fault), faults.RaiseAt(line, nth):
                 block()
             assert set(begun) <= set(ran), (line, nth)
+
+
+class Together:
+    """Left with its neighbours."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        raise AssertionError("left alone")
+
+    @staticmethod
+    def leave_all(contexts):
+        contexts[0].left.append(contexts[::-1])
+
+
+def test_neighbours_that_are_left_together_share_a_step_while_it_gathers():
+    left, undo = [], Undo()
+    one, two, three, four, five = (Together(left) for _ in range(5))
+    undo.gathers = True
+    undo.enter(one)
+    undo.enter(two)
+    undo.add(left.append, "between")
+    undo.enter(three)
+    undo.gathers = False
+    undo.enter(four)
+    undo.enter(five)
+    undo.run()
+    assert left == [[five], [four], [three], "between", [two, one]]

@@ -67,6 +67,11 @@ class Layer:
         """End, as far as it has begun; a second time does nothing, or what the first has been kept from."""
         leave([self])
 
+    @staticmethod
+    def leave_all(layers: list[Layer]) -> None:
+        """End several, the last one first."""
+        leave(layers)
+
     @_lock
     def _enter(self) -> None:
         self._thread = threading.get_ident()
@@ -95,13 +100,14 @@ class Layer:
 
     def _end(self, layers: list[Layer]) -> None:
         """Take this layer out of the chain of its name; the lock is held."""
-        others = [each for each in layers if each is not self]
+        others = [each for each in layers if each is not self] if len(layers) > 1 else []
         above = next((each for each in others if each.below is self.put), None) if others else None
         if self._under is not None:
             _function(self.put).call(_called(self._under))
         if above is None and (self.always or _standing(self.owner, self.name) is self.put):
             _stand(self.owner, self.name, self.below)
-        _expect(others, self.below, -self._uses)
+        if others:
+            _expect(others, self.below, -self._uses)
         if above is not None:
             above._uses = _expect(others, self.below, 1)  # by way of our stand-in, which the one above goes on to call
             above.below, layers[:] = self.below, others  # at once: without the first it would be ended twice
@@ -167,9 +173,11 @@ def leave(layers: Iterable[Layer]) -> None:
     """End several layers, the last one first."""
     begun = [layer for layer in layers if layer.put is not ABSENT]
     _end(begun[::-1])
-    names = [id(layer.put) for layer in begun]
+    names: dict[int, int] = {}
     for layer in begun:
-        if layer._is_held(names.count(id(layer.put))):
+        names[id(layer.put)] = names.get(id(layer.put), 0) + 1
+    for layer in begun:
+        if layer._is_held(names[id(layer.put)]):
             _imported.append((_function(layer.put), layer._original()))
     for layer in begun:
         layer._under, layer._make, layer.put = None, _ended, ABSENT

@@ -33,7 +33,9 @@ class Standin(functools.partial[Any]):
         """A stand-in for `original` that calls `function`."""
         standin = cls(function)
         own = standin.__dict__  # and not `setattr`: a recording makes thirty of them
-        own.update({name: getattr(original, name) for name in functools.WRAPPER_ASSIGNMENTS if hasattr(original, name)})
+        for name in functools.WRAPPER_ASSIGNMENTS:
+            if (value := getattr(original, name, own)) is not own:
+                own[name] = value
         own.update(getattr(original, "__dict__", ()))
         own["__wrapped__"] = (
             original.__wrapped__ if isinstance(original, Standin) else original
