@@ -1,0 +1,76 @@
+"""The same workloads, predicted: each function runs one without values on a virtual card."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import devwidget
+from devwidget.simulator.allocator.caching_allocator import CachingAllocator
+from devwidget.simulator.allocator.segments import SegmentBlock
+from devwidget.simulator.allocator.settings import Settings
+
+CARD = "A100-80GB"
+"""Its workspaces are those of the cards of the measurements."""
+
+
+@functools.cache
+def attention(width: int, length: int, card: str = CARD) -> int:
+    """Bytes allocated between forward and backward, after a first step."""
+    with devwidget.simulate(1, card=card, compute=False):
+        queries, keys, values = (torch.randn(8, length, width, requires_grad=True).cuda() for _ in range(3))
+        for _ in range(2):
+            scores = queries @ keys.transpose(-2, -1) / math.sqrt(width)
+            out = torch.softmax(scores, -1) @ values
+            del scores
+            allocated = torch.cuda.memory_allocated()
+            out.sum().backward()
+        return allocated
+
+
+@functools.cache
+def training(workload: str) -> tuple[float, float]:
+    """MB allocated and reserved at the peak of the second step."""
+    model, batch = WORKLOADS[workload]()
+    plan = devwidget.plan(
+        model, batch, gpus=1, card=CARD, loss_fn=lambda out: out.loss, optimizer=torch.optim.AdamW, placement="as is"
+    )
+    return plan.devices[0].peak / 1e6, plan.devices[0].reserved / 1e6
+
+
+def _gpt2() -> tuple[torch.nn.Module, dict[str, Any]]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    ids = torch.ones(2, 16, dtype=torch.long)
+    with torch.device("meta"):
+        return GPT2LMHeadModel(GPT2Config()), {"input_ids": ids, "labels": ids}
+
+
+def _vit() -> tuple[torch.nn.Module, dict[str, Any]]:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    batch = {"pixel_values": torch.ones(2, 3, 224, 224), "labels": torch.ones(2, dtype=torch.long)}
+    with torch.device("meta"):
+        return ViTForImageClassification(ViTConfig(num_labels=1000)), batch
+
+
+WORKLOADS = {"GPT-2 124M, batch 2 x 16": _gpt2, "ViT-B/16, batch 2": _vit}
+
+
+def replayed() -> tuple[list[int], list[int]]:
+    """Sizes of the segments that a real GPU took for a recorded run, and of those that our allocator takes for its requests."""
+    recorded = json.loads((Path(__file__).parent / "recorded_requests.json").read_text())
+    allocator, blocks, ours = CachingAllocator(1 << 50, Settings()), list[SegmentBlock](), list[int]()
+    for request in recorded["requests"]:
+        if request < 0:
+            allocator.free(blocks[-1 - request])
+            continue
+        before = allocator.figures.current("reserved_bytes")
+        blocks.append(allocator.allocate(request))
+        ours += [taken] if (taken := allocator.figures.current("reserved_bytes") - before) else []
+    return recorded["segments"], ours
