@@ -10,8 +10,8 @@ from tests.evidence.measured import ATTENTION, TRAINING
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 HEAD = """# How do we know?
 
-Nobody needs a GPU to be held against one: others have published what theirs did. This page is written by `python -m tests.evidence`, and
-`tests/evidence` fails if a prediction leaves the bounds that are named here.
+Nobody needs a GPU to be held against one: others have published what theirs did. This page is written by
+`python -m tests.evidence`, and `tests/evidence` fails if a prediction leaves the bounds that are named here.
 """
 
 
@@ -51,7 +51,8 @@ def _training() -> list[str]:
     return [
         "## A step of training",
         "",
-        "Float32, AdamW; the peak of the second step, in MB, as `devwidget.plan(..., card=...)` predicts it. Bounds: 2 % allocated, 5 % reserved.",
+        "Float32, AdamW; the peak of the second step, in MB, as `devwidget.plan(..., card=...)` predicts it.",
+        "Bounds: 2 % of what is allocated, 5 % of what is reserved.",
         "Measured: optimum-benchmark's reports with transformers' Trainer, on ROCm and on CUDA, whose reserved figures differ.",
         "",
         "| workload | | measured | predicted | beyond |",
@@ -66,7 +67,7 @@ def _segments() -> list[str]:
     return [
         "## The caching allocator",
         "",
-        "The requests of a recorded run, a forward of a transformer with 2,058 requests, given to our allocator. Bound: the same segments.",
+        "The 2,058 requests of a recorded forward of a transformer, given to our allocator. Bound: the same segments.",
         "Measured: kkaitlyn111/cs336-a2-systems, `memory_files/memory_ctx128_forward.pickle`, torch 2.6.",
         "",
         "| | segments | bytes |",
