@@ -1,4 +1,5 @@
-"""How smoothly the table moves: frames while it scrolls from end to end, blank frames, and how long one row's highlight takes.
+"""How smoothly the table moves: frames while it scrolls from end to end and while nothing moves, blank frames, and how long
+one row's highlight takes.
 
     python benchmarks/panel_scrolling.py [--modules 160 10000 100000]
 
@@ -34,6 +35,16 @@ SCROLL = """async () => {
   frames.sort((a, b) => a - b);
   return { median: frames[75], p95: frames[142], blank };
 }"""
+IDLE = """async () => {
+  const frames = [], frame = () => new Promise(requestAnimationFrame);
+  let before = await frame();
+  for (let step = 0; step < 150; step++) {
+    const now = await frame();
+    frames.push(now - before);
+    before = now;
+  }
+  return frames.sort((a, b) => a - b)[75];
+}"""
 HIGHLIGHT = """async () => {
   const times = [];
   for (let turn = 0; turn < 15; turn++) {
@@ -49,25 +60,27 @@ HIGHLIGHT = """async () => {
 }"""
 
 
-def measure(browser: Any, modules: int) -> tuple[dict[str, float], float]:
-    """Frames of one scroll, and the median highlight, in milliseconds."""
+def measure(browser: Any, modules: int) -> tuple[dict[str, float], float, float]:
+    """Frames of one scroll, the median frame of the idle page, and the median highlight, in milliseconds."""
     bare = BarePage(browser, large(modules))
     bare.page.get_by_label("Expand all rows").click()
     bare.page.evaluate(SCROLL)  # once for the compiler
-    frames, highlight = bare.page.evaluate(SCROLL), bare.page.evaluate(HIGHLIGHT)
+    frames, idle, highlight = (bare.page.evaluate(script) for script in (SCROLL, IDLE, HIGHLIGHT))
     bare.close()
-    return frames, highlight
+    return frames, idle, highlight
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--modules", type=int, nargs="+", default=[160, 10_000, 100_000])
     sizes = parser.parse_args().modules
-    print(f"{'modules':>8} {'frame median':>13} {'95 %':>9} {'blank':>6} {'highlight':>10}")
+    print(f"{'modules':>8} {'frame median':>13} {'of an idle one':>15} {'95 %':>9} {'blank':>6} {'highlight':>10}")
     with launched() as browser:
         for size in sizes:
-            frames, highlight = measure(browser, size)
-            print(f"{size:8,} {frames['median']:10.1f} ms {frames['p95']:6.1f} ms {frames['blank']:6} {highlight:7.1f} ms")
+            frames, idle, highlight = measure(browser, size)
+            ratio = frames["median"] / idle
+            smooth = f"{frames['median']:10.1f} ms {ratio:13.2f} x {frames['p95']:6.1f} ms"
+            print(f"{size:8,} {smooth} {frames['blank']:6} {highlight:7.1f} ms")
 
 
 if __name__ == "__main__":

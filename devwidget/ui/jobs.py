@@ -20,7 +20,8 @@ class MainThreadJobs:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
-        self._running = self._waiting = self._dropped = False
+        self._running = False
+        self._next: Callable[[], None] | None = None  # waits until the main thread is free
         with contextlib.suppress(RuntimeError):  # plain Python and tests have no running loop: jobs then run where they are
             self._loop = asyncio.get_running_loop()
 
@@ -31,13 +32,13 @@ class MainThreadJobs:
             `done`, `queued`, or `busy` when another job runs or waits already.
         """
         with self._lock:
-            if self._running or self._waiting:
+            if self._running or self._next is not None:
                 return "busy"
-            self._waiting, self._dropped = True, False
+            self._next = job
         if threading.current_thread() is threading.main_thread() or self._loop is None:
-            self._run(job)
+            self._run()
             return "done"
-        self._loop.call_soon_threadsafe(self._run, job)
+        self._loop.call_soon_threadsafe(self._run)
         return "queued"
 
     def cancel(self) -> bool:
@@ -45,26 +46,25 @@ class MainThreadJobs:
         with self._lock:
             if self._running:
                 _interrupt_main_thread()
-            self._dropped = self._waiting
-            return self._running or self._waiting
+            dropped, self._next = self._next, None
+            return self._running or dropped is not None
 
-    def _run(self, job: Callable[[], None]) -> None:
-        with self._lock:
-            if self._dropped:
-                self._waiting = self._dropped = False
-                return
+    def _run(self) -> None:
+        """Run the job that waits, unless it was dropped meanwhile."""
         try:
             with _interruptible():
                 with self._lock:
-                    self._running, self._waiting = True, False
+                    job, self._next = self._next, None
+                    self._running = job is not None
                 try:
-                    job()
+                    if job is not None:
+                        job()
                 finally:
                     with self._lock:
                         self._running = False
         finally:
             with self._lock:
-                self._running = self._waiting = False
+                self._running = False
 
 
 def _interrupt_main_thread() -> None:

@@ -172,6 +172,7 @@ class DeviceWidget(ipywidgets.VBox):
         """Take the panel off every page and forget it; the shared plotly code stays for the other panels."""
         refresh.forget(self)
         self._actions.forget()
+        self.view._view_count = None  # else the page reports a count of views on the closed channel, which is an error there
         for widget in (self.view, self.tree, self.live, self.control):
             widget.layout.close()  # a widget of its own, which closing its owner leaves behind
             widget.close()

@@ -76,5 +76,8 @@ class Watched:
         route.abort()
 
     def close(self) -> None:
-        """Close the page and all that belongs to it."""
+        """Close the page and all that belongs to it; fails if anything went wrong in it while it was open."""
+        errors, blocked = list(self.errors), list(self.blocked)
         self.context.close()
+        assert errors == [], f"in the console: {errors}"
+        assert blocked == [], f"asked of the network: {blocked}"

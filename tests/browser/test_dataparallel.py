@@ -70,7 +70,3 @@ def test_pictures_are_kept(session, theme, width):
         session.page.wait_for_timeout(500)
         shown.screenshot(path=path)
         assert path.stat().st_size > 10_000
-
-
-def test_nothing_went_wrong_in_the_browser(session):
-    session.assert_quiet()

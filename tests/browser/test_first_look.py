@@ -115,7 +115,3 @@ def test_the_model_is_freed_while_its_panel_is_displayed(session):
     assert session.python(code, statements=True) == "True"
     shown = panel(session, "panel = devwidget.show")
     expect(shown.locator(".dw-banner")).to_contain_text("The model was deleted", timeout=20_000)
-
-
-def test_nothing_went_wrong_in_the_browser(session):
-    session.assert_quiet()

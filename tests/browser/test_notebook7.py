@@ -24,4 +24,3 @@ def test_table_bars_and_trace_work(session):
     page.get_by_role("button", name="Trace batch").click()
     expect(page.locator(".dw-finding[data-kind='wrong-device']")).to_be_visible()
     session.shot("notebook7-findings")
-    session.assert_quiet()

@@ -8,10 +8,14 @@ from playwright.sync_api import expect
 from devwidget.records.device import DeviceId
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
+from devwidget.report.page.content import compared_content
 from tests.browser.axe import violations
+from tests.browser.chromium import Watched
 from tests.browser.esm import BarePage, large
 from tests.browser.lab import ARTIFACTS
+from tests.browser.test_esm_panel import FULL
 from tests.views.builders import CPU, data_parallel, one_step, split_model, tensor
+from tests.views.test_repeats import stack
 
 FAILED = replace(one_step(), error="RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 256x1000)")
 CLEAN = replace(one_step(), findings=(), checked=("wrong-device", "unregistered-tensor", "ping-pong"), not_checked=())
@@ -72,7 +76,30 @@ def with_menu(bare):
     expect(bare.page.get_by_role("button", name="Save figure as SVG")).to_be_visible()
 
 
+def compared(bare):
+    bare.update("panel", "compared", compared_content(one_step(), CLEAN))
+    opened("Trace")(bare)
+    expect(bare.page.locator(".dw-compared")).to_contain_text("2 findings fixed")
+
+
+def printed(bare):
+    bare.update("panel", "printed", "step 1\nloss 0.5\n")
+    expect(bare.page.locator(".dw-printed")).to_be_visible()
+
+
+def unfolded(bare):
+    bare.page.get_by_role("button", name="unfold").click()
+    expect(bare.page.get_by_role("button", name="fold 12")).to_be_visible()
+
+
 STATES = {
+    "folded": (stack(12), None, lambda bare: None),
+    "unfolded": (stack(12), None, unfolded),
+    "compared": (split_model(), CLEAN, compared),
+    "map": (stack(16, lambda block: DeviceId("cuda", block // 2)), one_step(), opened("Parallel")),
+    "out-of-memory": (split_model(), FULL, opened("Findings")),
+    "out-of-memory-curves": (split_model(), FULL, opened("Memory")),
+    "printed": (split_model(), one_step(), printed),
     "no-gpu": (on_one(CPU), None, lambda bare: None),
     "no-gpu-traced": (on_one(CPU), CLEAN, opened("Memory")),
     "meta": (on_one(DeviceId("meta")), None, lambda bare: bare.page.locator("[data-path='layer']").click()),
@@ -108,5 +135,11 @@ def test_screenshots_of_every_state(browser, name):
             bare.page.wait_for_timeout(200)  # figures are drawn again for the new width
             bare.page.screenshot(path=ARTIFACTS / f"state-{name}-{scheme}-{width}.png", full_page=True)
         assert violations(bare.page) == []
-    assert bare.watched.errors == []
     bare.close()
+
+
+def test_an_error_in_the_console_fails_its_test(browser):
+    watched = Watched(browser)
+    watched.page.evaluate("() => console.error('broken')")
+    with pytest.raises(AssertionError, match="in the console: \\['broken'\\]"):
+        watched.close()

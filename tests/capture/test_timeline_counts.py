@@ -74,6 +74,7 @@ MODELS = {
     "split often": lambda: Split(7),
     "hooked": Hooked,
     "transformer": lambda: on_gpu(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)),
+    "normed": lambda: on_gpu(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(8, 2))),
     "data parallel": lambda: nn.DataParallel(on_gpu(Block())),
     "data parallel inside": lambda: nn.Sequential(on_gpu(Block()), nn.DataParallel(on_gpu(Block(inner=Block())))),
 }

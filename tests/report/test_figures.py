@@ -94,6 +94,13 @@ def test_a_phase_too_short_for_its_name_has_it_over_the_phase_before():
     assert [(note["text"], note["x"], note["xanchor"]) for note in notes] == [("forward", 0, "left"), ("loss", 460, "right")]
 
 
+def test_healed_moves_are_dotted_and_red_and_arrows_are_as_wide_as_their_bytes():
+    arrows = {trace["x"][0]: trace for trace in FIGURES["timeline"]()["data"] if trace["meta"] == "hop"}
+    looks = [(arrows[at]["line"]["dash"], arrows[at]["line"]["color"]) for at in (5, 10)]
+    assert looks == [("dot", "#d33"), ("solid", "#e0a100")]
+    assert arrows[5]["line"]["width"] > arrows[20]["line"]["width"] > arrows[10]["line"]["width"]
+
+
 def test_the_axis_of_time_moves_marks_and_changes_nothing_else():
     lanes = timeline(one_step())
     drawn = timeline_figure(lanes, in_seconds(lanes, Clock(one_step())))

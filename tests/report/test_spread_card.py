@@ -46,8 +46,8 @@ def test_fsdp2_tells_what_this_process_holds_of_each_unit():
     card = card_of(model)
     assert card["kind"] == "FSDP2"
     assert card["rows"] == [
-        ["the model itself", "3", "cpu 264 B", "648 B", "shard 0 of 4 along dim 0"],
-        ["0", "1", "cpu 64 B", "256 B", "shard 0 of 4 along dim 0"],
+        ["the model itself", "3", "cpu 264 B", "648 B", "▮▯▯▯ shard 0 of 4 along dim 0"],
+        ["0", "1", "cpu 64 B", "256 B", "▮▯▯▯ shard 0 of 4 along dim 0"],
     ]
     assert card["words"][0] == "2 modules cut into shards; this process holds cpu 328 B of 904 B."
 
@@ -62,8 +62,8 @@ def test_tensor_parallel_modules_are_listed_with_their_cut():
     card = card_of(model)
     assert card["kind"] == "tensor parallel"
     assert card["rows"] == [
-        ["0", "1", "cpu 128 B", "512 B", "shard 0 of 4 along dim 0"],
-        ["1", "1", "cpu 128 B", "512 B", "shard 0 of 4 along dim 1"],
+        ["0", "1", "cpu 128 B", "512 B", "▮▯▯▯ shard 0 of 4 along dim 0"],
+        ["1", "1", "cpu 128 B", "512 B", "▮▯▯▯ shard 0 of 4 along dim 1"],
     ]
 
 

@@ -73,20 +73,22 @@ def test_a_job_that_raises_leaves_the_way_free():
     assert jobs.submit(lambda: None) == "done"
 
 
-def test_a_job_that_waits_can_be_cancelled():
+def test_a_job_that_waits_can_be_cancelled_and_another_one_wait_in_its_place():
     jobs, ran = MainThreadJobs(), []
+    later = []
+    jobs._loop = type("Loop", (), {"call_soon_threadsafe": lambda _, run: later.append(run)})()
 
-    class Loop:
-        def call_soon_threadsafe(self, run, job):
-            self.later = lambda: run(job)
+    def submitted(name):
+        thread = threading.Thread(target=lambda: ran.append(jobs.submit(lambda: ran.append(name))))
+        thread.start()
+        thread.join()
+        return ran.pop()
 
-    loop = jobs._loop = Loop()
-    thread = threading.Thread(target=lambda: ran.append(jobs.submit(lambda: ran.append("job"))))
-    thread.start()
-    thread.join()
-    assert ran == ["queued"]
-    assert jobs.cancel() is True
-    loop.later()
-    assert ran == ["queued"]
+    assert (submitted("first"), submitted("second")) == ("queued", "busy")
+    assert (jobs.cancel(), jobs.cancel()) == (True, False)
+    assert submitted("third") == "queued"
+    for run in later:
+        run()
+    assert ran == ["third"]
     assert jobs.submit(lambda: ran.append("next")) == "done"
-    assert ran[1:] == ["next"]
+    assert ran == ["third", "next"]

@@ -2,16 +2,18 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import ipywidgets
 import pytest
 from ipywidgets.widgets.widget import _instances
 
 from devwidget.records.errors import BatchError
+from devwidget.records.memory import DeviceMemory
 from devwidget.ui.actions import TraceRequest
 from devwidget.ui.panel import DeviceWidget
 from tests.browser.handmade_panel import Fake, open_panel
-from tests.views.builders import MIB
+from tests.views.builders import GPU0, MIB
 
 
 @pytest.fixture
@@ -161,6 +163,18 @@ def test_memory_is_sampled_and_a_failing_look_stops_the_watch(opened):
     fake.record = None
     assert panel.sample_memory() is False
     assert "memory cannot be watched" in panel.live.figure["error"]
+
+
+def test_what_appears_while_a_cell_runs_is_named_gradients_and_not_activations(opened):
+    panel, _ = opened
+    plain = DeviceMemory(GPU0, "virtual GPU", True, 16 * MIB, activations=9 * MIB, free=7 * MIB)
+    panel._actions = replace(
+        panel._actions, memory=lambda: (plain,), training=lambda: {GPU0: {"gradients": 3 * MIB, "optimizer": MIB}}
+    )
+    assert panel.sample_memory() is True
+    bars = {trace["meta"]: trace["x"] for trace in panel.live.figure["gpus"]["data"]}
+    assert (bars["gradients"], bars["optimizer"]) == ([3 * MIB], [MIB])
+    assert "activations" not in bars
 
 
 def test_a_refresh_that_fails_after_a_cell_is_shown_and_does_not_raise(opened):

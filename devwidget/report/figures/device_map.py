@@ -28,7 +28,7 @@ def device_map_figure(drawn: DeviceMap) -> Figure:
     most = max((crossing.bytes for crossing in drawn.crossings), default=1)
     data = [_ribbon(each, drawn, most) for each in drawn.crossings]
     data += [_box(block, row, columns[block.device]) for row, block in enumerate(drawn.blocks)]
-    above = 1.1 if any(crossing.source < 0 for crossing in drawn.crossings) else 0.6
+    above = 1.25 if any(crossing.source < 0 for crossing in drawn.crossings) else 0.6
     layout = base_layout(30 + round(_ROW_PX * (len(drawn.blocks) - 0.4 + above)), {"l": 4, "r": 4, "t": 26, "b": 4})
     hidden = {"visible": False, "fixedrange": True}
     wide, narrow = (_notes(drawn, columns, page) for page in _PAGES_PX)

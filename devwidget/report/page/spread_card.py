@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from devwidget.views.spread import WRAPPERS, Share, Spread, spreads
 
 Card = dict[str, Any]
 MOST_ROWS = 200
+MOST_DRAWN = 16
+"""Ranks; the shards of more are told in words alone."""
 
 
 def spread_cards(snapshot: Snapshot) -> list[Card]:
@@ -33,7 +36,14 @@ def _card(spread: Spread) -> Card:
 
 
 def _row(share: Share) -> list[str]:
-    return [share.name or "the model itself", str(share.parts), _here(share), format_bytes(share.whole), share.note]
+    note = re.sub(r"shard (\d+) of (\d+)", _drawn, share.note)
+    return [share.name or "the model itself", str(share.parts), _here(share), format_bytes(share.whole), note]
+
+
+def _drawn(shard: re.Match[str]) -> str:
+    """`▯▮▯▯ shard 1 of 4`: the shard of this process among those of the others."""
+    here, ranks = int(shard[1]), int(shard[2])
+    return f"{'▯' * here}▮{'▯' * (ranks - here - 1)} {shard[0]}" if here < ranks <= MOST_DRAWN else shard[0]
 
 
 def _here(*shares: Share) -> str:

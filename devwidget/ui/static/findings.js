@@ -1,5 +1,6 @@
 // Findings as cards, written like a good compiler's messages.
 import { h, hueOf, prose, traceLink } from "./dom.js";
+import { moduleLink } from "./tables.js";
 
 const MARKS = { error: "✖", warning: "▲", info: "ℹ" };
 
@@ -14,8 +15,7 @@ export function findingsView(traced, reveal, none) {
 
 // What ended the step: the user's line, what is known of the cause, what to change, the traceback folded.
 function failureCard(card, reveal) {
-  const module = card.path === null ? card.module : h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: card.path }) }, card.module);
-  const where = h("dd", null, module, card.source ? source({ ...card, text: card.source }, "raised here") : h("span", { class: "dw-soft" }, ` ${card.place}`));
+  const where = h("dd", null, moduleLink(card, reveal), card.source ? source({ ...card, text: card.source }, "raised here") : h("span", { class: "dw-soft" }, ` ${card.place}`));
   const folded = h("details", { class: "dw-traceback" }, h("summary", null, `traceback, ${card.frames.length} frames`), h("pre", { tabindex: "0" }, [...card.frames, card.raw].join("\n")));
   const entries = [entry("where", where), ...card.notes.map((note) => entry("note", h("dd", null, ...prose(note)))), ...card.cures.map((cure) => entry("help", help({ ...cure, summary: cure.text, confidence: "choice" })))];
   return h(
@@ -38,9 +38,7 @@ function findingCard(card, reveal) {
   const where = h(
     "dd",
     null,
-    card.row >= 0
-      ? h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal(card.row) }, card.module)
-      : card.module,
+    moduleLink(card, reveal),
     card.class ? h("span", { class: "dw-soft" }, ` (${card.class})`) : "",
     " ",
     traceLink(card, reveal),

@@ -1,6 +1,6 @@
 // The Memory tab: what did not fit, the curves, the peaks, and what lived then.
 import { chip, h } from "./dom.js";
-import { table } from "./tables.js";
+import { moduleLink, table } from "./tables.js";
 
 export function memorySection({ peaks, refused, holdings, notes }, figure, reveal) {
   const note = (kind) => (text) => h("p", { class: kind }, text);
@@ -10,7 +10,7 @@ export function memorySection({ peaks, refused, holdings, notes }, figure, revea
 
 // Where something was allocated: the module, which leads to its row, the phase, and the line.
 function whereCells(each, reveal) {
-  const module = each.path === null ? "" : h("button", { class: "dw-link", type: "button", onclick: () => reveal({ path: each.path }) }, each.module);
+  const module = each.path === null ? "" : moduleLink(each, reveal);
   return [
     h("td", null, module, h("span", { class: "dw-soft" }, ` ${each.phase}`)),
     h("td", null, each.place, each.code ? h("code", { class: "dw-code-line", title: each.code }, each.code) : ""),

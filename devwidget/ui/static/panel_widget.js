@@ -27,7 +27,7 @@ async function render({ model, el, host, signal }) {
   let withCpu = false;
 
   const title = h("div", { class: "dw-headline" });
-  const inputs = new Inputs({ trace, cancel: () => control && ask(control, { ask: "cancel" }) });
+  const inputs = new Inputs({ trace, cancel });
   const status = h("div", { class: "dw-status", role: "status", "aria-live": "polite" });
   const printed = h("details", { class: "dw-printed", open: true, hidden: true });
   const banner = h("div", { class: "dw-banner", role: "alert", hidden: true });
@@ -64,6 +64,12 @@ async function render({ model, el, host, signal }) {
       else if (answer.state === "busy") say("queued", "queued: a trace is running already");
     });
   }
+  // A trace that runs says itself that it was cancelled; one that waits is only dropped.
+  function cancel() {
+    ask(control, { ask: "cancel" }, (answer) => {
+      if (answer.cancelled && status.classList.contains("dw-status-queued")) say("idle", "cancelled before it began");
+    });
+  }
   function exported(answer) {
     if (answer.error) say("error", answer.error);
     else save(answer, (text) => say("done", text));
@@ -95,7 +101,7 @@ async function render({ model, el, host, signal }) {
       return timeline.el.scrollIntoView({ block: "nearest" });
     }
     tabs.open("Modules");
-    tree.set("reveal", { ...(typeof target === "number" ? { row: target } : target), at: Date.now() });
+    tree.set("reveal", { ...target, at: Date.now() });
   }
 
   function showAt(tab, kind, number) {

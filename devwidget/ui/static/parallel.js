@@ -1,7 +1,7 @@
 // The Parallel tab: each DataParallel call drawn as it ran, and everything else that spreads the model.
 import { chip, h, prose } from "./dom.js";
 import { copyButton } from "./findings.js";
-import { table } from "./tables.js";
+import { moduleLink, table } from "./tables.js";
 
 // One call; `drawing` is its figure, and a click on a part of it is told to `picked`.
 export function callSection(call, drawing, strip) {
@@ -44,7 +44,7 @@ export function spreadSection(card, reveal) {
   return h(
     "section",
     { class: "dw-parallel dw-spread", "data-kind": card.kind },
-    h("h4", null, card.kind, " ", h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: card.path }) }, card.path || "the model itself")),
+    h("h4", null, card.kind, " ", moduleLink(card, reveal)),
     h("ul", { class: "dw-words" }, card.words.map((text) => h("li", null, prose(text)))),
     card.code ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, card.code)), copyButton(card.code, "Copy the code", "copy")) : "",
     rows.length ? table(`parts of ${card.title}`, head, rows) : "",
@@ -65,7 +65,7 @@ export function pick(strip, mark, reveal) {
     ...prose(mark.text),
     mark.place ? h("span", { class: "dw-soft" }, `  ${mark.place} `) : " ",
     mark.code ? h("code", { class: "dw-code-line", title: mark.code }, mark.code) : "",
-    h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: mark.path }) }, mark.path || "the model itself"),
+    moduleLink(mark, reveal),
   );
 }
 

@@ -6,6 +6,13 @@ export function table(label, head, rows) {
   return h("div", { class: "dw-scroll-x dw-scroll-y", role: "region", tabindex: "0", "aria-label": label }, h("table", { class: "dw-table", "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
 }
 
+// To a module's row in the tree, by its path or its number; outside the model there is none.
+export function moduleLink({ path = null, row = -1, module }, reveal) {
+  if (path === null && row < 0) return module;
+  const lead = () => reveal(path === null ? { row } : { path });
+  return h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: lead }, module ?? (path || "the model itself"));
+}
+
 // `reveal` leads to a row of the module tree, or to a place of the timeline.
 export function hopTable(hops, reveal) {
   if (!hops.length) return h("p", { class: "dw-empty" }, "No tensor crossed between devices.");
@@ -20,7 +27,7 @@ export function hopTable(hops, reveal) {
       h("td", { class: "dw-number", title: "time of the calls in the host" }, hop.seconds),
       h("td", null, hop.cause, h("span", { class: "dw-soft" }, ` ${hop.phase}`)),
       h("td", { class: "dw-mono dw-shapes" }, hop.what),
-      h("td", null, hop.path === null ? hop.module : h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: () => reveal({ path: hop.path }) }, hop.module)),
+      h("td", null, moduleLink(hop, reveal)),
       h("td", null, hop.place, hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
     ),
   );

@@ -10,6 +10,9 @@ const SEVERITY = ["", "info", "warning", "error"];
 const SIGN = { info: "ℹ", warning: "▲", error: "✖" };
 let tables = 0;
 
+// A number with its noun, which a narrow table says to screen readers alone.
+const counted = (number, noun) => [number, h("span", { class: "dw-noun" }, ` ${noun}${number > 1 ? "s" : ""}`)];
+
 // A cell's classes say what it is, and at which widths of the table it is left out.
 const cellOf = ({ key, cell, widths }) => ({ class: ["dw-cell", `dw-${key}`, `dw-is-${cell}`, ...WIDTHS.filter((_, at) => !widths[at]).map((width) => `dw-not-${width}`)].join(" ") });
 
@@ -247,10 +250,10 @@ export class TreeView {
     if (mark) {
       const own = mark[2].length;
       const below = mark[3].filter((number) => !mark[2].includes(number)).length;
-      if (own) parts.push(this.badge(SEVERITY[mark[4]], `${own} ${own > 1 ? "findings" : "finding"}`));
-      if (below && (shut || !own)) parts.push(this.badge(SEVERITY[mark[5]], `${below} below`, !shut));
+      if (own) parts.push(this.badge(SEVERITY[mark[4]], counted(own, "finding")));
+      if (below && (shut || !own)) parts.push(this.badge(SEVERITY[mark[5]], [below, " below"], !shut));
       const hops = shut ? mark[1] : mark[0];
-      if (hops) parts.push(h("span", { class: "dw-hop" }, `⇄ ${hops} ${hops > 1 ? "hops" : "hop"}`));
+      if (hops) parts.push(h("span", { class: "dw-hop" }, "⇄ ", counted(hops, "hop")));
     }
     if (this.rows.isAttribute(row)) parts.push(h("span", { class: "dw-soft" }, "unregistered"));
     const count = !this.found && !this.sort && this.rows.folds[row];
@@ -262,7 +265,7 @@ export class TreeView {
   }
 
   badge(severity, text, quiet) {
-    return h("span", { class: `dw-badge dw-${severity}${quiet ? " dw-quiet" : ""}` }, h("span", { "aria-hidden": "true" }, SIGN[severity]), ` ${text}`);
+    return h("span", { class: `dw-badge dw-${severity}${quiet ? " dw-quiet" : ""}` }, h("span", { "aria-hidden": "true" }, SIGN[severity]), " ", text);
   }
 
   click(event) {
