@@ -35,15 +35,17 @@ def _tree(text: str) -> ast.Module | None:
     return None
 
 
-def parsed_statement(text: str) -> ast.stmt | None:
-    """The one statement of a text; None if there are none or several."""
+def parsed_statement(text: str, line: int = 1) -> ast.stmt | None:
+    """The one statement of a text, which begins at a line; None if there are none or several."""
     tree = parsed(text)
-    return tree.body[0] if tree is not None and len(tree.body) == 1 else None
+    if tree is None or len(tree.body) != 1:
+        return None
+    return ast.increment_lineno(tree.body[0], line - 1) if line != 1 else tree.body[0]
 
 
-def parsed_expression(text: str) -> ast.expr | None:
-    """The expression that a text is; positions are counted in the text without the spaces around it."""
-    node = parsed_statement(text.strip())
+def parsed_expression(text: str, line: int = 1) -> ast.expr | None:
+    """The expression that a text is, which stands at a line; columns are counted in the text without the spaces around it."""
+    node = parsed_statement(text.strip(), line)
     return node.value if isinstance(node, ast.Expr) else None
 
 

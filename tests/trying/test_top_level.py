@@ -1,10 +1,5 @@
 """Edits outside of functions are tried in the namespace of their file or cells, which is afterwards as it was."""
 
-import linecache
-import sys
-import textwrap
-import types
-
 import pytest
 import torch
 
@@ -12,6 +7,7 @@ import devwidget
 from devwidget.records.finding import Edit
 from devwidget.trying.edited_file import NotTried
 from devwidget.trying.placing import placed
+from tests.cells import notebook
 
 MODEL = """
     import torch
@@ -39,20 +35,8 @@ def _gpus():
 @pytest.fixture
 def run():
     """Runs a cell in the namespace of a module `__main__` of its own."""
-    main, before, cells = types.ModuleType("__main__"), sys.modules["__main__"], []
-    sys.modules["__main__"] = main
-
-    def cell(text):
-        name, source = f"<ipython-input-{len(cells)}-test>", textwrap.dedent(text).lstrip("\n")
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        cells.append(name)
-        exec(compile(source, name, "exec"), vars(main))
-        return vars(main)
-
-    yield cell
-    sys.modules["__main__"] = before
-    for name in cells:
-        del linecache.cache[name]
+    with notebook() as cell:
+        yield cell
 
 
 def first_fixes(names):

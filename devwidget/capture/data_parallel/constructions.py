@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from torch import nn
 
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
-from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.source_code.frames import user_frames
+from devwidget.capture.source_code.past.histories import construction
 from devwidget.capture.undo import Undo
+from devwidget.records.site import Site
 
 
 def constructions(state: State, undo: Undo) -> None:
@@ -26,3 +30,10 @@ def constructions(state: State, undo: Undo) -> None:
         return init
 
     undo.enter(patched(nn.DataParallel, "__init__", watched))
+
+
+def built_at(wrapper: nn.Module, state: State, caller: FrameType | None) -> Site | None:
+    """The line that built a wrapper; the source tells it of one that is older than the recording."""
+    known = to_site(state.tracker.made.get(wrapper))
+    made = construction(list(user_frames(caller)), wrapper) if known is None else None
+    return made.site if made is not None else known

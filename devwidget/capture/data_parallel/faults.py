@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
 from torch import nn
 
+from devwidget.capture.data_parallel.constructions import built_at
 from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import own, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name, defined, module_name, stored
@@ -17,7 +18,8 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, to_site
-from devwidget.capture.source_code.frames import deep_tensors
+from devwidget.capture.source_code.frames import deep_tensors, user_frames
+from devwidget.capture.source_code.provenance import origin
 from devwidget.records.errors import error_text
 from devwidget.records.site import Site
 from devwidget.records.trace import Operand
@@ -90,9 +92,11 @@ def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torc
         yield from own(part).get("_former_parameters", {}).values()
 
 
-def cut_wrongly(state: State, odd: list[torch.Tensor], error: Exception, batch: int, dim: int) -> None:
+def cut_wrongly(
+    state: State, odd: list[torch.Tensor], error: Exception, batch: int, dim: int, caller: FrameType | None
+) -> None:
     """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
-    operands = tuple(cut(state, tensor) for tensor in odd)
+    operands = tuple(cut(state, tensor, caller) for tensor in odd)
     site, text = innermost_site(error.__traceback__), error_text(error)
     write(state, "io", state.tracker.failed, site, text, operands, problem="axis", batch=str(batch), dim=str(dim))
 
@@ -104,10 +108,12 @@ def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor
     return [tensor for tensor in inputs if tensor.dim() > dim and tensor.shape[dim] != batch], batch
 
 
-def cut(state: State, tensor: torch.Tensor) -> Operand:
-    """An input that was cut along the wrong axis."""
+def cut(state: State, tensor: torch.Tensor, caller: FrameType | None = None) -> Operand:
+    """An input that was cut along the wrong axis; the caller of the wrapper leads to one that is older than the recording."""
     birth = state.births.get(tensor)
     made = to_site(birth.root().site) if birth is not None else None
+    if made is None and caller is not None:
+        made = origin(list(user_frames(caller)), tensor, tensor.device).site
     return operand_of(tensor, "input", "", stray=True, birth=made)
 
 
@@ -118,12 +124,13 @@ def too_few_samples(
     inputs: list[torch.Tensor],
     samples: int,
     count: int,
+    caller: FrameType | None,
     built: Site | None = None,
 ) -> None:
     """A replica got the values that are not tensors and none of the tensors."""
     path, text = state.tracker.path_of(wrapper), error_text(error)
-    operands, numbers = (cut(state, inputs[0]),), {"samples": str(samples), "replicas": str(count)}
-    built = built or to_site(state.tracker.made.get(wrapper))
+    operands, numbers = (cut(state, inputs[0], caller),), {"samples": str(samples), "replicas": str(count)}
+    built = built or built_at(wrapper, state, caller)
     write(state, "io", path, None, text, operands, birth=built, problem="samples", **numbers)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 from torch import nn
 
+from devwidget.capture.data_parallel.constructions import built_at
 from devwidget.capture.modules import TENSOR_GROUPS, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import RawSite, to_site
+from devwidget.capture.source_code.frames import user_frames
+from devwidget.capture.source_code.past.histories import decisions
 from devwidget.records.site import Site
 from devwidget.records.trace import Held
 
@@ -23,10 +27,14 @@ def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] |
     return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
 
 
-def _birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, devices: set[str], state: State) -> Site | None:
+def _birth(wrapper: nn.DataParallel[Any], name: str, tensor: torch.Tensor, devices: set[str], state: State) -> Site | None:
     """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
     born = state.births.get(tensor) if len(devices) > 1 else None
-    return to_site(born.root().site if born is not None else None) or to_site(state.tracker.made.get(wrapper))
+    known = to_site(born.root().site if born is not None else None)
+    if known is None and len(devices) > 1:
+        past = decisions(list(user_frames(sys._getframe())), wrapper, [f"module.{name}"], tensor, "device", moves=True)
+        known = past[0].site if past else None
+    return known or built_at(wrapper, state, sys._getframe())
 
 
 def _named_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
@@ -62,7 +70,7 @@ def report_misplaced(
             operands=(operand,),
             target=device_id(wanted),
             healed=state.heal,
-            birth=_birth(wrapper, tensor, devices, state),
+            birth=_birth(wrapper, name, tensor, devices, state),
             model_name=state.tracker.model_name,
             facts=(
                 ("device_ids", ", ".join(str(i) for i in wrapper.device_ids)),

@@ -71,6 +71,7 @@ class _Watch:
             dim=wrapper.dim,
             site=raw_site(sys._getframe(2)),
             started=self._started - self._state.started,
+            caller=sys._getframe(2),
         )
 
     def around(self, step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,6 +85,7 @@ class _Watch:
     def end(self) -> None:
         """The call has returned, or raised."""
         self.call.seconds = time.perf_counter() - self._started
+        self.call.caller = None
         for run, device in zip(self.call.runs, self.call.devices, strict=False):
             run.peak_bytes = _peak_of(device)
 

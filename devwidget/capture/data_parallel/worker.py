@@ -69,6 +69,6 @@ class Worker:
         dim, whole = self._wrapper.dim, self._whole
         odd, batch = faults.odd_lengths(whole, dim)
         if whole and not any(True for _ in tensors_in((args, kwargs))):
-            faults.too_few_samples(self._state, self._wrapper, error, whole, batch, len(self._call.runs))
+            faults.too_few_samples(self._state, self._wrapper, error, whole, batch, len(self._call.runs), self._call.caller)
         elif odd:
-            faults.cut_wrongly(self._state, odd, error, batch, dim)
+            faults.cut_wrongly(self._state, odd, error, batch, dim, self._call.caller)

@@ -17,7 +17,7 @@ from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.faults import leaves, operand_names, uncalled
 from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import is_module, own
-from devwidget.capture.object_fields import class_name, is_a
+from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
@@ -110,7 +110,10 @@ def checkpoint_prefix(context: ErrorContext) -> None:
     if frame is None or not is_module(module) or not is_a(given, dict):
         return
     caller = context.caller_of(frame)
-    original = next((v for v in locals_of(caller).values() if is_a(v, dict) and v.keys() == given.keys()), given)
+    variables = list(locals_of(caller).values())
+    inside = [part for value in variables for _, part in items_of(value) or ()]  # `checkpoint['model']`
+    alike = (v for v in (*variables, *inside) if is_a(v, dict) and dict.keys(v) == dict.keys(given))
+    original = next(alike, given)
     names = state_dicts.misnamed(module, given)
     if names:
         state_dicts.report(context.state, module, original, names, caller)

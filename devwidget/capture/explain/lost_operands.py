@@ -17,8 +17,8 @@ from devwidget.capture.recording.descriptions import fault_at, lost_operand, ope
 from devwidget.capture.recording.event_log import device_id, short
 from devwidget.capture.source_code.call_sites import call_text, raw_site
 from devwidget.capture.source_code.expressions import failing_call
-from devwidget.capture.source_code.lost_values import Temporaries, temporaries
-from devwidget.capture.source_code.makers import Maker
+from devwidget.capture.source_code.past.decisions import Maker
+from devwidget.capture.source_code.past.lost_values import Temporaries, temporaries
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.device import DEVICE_NAME
 from devwidget.records.errors import message

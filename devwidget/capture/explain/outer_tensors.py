@@ -12,7 +12,7 @@ from torch import nn
 from devwidget.capture.modules import own, walk
 from devwidget.capture.object_fields import is_a, stored
 from devwidget.capture.source_code.class_functions import functions_of
-from devwidget.capture.source_code.past_calls import closure_of
+from devwidget.capture.source_code.past.past_calls import closure_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed

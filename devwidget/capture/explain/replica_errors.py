@@ -66,7 +66,7 @@ def _too_few(context: ErrorContext, wrapper: Any, replica: int) -> bool:
         return False
     built = built_at(context, wrapper)
     error = RuntimeError(message(context.error).strip().splitlines()[-1])
-    faults.too_few_samples(context.state, wrapper, error, whole, samples, len(wrapper.device_ids), built)
+    faults.too_few_samples(context.state, wrapper, error, whole, samples, len(wrapper.device_ids), None, built)
     return True
 
 

@@ -6,8 +6,8 @@ import dataclasses
 
 import torch
 
-from devwidget.capture.source_code.makers import Maker
-from devwidget.capture.source_code.past_calls import PastCall
+from devwidget.capture.source_code.past.decisions import Maker
+from devwidget.capture.source_code.past.past_calls import PastCall
 from devwidget.records.trace import Operand
 
 

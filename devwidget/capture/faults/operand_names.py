@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
@@ -12,18 +13,20 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.made_by import made_by
-from devwidget.capture.faults.owners import holder, registered_at
-from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import word
+from devwidget.capture.faults.owners import holder, in_class, registered_at
+from devwidget.capture.modules import is_module, own_tensors, walk
+from devwidget.capture.object_fields import dict_of, stored, word
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import provenance, statements
-from devwidget.capture.source_code.attributes import attribute_makers
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, raw_site, to_site, user_frame
 from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, user_frames
+from devwidget.capture.source_code.past.attributes import attribute_makers
+from devwidget.capture.source_code.past.decisions import Aspect, Maker
+from devwidget.capture.source_code.past.histories import decisions, path_text
 from devwidget.capture.source_code.value_paths import path_of
-from devwidget.capture.tensors import DEVICE, is_tensor, viewed
+from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in, viewed
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Held, Operand
@@ -60,6 +63,9 @@ class Names:
         root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.root()
         if of_dtype and root is not None and not root.is_move:
             root = self._cast_of_module(tensor.dtype) or root
+        if of_dtype and (root is None or not root.is_move) and (cast := self._past_cast(tensor.dtype)) is not None:
+            held = holder(self._state.tracker, self._frames, family or [tensor])
+            return made_by(dataclasses.replace(operand, held=held, from_move=True), [cast], target)
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
         partners = tuple(self._partners(root, target))
@@ -84,17 +90,34 @@ class Names:
                 return birth.dtype_root()
         return None
 
+    def _past_cast(self, dtype: torch.dtype) -> Maker | None:
+        """The cast that gave the running module this dtype in a function that has returned."""
+        tracker = self._state.tracker
+        inside = walk(tracker.running) if tracker.running is not None else ()
+        for module, name, tensor in ((m, *each) for _, m in inside for each in own_tensors(m).items()):
+            birth = self._state.births.get(tensor)
+            if tensor.dtype == dtype and (birth is None or birth.dtype_root().site is None):
+                held = Held(tracker.path_of(module), name, "parameter", "")
+                return next((made for made in self._decisions(held, tensor, "dtype") if made.is_move), None)
+        return None
+
     def _by_source(
         self, operand: Operand, tensor: torch.Tensor, family: list[torch.Tensor], target: torch.device, *, of_dtype: bool
     ) -> Operand:
         """The story of a tensor that is older than the recording, as the source tells it."""
-        same = (lambda t: t.dtype == tensor.dtype) if of_dtype else (lambda t: t.device == tensor.device)
-        found = provenance.origin(self._frames, tensor, target, same)
+        aspect: Aspect = "dtype" if of_dtype else "device"
+        found = self._origin(tensor, family, target, aspect)
         held = holder(self._state.tracker, self._frames, [*family, *found.tensors])
+        past = self._decisions(held, tensor, aspect) if held is not None else []
+        if held is not None and past:
+            kept = dataclasses.replace(operand, held=held, birth=past[0].site)
+            return kept if held.how in ("parameter", "buffer") else made_by(kept, past, target)
         if held is not None and (found.site is None or held.how in ("parameter", "buffer")):
             birth = held.assigned or registered_at(self._state.tracker, held.module or "") or found.site
             kept = dataclasses.replace(operand, held=held, birth=birth)
             return kept if held.how in ("parameter", "buffer") else self._put_there(kept, held, tensor, target)
+        if held is None and found.site is None:
+            return self._of_object(operand, [tensor, *family], target)
         return dataclasses.replace(
             operand,
             held=held,
@@ -105,7 +128,42 @@ class Names:
             birth_partner="" if of_dtype else next(iter(found.partners), ""),
             birth_partners=() if of_dtype else found.partners,
             from_move=found.op in statements.MOVES,
+            ineffective=operand.ineffective or found.dropped,
         )
+
+    def _origin(
+        self, tensor: torch.Tensor, family: list[torch.Tensor], target: torch.device, aspect: Aspect
+    ) -> provenance.Origin:
+        """The first of a tensor and those it was computed from that has a name."""
+        found = provenance.origin(self._frames, tensor, target, aspect)
+        for older in family if found.site is None else ():
+            if older is not tensor and getattr(older, aspect) == getattr(tensor, aspect):
+                found = provenance.origin(self._frames, older, target, aspect)
+                if found.site is not None:
+                    return found
+        return found
+
+    def _decisions(self, held: Held, tensor: torch.Tensor, aspect: Aspect) -> list[Maker]:
+        """What decided about a tensor that a module of the model keeps, in functions that have returned."""
+        roots = [root for ref in self._state.tracker.roots if (root := ref()) is not None]
+        if held.module is None or len(roots) != 1:
+            return []
+        paths = [f"{held.module}.{held.name}".strip("."), *held.shared]
+        return decisions(self._frames, roots[0], paths, tensor, aspect, moves=held.how in ("parameter", "buffer"))
+
+    def _of_object(self, operand: Operand, family: list[torch.Tensor], target: torch.device) -> Operand:
+        """What an object that is no module keeps, such as a hook or an average: the line of its class that stores it."""
+        for frame in self._frames:
+            code = frame.f_code
+            owner = locals_of(frame).get(code.co_varnames[0]) if code.co_argcount else None
+            fields = dict_of(owner) if owner is not None and not is_module(owner) else {}
+            for name, value in stored(fields):
+                kept = [t for t in tensors_in(value, depth=2) if any(t is each for each in family)]
+                if type(name) is str and kept:
+                    site = in_class(type(owner), functools.partial(statements.attribute_assignment, attribute=name))
+                    made = attribute_makers(owner, name, kept[0].device)
+                    return made_by(dataclasses.replace(operand, birth=site), made, target)
+        return operand
 
     def _put_there(self, operand: Operand, held: Held, tensor: torch.Tensor, target: torch.device) -> Operand:
         """What a module keeps, with the call that made it, as the methods of its class tell."""
@@ -158,8 +216,8 @@ class Names:
         """The variable that holds an argument of the failing call, and the line that assigned it."""
         if self._frame is None:
             return "", None
-        name = name_in(self._frame, lambda other: other is value)
-        return name, self._assigned(name) if name else None
+        name = name_in(self._frame, lambda other: other is value) or path_text(self._frame, value)
+        return name, self._assigned(path_of(name)[0]) if name else None
 
     def made_by_call(self, value: Any, factory: str) -> Site | None:
         """The line that made an object which is no tensor: where the file calls its factory and assigns the result."""

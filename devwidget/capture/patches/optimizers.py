@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import sys
 import weakref
 from collections.abc import Iterator, MutableMapping
@@ -26,9 +27,12 @@ from devwidget.capture.recording.state import State
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
+from devwidget.capture.source_code.frames import user_frames
+from devwidget.capture.source_code.past.histories import construction, filling
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
+from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
 
 
@@ -113,21 +117,31 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
             born = state.births.get(value)
             birth = born.root().site if born is not None else None
             birth = birth or (made[optimizer].site if optimizer in made else None)
+            known = to_site(birth) or _built(frame, optimizer)
             operand = _operand(f"state[{key!r}]", value)
             error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
-            _write(state, names, frame, "optimizer", error, (operand,), facts, birth, device_id(parameter.device))
+            _write(state, names, frame, "optimizer", error, (operand,), facts, known, device_id(parameter.device))
             if state.heal:
                 with state.tracker.because("healed"):
                     entries[key] = value.to(parameter.device)
 
 
+def _built(frame: FrameType, optimizer: torch.optim.Optimizer) -> Site | None:
+    """Where the state of an optimizer that is older than the recording was put into it, else where it was built."""
+    frames = list(user_frames(frame))
+    found = construction(frames, optimizer)
+    return filling(frames, optimizer, ("state", ...)) or (found.site if found is not None else None)
+
+
 def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: UntrainedParameters) -> None:
     """Parameters that got a gradient, are in no group, and are younger than the optimizer or were frozen when it was built."""
-    built = made.get(optimizer)
+    built, mine = made.get(optimizer), {id(parameter) for parameter in parameters_of(optimizer)}
+    of_loss = list(_of_loss(state, mine))
     if built is None:
+        if of_loss:
+            _older(state, optimizer, of_loss, missing)
         return
     frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
-    mine = {id(parameter) for parameter in parameters_of(optimizer)}
     late: list[tuple[str, torch.Tensor]] = [
         (f"{path}.{name}".strip("."), parameter)
         for path, module in state.tracker.modules()
@@ -135,7 +149,6 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
         if parameter.grad is not None and id(parameter) not in mine
         and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
     ]  # fmt: skip
-    of_loss = list(_of_loss(state, mine))
     if late or of_loss:
         frame = sys._getframe(2)
         names = operand_names.Names(state, frame)
@@ -143,8 +156,27 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
         late = [*late, *of_loss]
         facts = {"problem": "missing", "missing": "", "optimizer": class_name(type(optimizer)), "reason": reason}
         operands = tuple(_operand(name, parameter) for name, parameter in late)
-        fault = _fault(state, names, frame, "optimizer", "", operands, facts, built.site)
+        fault = _fault(state, names, frame, "optimizer", "", operands, facts, to_site(built.site))
         missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in late))
+
+
+def _older(
+    state: State, optimizer: torch.optim.Optimizer, of_loss: list[tuple[str, torch.Tensor]], missing: UntrainedParameters
+) -> None:
+    """The same of an optimizer that is older than the recording, if the source tells where it was built.
+
+    Other optimizers may be older too, and train what this one lacks without a step in the recording.
+    """
+    frame = sys._getframe(3)
+    for other in gc.get_objects():
+        if is_a(other, torch.optim.Optimizer):
+            missing.train(parameters_of(other))
+    site = _built(frame, optimizer)
+    if site is not None:
+        facts = {"problem": "missing", "missing": "", "optimizer": class_name(type(optimizer)), "reason": "loss"}
+        operands = tuple(_operand(name, parameter) for name, parameter in of_loss)
+        fault = _fault(state, operand_names.Names(state, frame), frame, "optimizer", "", operands, facts, site)
+        missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in of_loss))
 
 
 def _of_loss(state: State, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -170,7 +202,7 @@ def _write(state: State, *rest: Any) -> None:
 
 def _fault(
     state: State, names: operand_names.Names, frame: Any, what: Any, error: str, operands: tuple[Operand, ...],
-    facts: dict[str, str], birth: RawSite | None = None, target: Any = None,
+    facts: dict[str, str], birth: Site | None = None, target: Any = None,
 ) -> Fault:  # fmt: skip
     return fault_at(
         state.tracker,
@@ -182,7 +214,7 @@ def _fault(
         operands=operands,
         target=target,
         healed=state.heal,
-        birth=to_site(birth),
+        birth=birth,
         model_name=names.model_name(),
         facts=tuple(sorted(facts.items())),
     )

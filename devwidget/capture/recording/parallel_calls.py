@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import FrameType
 
 import torch
 
@@ -35,7 +36,7 @@ class Run:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of a wrapper, while it runs and after."""
+    """One call of a wrapper, while it runs and after; its caller while it runs."""
 
     number: int
     path: str
@@ -51,6 +52,7 @@ class Call:
     gathered_on: torch.device | None = None
     backward: bool = False
     with_grad: bool = False
+    caller: FrameType | None = None
 
     def run(self, number: int) -> Run:
         """A replica's entry; a forward without arguments has one though nothing was scattered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator, MutableMapping
@@ -23,6 +24,8 @@ from devwidget.capture.recording.event_log import Log, device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import to_site
+from devwidget.capture.source_code.frames import user_frames
+from devwidget.capture.source_code.past.histories import decisions
 from devwidget.records.trace import Fault, Held
 
 SAMPLES = 32
@@ -44,7 +47,7 @@ class Ties:
         self._looked[root] = True
         with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), torch_internals.disable_current_modes():
             for (_, first, _), (path, copy, owner) in _equal_pairs(root):
-                self._pairs.append((self._fault(first, copy, path, owner), TensorRef(first), TensorRef(copy)))
+                self._pairs.append((self._fault(root, first, copy, path, owner), TensorRef(first), TensorRef(copy)))
 
     def trained(self) -> None:
         """Gradients have been computed: two parameters that both got one drift apart from now on."""
@@ -54,14 +57,17 @@ class Ties:
                 self._pairs.remove(pair)
                 self._log.fault(fault)
 
-    def _fault(self, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
+    def _fault(self, root: nn.Module, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
         births = [(birth, tensor) for tensor in (first, copy) if (birth := self._births.get(tensor)) is not None]
         later = max(births, key=lambda b: b[0].root().number, default=None)
         site = to_site(later[0].root().site) if later is not None else None
         module, _, name = path.rpartition(".")
-        other = next((f"{p}.{n}" for r in self._tracker.roots if (root := r()) for p, m in walk(root)
+        other = next((f"{p}.{n}" for r in self._tracker.roots if (each := r()) for p, m in walk(each)
                       for n, t in registered(m, "_parameters") if t is first), "")  # fmt: skip
         held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
+        if site is None:
+            past = decisions(list(user_frames(sys._getframe())), root, [path], copy, "device", moves=True)
+            site = past[0].site if past else None
         stray = operand_of(copy, path, path, stray=True, birth=site, held=held)
         return fault_at(self._tracker, "tie", "Parameter", site, module=module, phase="build", operands=(stray,),
                         target=device_id(first.device), model_name=self._tracker.model_name)  # fmt: skip

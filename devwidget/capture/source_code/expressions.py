@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class Scope:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
-            return self._locals.get(node.id, dict.get(self._globals, node.id, UNKNOWN))
+            return self._locals.get(node.id, dict.get(self._globals, node.id, vars(builtins).get(node.id, UNKNOWN)))
         if isinstance(node, ast.Attribute):
             return _attribute(self.value(node.value), node.attr)
         if isinstance(node, ast.Subscript):
@@ -101,7 +102,7 @@ class Scope:
             yield from list(own_tensors(func).values())[:1]
         elif isinstance(node.func, ast.Attribute) and func is UNKNOWN and stays(node, self):
             yield from self.leaves(node.func.value)
-        elif origin_of(func).startswith("torch") or type(func) is types.BuiltinFunctionType:
+        elif origin_of(func).startswith("torch") or (type(func) is types.BuiltinFunctionType and origin_of(func) != "builtins"):
             for argument in node.args:
                 yield from self.leaves(argument)
 

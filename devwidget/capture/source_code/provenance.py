@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 
@@ -14,10 +14,11 @@ from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.frames import name_in
-from devwidget.capture.source_code.lost_values import argument_sources
-from devwidget.capture.source_code.makers import Maker, makers
-from devwidget.capture.source_code.past_calls import PastCall
-from devwidget.capture.source_code.running_calls import running_call
+from devwidget.capture.source_code.past.decisions import Aspect, Maker
+from devwidget.capture.source_code.past.lost_values import argument_sources
+from devwidget.capture.source_code.past.makers import makers
+from devwidget.capture.source_code.past.past_calls import PastCall
+from devwidget.capture.source_code.past.running_calls import enclosing_call, running_call
 from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
@@ -35,6 +36,7 @@ class Origin:
         tensors: the tensor and those on the same device that it was computed from.
         call, op, direct: source of the call on that line, its function, and whether that is torch's own.
         partners: names of tensors on the right device that are at hand there.
+        dropped: a later line that asked to move it, and kept nothing.
     """
 
     site: Site | None
@@ -43,67 +45,74 @@ class Origin:
     op: str = ""
     direct: bool = False
     partners: tuple[str, ...] = ()
+    dropped: Site | None = None
 
 
-def origin(
-    frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.device, same: Callable[[torch.Tensor], bool]
-) -> Origin:
+def origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.device, aspect: Aspect = "device") -> Origin:
     """Follow a tensor back through the assignments of living frames, innermost first.
 
     Args:
         frames: user frames.
         tensor: whose story.
         target: where it should have been.
-        same: whether another tensor shares what is wrong, the device or the dtype.
+        aspect: what is wrong with it, which those that it was computed from share.
     """
     tensors, last = [tensor], _Step(None, None)
     while len(tensors) < MOST_STEPS:
-        step = _step(frames, tensors[-1], last)
+        step = _step(frames, tensors[-1], last, aspect)
         if step is None:
             break
         last = step if step.site is not None or step.makers else last
-        parents = [t for t in step.parents if same(t) and not any(t is old for old in tensors)]
+        parents = [t for t in step.parents if _same(t, tensor, aspect) and not any(t is old for old in tensors)]
         if not parents:
             break
         tensors.append(parents[0])
     return _told(last, tuple(tensors), target)
 
 
+def _same(one: torch.Tensor, other: torch.Tensor, aspect: Aspect) -> bool:
+    return one.dtype == other.dtype if aspect == "dtype" else one.device == other.device
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step back: the frame and the line that assigned a value, the tensors it came from, and what else made it."""
+    """One step back: the frame and the line that assigned a value, or what it is an item of, and what that came from."""
 
     frame: FrameType | None
     site: Site | None
     parents: tuple[torch.Tensor, ...] = ()
     makers: tuple[Maker, ...] = ()
+    is_item: bool = False
 
 
-def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step) -> _Step | None:
+def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step, aspect: Aspect) -> _Step | None:
     """What gave a tensor its value: the line that assigned it, else what the caller wrote for the argument that it is."""
     assigned = _assignment(frames, tensor, last.frame, last.site.line if last.site is not None else 0)
     if assigned is None:
-        return _of_sources(None, None, tensor, argument_sources(frames, tensor))
+        return _of_sources(None, None, tensor, argument_sources(frames, tensor, aspect), aspect)
     frame, site, keys = assigned
-    value = _value(site.text)
+    value = _value(site.text, site.line)
     if value is None or _is_empty(value) or Scope(frame).value(value) is tensor:  # `mask = self.mask` hands it on
         return None
     own = _parents(frame, site)
     if own is None:
         return _Step(frame, site)
-    found = _of_sources(frame, site, tensor, makers(value, _scope(frames, frame, site), site, keys))
-    return replace(found, parents=(*own, *_given(frames, frame, site), *found.parents))
+    found = _of_sources(frame, site, tensor, makers(value, _scope(frames, frame, site), site, keys, aspect), aspect)
+    return replace(found, is_item=bool(keys), parents=(*own, *_given(frames, frame, site), *found.parents))
 
 
 def _scope(frames: Sequence[FrameType], frame: FrameType, site: Site) -> Scope:
     """The variables of a frame as they were at a line."""
     after = frames[next(index for index, each in enumerate(frames) if each is frame) + 1 :]
-    own = site.function == frame.f_code.co_name
-    return running_call(frame, after[0] if after else None, site.line) if own else Scope(frame)
+    if site.function == frame.f_code.co_name:
+        return running_call(frame, after[0] if after else None, site.line)
+    return enclosing_call(frame, site.line) if site.file == frame.f_code.co_filename else Scope(frame)
 
 
-def _of_sources(frame: FrameType | None, site: Site | None, tensor: torch.Tensor, found: list[Maker | torch.Tensor]) -> _Step:
-    made = [m for m in found if isinstance(m, Maker) and m.makes_on(tensor.device)]
+def _of_sources(
+    frame: FrameType | None, site: Site | None, tensor: torch.Tensor, found: list[Maker | torch.Tensor], aspect: Aspect
+) -> _Step:
+    made = [m for m in found if isinstance(m, Maker) and m.decides(tensor, aspect)]
     return _Step(frame, site, tuple(t for t in found if is_tensor(t)), tuple(dict.fromkeys(made)))
 
 
@@ -113,10 +122,10 @@ def _told(last: _Step, tensors: tuple[torch.Tensor, ...], target: torch.device) 
     if len(calls) == 1:
         (made, *_) = last.makers
         partners = made.partners(target) or (_partner(last.frame, made.site, target) if last.frame is not None else ())
-        return Origin(made.site, tensors, made.call, made.op, True, partners)
+        return Origin(made.site, tensors, made.call, made.op, True, partners, made.dropped)
     if last.site is None or last.frame is None:
         return Origin(None, tensors)
-    call, op, direct = _call_of(last.frame, last.site)
+    call, op, direct = _call_of(last.frame, last.site) if not last.is_item else ("", "", False)
     return Origin(last.site, tensors, call, op, direct, _partner(last.frame, last.site, target))
 
 
@@ -212,6 +221,6 @@ def _is_empty(value: ast.expr) -> bool:
     return not elements
 
 
-def _value(statement: str) -> ast.expr | None:
-    node = parsed_statement(statement)
+def _value(statement: str, line: int = 1) -> ast.expr | None:
+    node = parsed_statement(statement, line)
     return node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None

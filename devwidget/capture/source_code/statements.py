@@ -87,12 +87,21 @@ def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site
     for owner in _classes(filename, class_name):
         for method in sorted(_methods(owner), key=lambda m: m.name != "__init__"):
             for node in statements_of(method):
-                if any(_is_self(target, attribute) for target in targets(node)):
+                if any(_is_self(target, attribute) for target in targets(node)) or _registers(node, attribute):
                     return site_at(filename, node.lineno, method.name)
         for node in owner.body:
             if any(isinstance(target, ast.Name) and target.id == attribute for target in targets(node)):
                 return site_at(filename, node.lineno, class_name)
     return None
+
+
+def _registers(node: ast.stmt, attribute: str) -> bool:
+    """`self.register_buffer('attribute', ...)`."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
+        return False
+    registers = call.func.attr in ("register_buffer", "register_parameter") and _is_self(call.func, call.func.attr)
+    return registers and isinstance(call.args[0], ast.Constant) and call.args[0].value == attribute
 
 
 def attribute_read(filename: str, class_name: str, attribute: str) -> Site | None:
@@ -241,6 +250,16 @@ def definition(filename: str, first: int, name: str) -> ast.stmt | None:
         return None
     found = next((each for each in index.scopes if each.name == name and index.first[each.first] == first), None)
     return _definition("".join(_under_if(index, found.first, found.last)), found.first) if found is not None else None
+
+
+def definition_around(filename: str, line: int) -> ast.stmt | None:
+    """The innermost function around a line."""
+    index = index_of(filename)
+    number = next(index.functions(line), None) if index is not None else None
+    if index is None or number is None:
+        return None
+    found = index.scopes[number]
+    return _definition("".join(_under_if(index, found.first, found.last)), found.first)
 
 
 def _class(text: str, first: int) -> ast.ClassDef | None:

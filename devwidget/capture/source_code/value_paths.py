@@ -35,7 +35,7 @@ def place_of(statement: ast.stmt, name: str) -> Keys:
     for target in getattr(statement, "targets", ()):
         parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
         for index, part in enumerate(parts):
-            if isinstance(part, ast.Name) and part.id == name:
+            if ast.unparse(part) == name:
                 return (index,)
     return ()
 

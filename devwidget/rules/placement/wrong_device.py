@@ -112,6 +112,8 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
         yield where_used(fault, use, literal=literal)
     yield Fix("move the model to its inputs' device, after its last layer is in place", f"{model}.to({target!r})")
     path = held.left_behind if held is not None else None
+    if path == "" and literal:
+        yield Fix("or move the model that is there now", f"{model}.to({target!r})", "choice")
     if path:
         yield Fix("or move this module alone", f"{model}.get_submodule({path!r}).to({target!r})", "choice")
     other = next((o for o in fault.operands if not o.stray and o.expression), None)

@@ -309,7 +309,8 @@ def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") 
     value = at[1].value
     makes_more = isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.GeneratorExp)
     made = isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2][:1].isupper()
-    if more or makes_more or made or not isinstance(only, ast.Name | ast.Attribute):
+    holds = isinstance(value, ast.Call) and not stray.birth_call and stray.held is None  # `parts = build()`: an item of it
+    if more or makes_more or made or holds or not isinstance(only, ast.Name | ast.Attribute):
         return None
     draft = Draft(at[0])
     draft.append(value, f".to({device})")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from types import FrameType
 
-from devwidget.capture.source_code.call_sites import call_text, locals_of, site_of, to_site
+from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
-from devwidget.capture.source_code.past_calls import Argument, Function, PastCall, callee, definition_of, given_by
+from devwidget.capture.source_code.past.past_calls import Argument, Function, PastCall, callee, definition_of, given_by
 from devwidget.capture.source_code.source_index import targets
-from devwidget.capture.source_code.statements import statements_of
+from devwidget.capture.source_code.statements import definition_around, statements_of
 from devwidget.records.syntax import parsed_expression
 
 
@@ -37,10 +37,33 @@ def running_call(frame: FrameType, above: FrameType | None, line: int) -> Scope:
     return RunningCall(frame, node, arguments_of(frame, above), line) if node is not None else Scope(frame)
 
 
+class EnclosingCall(PastCall):
+    """A call that has made the function that a frame runs, and is over: its variables but those that the function uses.
+
+    Args:
+        frame: of the inner function.
+        node: definition of the outer one.
+    """
+
+    def __init__(self, frame: FrameType, node: Function) -> None:
+        stored = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        free = {name: value for name, value in locals_of(frame).items() if name in frame.f_code.co_freevars}
+        hidden = {*stored, *(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))}
+        self._locals, self._globals = dict.fromkeys(hidden, UNKNOWN) | free, frame.f_globals
+        self.describe(frame.f_code, node, None)
+        self.name = node.name
+
+
+def enclosing_call(frame: FrameType, line: int) -> Scope:
+    """The call of the function around a line of the file of a frame; the frame alone where there is none."""
+    node = definition_around(frame.f_code.co_filename, line)
+    return EnclosingCall(frame, node) if isinstance(node, Function) else Scope(frame)
+
+
 def arguments_of(frame: FrameType, above: FrameType | None) -> dict[str, Argument] | None:
     """What the user's frame above wrote for the parameters of a call; None if it called something else."""
     raw = site_of(above) if above is not None else None
-    node, site = parsed_expression(call_text(raw)), to_site(raw)
+    node, site = parsed_expression(call_text(raw), line_of(raw) if raw is not None else 1), to_site(raw)
     if above is None or not isinstance(node, ast.Call) or site is None:
         return None
     scope = Scope(above)

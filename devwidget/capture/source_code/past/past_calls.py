@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import defined, is_a
-from devwidget.capture.source_code.branches import branches, exclude, may_have_run
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.source_code.class_functions import written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
+from devwidget.capture.source_code.past.branches import branches, exclude, may_have_run
 from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.source_code.statements import definition, site_at, statements_of
 from devwidget.records.site import Site
@@ -28,6 +28,11 @@ class Argument:
     node: ast.expr
     scope: Scope
     site: Site
+
+
+Choices = Mapping[str, frozenset[str]]
+"""Variables of loops over a few constants, and what they are made, as text."""
+EMPTY: Choices = {}
 
 
 class PastCall(Scope):
@@ -53,20 +58,32 @@ class PastCall(Scope):
         self.node, self.file, self.name = node, code.co_filename, code.co_name
         self.arguments, self._called = given or {}, given is not None
         self._branches = branches(node)
+        self.choices = dict(_choices(node))
 
     def site(self, node: ast.stmt) -> Site:
         """Where one of its statements is."""
         return site_at(self.file, node.lineno, self.name)
 
-    def assigned(self, name: str, before: int) -> ast.stmt | None:
-        """The last statement above a line that gave a variable, or `self.name`, its value, of those that can have run."""
+    @property
+    def last_line(self) -> int:
+        """Of its source."""
+        return self.node.end_lineno or self.node.lineno
+
+    def ran_above(self, before: int) -> Iterator[ast.stmt]:
+        """The statements above a line that can have run before it."""
         here = next((around for node, around in self._branches.items() if node.lineno == before), ())
-        found = None
         for each in statements_of(self.node):
-            plain = isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None and each.lineno < before
+            around = self._branches.get(each, ())
+            if each.lineno < before and not exclude(around, here) and may_have_run(around, self.was):
+                yield each
+
+    def assigned(self, name: str, before: int) -> ast.stmt | None:
+        """The last of them that gave a variable its value."""
+        found = None
+        for each in self.ran_above(before):
+            plain = isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None
             if plain and any(ast.unparse(target) == name for target in targets(each)):
-                around = self._branches.get(each, ())
-                found = each if may_have_run(around, self.was) and not exclude(around, here) else found
+                found = each
         return found
 
     def was(self, node: ast.expr, line: int) -> Any:
@@ -90,6 +107,14 @@ class PastCall(Scope):
         for each in statements_of(self.node):
             if isinstance(each, ast.Return) and each.value is not None and may_have_run(self._branches[each], self.was):
                 yield each.value, self.site(each)
+
+
+def _choices(node: Function) -> Iterator[tuple[str, frozenset[str]]]:
+    for each in statements_of(node):
+        if isinstance(each, ast.For) and isinstance(each.target, ast.Name) and isinstance(each.iter, ast.Tuple | ast.List):
+            values = [part.value for part in each.iter.elts if isinstance(part, ast.Constant)]
+            if len(values) == len(each.iter.elts):
+                yield each.target.id, frozenset(map(str, values))
 
 
 def _defaults(node: Function) -> dict[str, ast.expr]:

@@ -9,11 +9,12 @@ from types import FrameType
 
 import torch
 
-from devwidget.capture.source_code.call_sites import call_text, site_of, to_site
+from devwidget.capture.source_code.call_sites import call_text, line_of, site_of, to_site
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.frames import name_in
-from devwidget.capture.source_code.makers import Maker, makers
-from devwidget.capture.source_code.running_calls import arguments_of
+from devwidget.capture.source_code.past.decisions import Aspect, Maker
+from devwidget.capture.source_code.past.makers import makers
+from devwidget.capture.source_code.past.running_calls import arguments_of
 from devwidget.records.syntax import parsed_expression
 
 Temporaries = list[tuple[str, list[Maker | torch.Tensor]]]
@@ -23,7 +24,7 @@ Temporaries = list[tuple[str, list[Maker | torch.Tensor]]]
 def temporaries(frame: FrameType) -> Temporaries:
     """The operands of the call that a frame was making whose values are gone: their source, and where they came from."""
     raw, scope = site_of(frame), Scope(frame)
-    node, site = parsed_expression(call_text(raw)), to_site(raw)
+    node, site = parsed_expression(call_text(raw), line_of(raw)), to_site(raw)
     if node is None or site is None:
         return []
     gone = [part for part in _operands(node) if scope.value(part) is UNKNOWN]
@@ -41,11 +42,11 @@ def _operands(node: ast.expr) -> list[ast.expr]:
     return [*owner, *node.args, *(keyword.value for keyword in node.keywords)]
 
 
-def argument_sources(frames: Sequence[FrameType], tensor: torch.Tensor) -> list[Maker | torch.Tensor]:
+def argument_sources(frames: Sequence[FrameType], tensor: torch.Tensor, aspect: Aspect) -> list[Maker | torch.Tensor]:
     """What a caller that still runs wrote for the argument that a tensor is."""
     for frame, above in itertools.pairwise(frames):
         name = name_in(frame, lambda value: value is tensor)
         given = (arguments_of(frame, above) or {}).get(name)
         if given is not None:
-            return makers(given.node, given.scope, given.site)
+            return makers(given.node, given.scope, given.site, (), aspect)
     return []

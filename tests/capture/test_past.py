@@ -1,0 +1,170 @@
+"""Values that are older than the trace: the source of functions that have returned tells their births."""
+
+import pytest
+
+import devwidget
+from tests.cells import notebook
+
+BEGIN = """
+    import torch
+    from torch import nn
+    import devwidget
+"""
+NET = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = nn.ModuleDict({"a": nn.Linear(3, 2), "b": nn.Linear(3, 2)})
+
+        def forward(self, x):
+            return self.heads["b"](x)
+"""
+TRACE = """
+    found = devwidget.trace(parts["model"], parts["batch"], loss_fn=parts.get("loss"), target=parts.get("target"),
+                            optimizer=parts.get("optimizer"), verify=False)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _gpus():
+    with devwidget.simulate(gpus=2):
+        yield
+
+
+def births(*cells):
+    """Kind of each finding, and the text of the line that is its birth."""
+    with notebook() as run:
+        for cell in (BEGIN, *cells[:-1]):
+            run(cell)
+        found = run(cells[-1])["found"]
+    return [(f.kind, f.birth.text.splitlines()[0] if f.birth else None) for f in found.findings if f.severity != "info"]
+
+
+def built(body, net=NET):
+    """The same of what `build` returns, which has returned before the trace."""
+    lines = "".join(f"        {line}\n" for line in body.strip().splitlines())
+    return births(net, f"\n    def build():\n{lines}", "parts = build()", TRACE)
+
+
+def test_a_batch_made_in_a_function_that_has_returned():
+    found = built('model = Net().cuda()\nx = torch.rand(2, 3)\nreturn {"model": model, "batch": x}')
+    assert found == [("wrong-device", "x = torch.rand(2, 3)")]
+
+
+def test_a_move_decides_where_a_tensor_is():
+    found = built('x = torch.rand(2, 3)\nx = x.to("cuda:1")\nreturn dict(model=Net().to("cuda:0"), batch=x)')
+    assert found == [("wrong-device", 'x = x.to("cuda:1")')]
+
+
+def test_a_move_without_its_result():
+    found = built("model = Net().cuda()\nx = torch.rand(2, 3)\nx.cuda()\nreturn dict(model=model, batch=x)")
+    assert found == [("unassigned-move", "x.cuda()")]
+
+
+def test_a_dtype_is_decided_before_the_move():
+    found = built("import numpy\nx = torch.from_numpy(numpy.ones((2, 3)))\nreturn dict(model=Net().cuda(), batch=x.cuda())")
+    assert found == [("wrong-dtype", "x = torch.from_numpy(numpy.ones((2, 3)))")]
+
+
+def test_a_layer_that_came_after_the_move():
+    found = built('net = Net().cuda()\nnet.heads["b"] = nn.Linear(3, 4)\nreturn dict(model=net, batch=torch.rand(2, 3).cuda())')
+    assert found == [("wrong-device", 'net.heads["b"] = nn.Linear(3, 4)')]
+
+
+def test_a_layer_that_a_helper_replaced():
+    found = built(
+        'def grow(model):\n    model.heads["b"] = nn.Linear(3, 4)\nnet = Net().cuda()\ngrow(net)\n'
+        'return dict(model=net, batch=torch.rand(2, 3).cuda())',
+    )  # fmt: skip
+    assert found[0][0] == "wrong-device"  # `grow` is gone with `build`: nothing is said of it
+    assert "Linear(3, 4)" not in (found[0][1] or "")
+
+
+def test_a_helper_of_the_file_that_replaced_a_layer():
+    grow = '\n    def grow(model):\n        model.heads["b"] = nn.Linear(3, 4)\n'
+    found = built("net = Net().cuda()\ngrow(net)\nreturn dict(model=net, batch=torch.rand(2, 3).cuda())", NET + grow)
+    assert found == [("wrong-device", 'model.heads["b"] = nn.Linear(3, 4)')]
+
+
+def test_an_item_that_only_a_run_tells_is_no_birth():
+    found = built(
+        "net = Net().cuda()\nfor name in net.heads:\n    net.heads[name] = nn.Linear(3, 4)\n"
+        "return dict(model=net, batch=torch.rand(2, 3).cuda())"
+    )
+    assert found == [("wrong-device", 'self.heads = nn.ModuleDict({"a": nn.Linear(3, 2), "b": nn.Linear(3, 2)})')]
+
+
+def test_items_that_a_loop_names():
+    found = built(
+        'model = Net().cuda()\nbatch = {"x": torch.rand(2, 3), "y": torch.rand(2, 3)}\n'
+        'for name in ("y", "z"):\n    batch[name] = torch.zeros(2, 3, device="cuda:0")\n'
+        'return dict(model=model, batch={"x": batch["x"]})'
+    )
+    assert found == [("wrong-device", 'batch = {"x": torch.rand(2, 3), "y": torch.rand(2, 3)}')]
+
+
+def test_an_optimizer_built_before_the_move():
+    found = built(
+        "model = Net()\nopt = torch.optim.Adagrad(model.parameters())\nmodel.cuda()\n"
+        "return dict(model=model, batch=torch.rand(2, 3).cuda(), optimizer=opt, loss=lambda out, _: out.sum())"
+    )
+    assert ("optimizer-misplaced", "opt = torch.optim.Adagrad(model.parameters())") in found
+
+
+def test_a_wrapper_around_a_model_elsewhere():
+    found = built(
+        'net = Net().to("cuda:0")\nreturn dict(model=nn.DataParallel(net, device_ids=[1, 0]), batch=torch.rand(2, 3))'
+    )
+    assert found[0] == (
+        "parallel-misplaced", 'return dict(model=nn.DataParallel(net, device_ids=[1, 0]), batch=torch.rand(2, 3))'
+    )  # fmt: skip
+
+
+def test_the_weight_that_a_loss_keeps():
+    found = built(
+        "weight = torch.ones(2)\ncriterion = nn.CrossEntropyLoss(weight=weight)\n"
+        "def loss(out, target):\n    return criterion(out, target)\n"
+        "return dict(model=Net().cuda(), batch=torch.rand(4, 3).cuda(), loss=loss, target=torch.tensor([0, 1, 0, 1]).cuda())"
+    )
+    assert found == [("wrong-device", "weight = torch.ones(2)")]
+
+
+def test_what_an_object_keeps_that_is_no_module():
+    hook = """
+    class Steer:
+        def __init__(self):
+            self.direction = torch.ones(2)
+
+        def __call__(self, module, args, output):
+            return output + self.direction
+    """
+    found = built(
+        "net = Net().cuda()\nnet.register_forward_hook(Steer())\nreturn dict(model=net, batch=torch.rand(2, 3).cuda())",
+        NET + hook,
+    )
+    assert found == [("wrong-device", "self.direction = torch.ones(2)")]
+
+
+def test_a_branch_that_did_not_run_is_no_birth():
+    found = built(
+        "model = Net().cuda()\nx = torch.rand(2, 3)\nif False:\n    x = torch.zeros(2, 3)\nreturn dict(model=model, batch=x)"
+    )
+    assert found == [("wrong-device", "x = torch.rand(2, 3)")]
+
+
+def test_statements_of_cells_count_in_their_order():
+    found = births(
+        NET, "net = Net().to('cuda:0')\nx = torch.rand(2, 3).cuda()", "net.heads['b'] = nn.Linear(3, 4)",
+        "found = devwidget.trace(net, x, verify=False)",
+    )  # fmt: skip
+    assert found == [("wrong-device", "net.heads['b'] = nn.Linear(3, 4)")]
+
+
+def test_an_item_of_what_a_call_gave_is_not_moved_by_moving_the_call():
+    with notebook() as run:
+        run(BEGIN)
+        run(NET)
+        run("def build():\n    made = {}\n    made.update(model=Net().cuda(), batch=torch.rand(2, 3))\n    return made")
+        run("parts = build()")
+        found = run(TRACE)["found"]
+    assert not any("build().to(" in edit.text for f in found.findings for fix in f.fixes for edit in fix.edits)

@@ -1,0 +1,28 @@
+"""Cells of a notebook, run in a namespace of their own as `__main__`, with their source at hand as IPython keeps it."""
+
+import contextlib
+import linecache
+import sys
+import textwrap
+import types
+
+
+@contextlib.contextmanager
+def notebook():
+    """A function that runs a cell and gives the namespace."""
+    main, before, names = types.ModuleType("__main__"), sys.modules["__main__"], []
+    sys.modules["__main__"] = main
+
+    def cell(text):
+        name, source = f"<ipython-input-{len(names)}-test>", textwrap.dedent(text).lstrip("\n")
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        names.append(name)
+        exec(compile(source, name, "exec"), vars(main))
+        return vars(main)
+
+    try:
+        yield cell
+    finally:
+        sys.modules["__main__"] = before
+        for name in names:
+            del linecache.cache[name]
