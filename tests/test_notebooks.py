@@ -1,15 +1,26 @@
-"""The notebooks: each runs from top to bottom on a machine without a GPU, quietly, and is stored without outputs."""
+"""The notebooks: each runs from top to bottom on a machine without a GPU, quietly, and shows what is stored with it."""
 
+import copy
 import functools
-import os
+import importlib.util
 import pathlib
 
 import nbformat
 import pytest
+import torch
 from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((pathlib.Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+from devwidget.capture import torch_internals
+
+ROOT = pathlib.Path(__file__).parents[1]
+SPEC = importlib.util.spec_from_file_location("refresh", ROOT / "notebooks" / "refresh.py")
+refresh = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(refresh)
+
+NOTEBOOKS = refresh.paths()
+MOST_BYTES = 500_000
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 def outputs(notebook, kind):
@@ -18,27 +29,52 @@ def outputs(notebook, kind):
 
 @functools.cache
 def executed(path):
-    notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=240, kernel_name="python3", store_widget_state=False)
-    client.execute(cwd=str(path.parent), env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
-    return notebook
+    return refresh.executed(path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@each_notebook
 def test_a_notebook_runs_and_says_nothing_on_stderr(path):
     assert outputs(executed(path), "error") == []
     assert [out.text for out in outputs(executed(path), "stream") if out.name == "stderr"] == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_stored_without_outputs(path):
-    notebook = nbformat.read(path, as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert [cell.id for cell in code if cell.outputs or cell.execution_count] == []
-    assert "widgets" not in notebook.metadata
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.__version__.startswith(torch_internals.TESTED), reason="numbers are those of the pinned torch")
+@each_notebook
+def test_a_notebook_shows_what_is_stored_with_it(path):
+    stored = nbformat.read(path, as_version=4)
+    assert refresh.shown(stored) == refresh.shown(executed(path)), "run make notebooks, and read what has changed"
 
 
+@each_notebook
+def test_a_notebook_is_stored_with_its_panels_and_without_widgets_or_anything_of_the_machine(path):
+    text = path.read_text(encoding="utf-8")
+    assert "dw-saved" in text
+    assert len(text.encode()) < MOST_BYTES
+    for word in ("widget-view", '"widgets"', str(ROOT), str(pathlib.Path.home()) + "/", "site-packages"):
+        assert word not in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ("no hops · 823 ms · 2", "no hops · 1.2 s · 2", True),
+        ("a  12 ms\nb   9 ms", "a  9 ms\nb  9 ms", True),
+        ("peak 85.8 MiB", "peak 85.9 MiB", False),
+        ("no findings", "1 error", False),
+        ("✓ nothing found, 13 checks", "✓ nothing found, 14 checks", False),
+    ],
+)
+def test_times_are_no_change_and_everything_else_is(before, after, is_same):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")])
+    notebook.cells[0].outputs = [nbformat.v4.new_output("stream", text=before)]
+    other = copy.deepcopy(notebook)
+    other.cells[0].outputs[0].text = after
+    assert (refresh.shown(notebook) == refresh.shown(other)) is is_same
+
+
+@pytest.mark.slow
 def test_every_kind_of_the_field_guide_is_named():
     guide = next(path for path in NOTEBOOKS if path.stem == "03-field-guide")
     text = "".join(out.text for out in outputs(executed(guide), "stream"))

@@ -1,8 +1,11 @@
 """A notebook that is opened again, its kernel gone: the panel as it was saved, and never an error."""
 
+import pathlib
+
 import pytest
 from playwright.sync_api import expect
 
+NOTEBOOKS = sorted((pathlib.Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 CELLS = [
     "import torch, devwidget\nnet = torch.nn.Linear(2, 3)",
     "panel = devwidget.show(net, torch.ones(1, 2))\npanel.run_trace()\npanel",
@@ -50,3 +53,12 @@ def test_without_its_kernel_the_panel_is_shown_as_it_was_saved(saved):
     expect(cell(reopened).locator(".dw-saved")).to_be_visible()
     expect(cell(reopened).locator(".dw-saved")).to_contain_text("no findings")
     expect(cell(reopened).get_by_text("Error displaying widget")).to_be_hidden()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_our_notebooks_show_their_panels_before_anything_has_run(lab, browser, path):
+    session = lab.open(browser, lab.copy(path))
+    expect(session.page.locator(".dw-saved").first).to_be_visible()
+    expect(session.page.get_by_text("Error displaying widget")).to_have_count(0)
+    session.assert_quiet()
+    session.close()

@@ -1,0 +1,84 @@
+"""Runs each notebook from top to bottom and keeps what it shows; `make notebooks`.
+
+What differs from run to run (times, addresses) is no change: a notebook is written only if anything else differs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).resolve().parent
+TEXTS = ("text/plain", "text/html")
+"""What viewers without a kernel show; a widget is none of it."""
+VARYING = (
+    (r"\b\d[\d,.]* (ns|us|µs|ms|s|min)\b", "TIME"),
+    (r"\b0x[0-9a-f]+\b", "ADDRESS"),
+    (r" +", " "),  # columns are as wide as their widest time
+)
+
+
+def paths() -> list[Path]:
+    """The notebooks."""
+    return sorted(FOLDER.glob("*.ipynb"))
+
+
+def executed(path: Path) -> Any:
+    """A notebook with the outputs of a run on a machine without a GPU, as far as they can be kept."""
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        cell.metadata.clear()
+    options: dict[str, Any] = {"store_widget_state": False, "record_timing": False, "coalesce_streams": True}
+    client = NotebookClient(notebook, timeout=240, kernel_name="python3", **options)
+    client.execute(cwd=str(FOLDER), env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(FOLDER.parent)})
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [kept for output in cell.outputs if (kept := _kept(output))]
+    notebook.metadata = nbformat.from_dict({
+        "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    })  # fmt: skip
+    return notebook
+
+
+def _kept(output: Any) -> Any:
+    """An output without its widget; None if it is nothing else."""
+    if "data" in output:
+        output.data = nbformat.from_dict({kind: text for kind, text in output.data.items() if kind in TEXTS})
+    return output if output.get("data", True) else None
+
+
+def shown(notebook: Any) -> list[list[dict[str, str]]]:
+    """The texts of each code cell's outputs, without what differs from run to run."""
+    return [[_texts(output) for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _texts(output: Any) -> dict[str, str]:
+    texts = output.get("data") or {name: output[name] for name in ("name", "text", "ename", "evalue") if name in output}
+    return {name: _settled(text) for name, text in texts.items()}
+
+
+def _settled(text: str) -> str:
+    for pattern, name in VARYING:
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def main() -> None:
+    """Run them all, and write those that show something else than before."""
+    for path in paths():
+        before, now = nbformat.read(path, as_version=4), executed(path)
+        changed = shown(before) != shown(now)
+        if changed:
+            nbformat.write(now, path)
+        print(f"{path.name}: {'written' if changed else 'as before'}, {path.stat().st_size / 1000:.0f} kB", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
