@@ -95,6 +95,7 @@ class Fix:
         confidence: `sure`, `likely`, or `choice` (one of several designs).
         verified: the step ran with this edit and without the fault; at most other findings were healed.
         edits: can be applied together as they are; () for a cure that is no edit.
+        warns: kind and place of a warning that the step gives with this edit, and not without: tried, and not verified.
     """
 
     summary: str
@@ -102,6 +103,7 @@ class Fix:
     confidence: Confidence = "likely"
     verified: bool = False
     edits: tuple[Edit, ...] = ()
+    warns: str = ""
 
     def diff(self) -> str:
         """The edits as a unified diff; "" without any."""

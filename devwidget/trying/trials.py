@@ -47,6 +47,7 @@ class _Trials:
         self._ran = [(finding.fault.file, finding.fault.line) for finding in self._found if finding.fault is not None]
         self._good: dict[int, Fix] = {}
         self._failed: list[tuple[int, Fix]] = []
+        self._warns: dict[Fix, str] = {}
 
     def run(self) -> None:
         """The first edits of all findings together; if that fails one finding after the other, with the rest healed."""
@@ -68,13 +69,17 @@ class _Trials:
         """A finding with the fix that works first; one that nobody could try stays before it if it is sure."""
         number = next((n for n, each in enumerate(self._found) if each is finding), -1)
         good = self._good.get(number)
-        left = [fix for fix in finding.fixes if fix is not good and (number, fix) not in self._failed]
+        failed = [fix for each, fix in self._failed if each == number]
+        left = [self._warning(fix) for fix in finding.fixes if fix is not good and fix not in failed]
         if good is None:
             return dataclasses.replace(finding, fixes=tuple(left)) if left or not finding.fixes else _without_edits(finding)
         before = finding.fixes[: finding.fixes.index(good)]
         sure = [fix for fix in left if fix in before and fix.edits and fix.confidence == "sure"]
         rest = [fix for fix in left if fix not in sure]
         return dataclasses.replace(finding, fixes=(*sure, dataclasses.replace(good, verified=True), *rest))
+
+    def _warning(self, fix: Fix) -> Fix:
+        return dataclasses.replace(fix, warns=self._warns[fix]) if fix in self._warns else fix
 
     def _works(self, fixes: dict[int, Fix]) -> bool | None:
         """Whether the step runs with the edits of some findings as it did with these healed; None if that is not known."""
@@ -98,18 +103,38 @@ class _Trials:
             return None
         if "OutOfMemoryError" in trace.error or not ran:
             return None
-        works = _is_clean(trace, others) and self._is_same(output, not is_random(edits))
+        more, same = _more(trace, others), not trace.error and self._is_same(output, not is_random(edits))
+        if more and same and self._only_waits(fixes, more):
+            return None
+        works = same and not more
         return works if works or is_exact else None
+
+    def _only_waits(self, fixes: dict[int, Fix], more: list[Finding]) -> bool:
+        """What failed runs, and the host waits for data that was on its side before: neither verified nor wrong."""
+        errors = all(self._found[number].severity == "error" for number in fixes)
+        waits = errors and len(fixes) == 1 and all(finding.kind == "host-sync" for finding in more)
+        if waits:
+            self._warns |= {fix: _named(more[0]) for fix in fixes.values()}
+        return waits
 
     def _is_same(self, output: Any, values: bool) -> bool:
         """The output of the healed step; where that has failed there is none to compare with."""
         return self._wanted is None or are_equal(self._wanted, results_of(output), values=values)
 
 
-def _is_clean(trace: Trace, others: Iterable[Finding]) -> bool:
-    """No error, and no finding but those of other causes that were healed, each as often as before."""
-    bad = Counter(key_of(finding) for finding in trace.findings if finding.severity != "info")
-    return not trace.error and bad <= Counter(map(key_of, others))
+def _more(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
+    """The findings but those of other causes that were healed, each as often as before."""
+    known, more = Counter(map(key_of, others)), []
+    for finding in trace.findings:
+        known[key_of(finding)] -= 1
+        if finding.severity != "info" and known[key_of(finding)] < 0:
+            more.append(finding)
+    return more
+
+
+def _named(finding: Finding) -> str:
+    site = finding.fault or finding.birth
+    return f"{finding.kind} at line {site.line}" if site is not None else finding.kind
 
 
 def _without_edits(finding: Finding) -> Finding:

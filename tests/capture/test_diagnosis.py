@@ -217,3 +217,46 @@ def test_what_is_computed_from_parameters_alone_is_astray_because_of_them():
     (found,) = devwidget.trace(model, torch.ones(3, device="cuda:0")).findings
     assert (found.kind, found.birth.line) == ("unregistered-tensor", line_of(Stack, "self.blocks ="))
     assert found.fixes[0].edits[0].text.strip() == "self.blocks = nn.ModuleList([Scan() for _ in range(2)])"
+
+
+class Looked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.register_buffer("table", torch.ones(4, 3))
+
+    def forward(self, x):
+        places = torch.arange(3)
+        device = places.device
+        mask = torch.zeros(3, device=device)
+        rows = self.rows(places)
+        return self.layer(x) + (rows if mask is None else rows + mask)
+
+    def rows(self, places):
+        return self.table.to(places.device)[places]
+
+
+def test_a_tensor_that_was_put_beside_another_is_astray_because_of_that_one():
+    model, x = Looked().to("cuda:0"), torch.ones(3, 3, device="cuda:0")
+    (found,) = devwidget.trace(model, x).findings
+    assert (found.birth.text, found.fixes[0].verified) == ("places = torch.arange(3)", True)
+    assert found.fixes[0].edits[0].text.strip() == "places = torch.arange(3, device=x.device)"
+
+
+def test_an_explanation_follows_a_tensor_to_the_one_that_it_was_put_beside():
+    model, x = Looked().to("cuda:0"), torch.ones(3, 3, device="cuda:0")
+    with pytest.raises(RuntimeError) as caught:
+        model(x)
+    (found,) = devwidget.explain(caught.value).findings
+    assert found.birth.text == "places = torch.arange(3)"
+
+
+def test_between_two_gpus_a_tensor_beside_another_is_blamed_itself():
+    class Split(nn.Module):
+        def forward(self, x):
+            kept = torch.ones(3, device="cuda:0")
+            beside = torch.zeros(3, device=kept.device)
+            return nn.functional.linear(x, kept.to("cuda:1").expand(3, 3), beside)
+
+    (found,) = devwidget.trace(Split(), torch.ones(3, device="cuda:1")).findings
+    assert found.birth.text == "beside = torch.zeros(3, device=kept.device)"

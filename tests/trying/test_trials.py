@@ -197,3 +197,18 @@ def test_warnings_and_logs_of_a_trial_are_not_seen(recwarn, caplog):
     (found,) = devwidget.trace(Warning_().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
     assert found.fixes[0].verified
     assert len(recwarn) == len(caplog.records) == 1
+
+
+def test_an_edit_after_which_the_host_waits_is_kept_and_not_called_verified():
+    class Counted(nn.Module):
+        def forward(self, x):
+            mask = torch.ones(3)
+            if mask.sum().item() > 5:
+                return x
+            return x * mask
+
+    (found,) = devwidget.trace(Counted(), torch.ones(3, device="cuda:0")).findings
+    (waiting,) = [fix for fix in found.fixes if fix.warns]
+    assert (waiting.code, waiting.verified) == ("mask = torch.ones(3, device=x.device)", False)
+    assert waiting.warns.startswith("host-sync at line ")
+    assert f"tried: the step runs, with {waiting.warns})" in str(found)

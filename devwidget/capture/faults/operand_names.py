@@ -66,6 +66,9 @@ class Names:
         if of_dtype and (root is None or not root.is_move) and (cast := self._past_cast(tensor.dtype)) is not None:
             held = holder(self._state.tracker, self._frames, family or [tensor])
             return made_by(dataclasses.replace(operand, held=held, from_move=True), [cast], target)
+        giver = _follows(root, tensor.device, target) if root is not None and not of_dtype else None
+        if giver is not None:
+            root, family = giver, [member for member in (giver.tensor(),) if member is not None]
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
         partners = tuple(self._partners(root, target))
@@ -244,6 +247,12 @@ class Names:
         owner = locals_.get("self") if frame is not None else _module_of(self._state, code)
         if is_module(owner) and code is not None and code.co_name not in statements.INITIALISERS:
             yield from (f"self{path}" for path, tensor in deep_tensors(owner) if tensor.device == target)
+
+
+def _follows(root: Birth, device: torch.device, target: torch.device) -> Birth | None:
+    """What `device=labels.device` followed to the wrong place. Between two GPUs either may be right."""
+    giver, left = root.follows, device.type == "cpu" != target.type
+    return giver if giver is not None and giver.site is not None and left else None
 
 
 def left_behind(birth: Birth) -> Birth | None:

@@ -19,12 +19,14 @@ from devwidget.capture.recording.state import State
 from devwidget.capture.recording.transfers import VIEWS, WAITS
 from devwidget.capture.source_code.call_sites import RawSite, caller
 from devwidget.capture.source_code.statements import MOVES
-from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
+from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in
 
 _BACKWARD = frozenset({"backward", "grad"})
 _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
 _MORE = WAITS | {"__set__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
+MOST_DEVICES = 64
+"""Devices read from tensors that are remembered: `device = x.device` serves the function that says so."""
 
 
 class BirthWatch(FunctionMode):
@@ -34,6 +36,7 @@ class BirthWatch(FunctionMode):
         super().__init__()
         self._state = state
         self._here = state.tracker.here
+        self._devices: dict[int, tuple[torch.device, Birth]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Make the call; if it fails, perhaps make it again with other arguments."""
@@ -42,6 +45,8 @@ class BirthWatch(FunctionMode):
             out = func(*args)
             if out is None:
                 self._nothing_read(func, args[0], frame)
+            elif type(out) is DEVICE:
+                self._device_read(out, args[0])
             return out
         kwargs, here = kwargs or {}, self._here
         site = self._state.tracker.site(frame)
@@ -91,10 +96,7 @@ class BirthWatch(FunctionMode):
         for tensor in _operands(args, kwargs):
             if tensor is result:
                 return
-            birth = births.get(tensor)
-            if birth is None:  # older than the recording
-                birth = Birth(tensor, -1)
-                births.put(tensor, birth)
+            birth = self._birth_of(tensor)
             if birth.hops:
                 data = birth if data is None else data
                 if not moving and not looking:
@@ -115,7 +117,7 @@ class BirthWatch(FunctionMode):
             if name == "clone":  # it stays behind when what it copies moves on
                 birth.call, birth.site, birth.direct = name, site, calls_itself(frame, site)
         else:
-            birth = self._decided(name, number, args, result, None if computed else parent, frame, site)
+            birth = self._decided(name, number, args, kwargs, result, None if computed else parent, frame, site)
             birth.weights = weights
         if data is not None:
             birth.hops = data.hops
@@ -133,6 +135,7 @@ class BirthWatch(FunctionMode):
         name: str,
         number: int,
         args: tuple[Any, ...],
+        kwargs: Any,
         result: torch.Tensor,
         parent: Birth | None,
         frame: FrameType,
@@ -141,7 +144,26 @@ class BirthWatch(FunctionMode):
         """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
         is_move = name in MOVES and parent is None
         origin = self._state.births.get(args[0]) if is_move else None
-        return Birth(result, number, name, site, calls_itself(frame, site), is_move, parent, origin)
+        birth = Birth(result, number, name, site, calls_itself(frame, site), is_move, parent, origin)
+        given = kwargs.get("device") or (next((each for each in args if type(each) is DEVICE), None) if is_move else None)
+        read = self._devices.get(id(given)) if given is not None else None
+        if read is not None and read[0] is given:
+            birth.follows = read[1].decided()
+        return birth
+
+    def _device_read(self, device: torch.device, tensor: torch.Tensor) -> None:
+        """Each read gives an object of its own: a call that is given it puts its result where that tensor is."""
+        if len(self._devices) >= MOST_DEVICES:
+            self._devices.pop(next(iter(self._devices)))
+        self._devices[id(device)] = device, self._birth_of(tensor)
+
+    def _birth_of(self, tensor: torch.Tensor) -> Birth:
+        """Of a tensor that is older than the recording, one without a line."""
+        birth = self._state.births.get(tensor)
+        if birth is None:
+            birth = Birth(tensor, -1)
+            self._state.births.put(tensor, birth)
+        return birth
 
     def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""

@@ -54,6 +54,7 @@ class Birth:
         is_move: it was moved here.
         parent: what it was computed from, on the same device.
         origin: what it was moved from.
+        follows: the first tensor that a line like `device=x.device` had the device from.
         dtype: of the tensor.
         moved_on: what was born here, a parameter, has got other data since.
         weights: of the parameter whose dtype it shares, for what a layer computed.
@@ -66,6 +67,7 @@ class Birth:
         "depth",
         "direct",
         "dtype",
+        "follows",
         "hop",
         "hops",
         "is_move",
@@ -99,6 +101,7 @@ class Birth:
         self.dtype = tensor.dtype
         self.hop: Hop | None = None
         self.weights: Birth | None = None
+        self.follows: Birth | None = None
         self.moved_on = False
         if parent is None:
             self.hops: tuple[Hop, ...] = ()
@@ -130,6 +133,11 @@ class Birth:
         """The birth that decided the device."""
         *_, last = self.chain()
         return last
+
+    def decided(self) -> Birth:
+        """The birth of the tensor that this one was put beside; its own root for one that was told a device."""
+        root = self.root()
+        return root.follows or root
 
     def dtype_root(self) -> Birth:
         """The birth that decided the dtype: moves between devices are passed through."""

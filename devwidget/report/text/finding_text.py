@@ -58,6 +58,8 @@ def confidence_words(fix: Fix) -> str:
     """`sure, verified`; an edit that nobody has run says so."""
     if fix.verified:
         return f"{fix.confidence}, verified"
+    if fix.warns:
+        return f"{fix.confidence}, tried: the step runs, with {fix.warns}"
     return f"{fix.confidence}, not tried" if fix.edits else fix.confidence
 
 

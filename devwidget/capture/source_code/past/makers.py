@@ -19,7 +19,7 @@ from devwidget.capture.source_code.past.decisions import ARRIVALS, THEMSELVES, A
 from devwidget.capture.source_code.past.past_calls import Argument, PastCall, entered, given_by, past_call
 from devwidget.capture.source_code.source_index import MOVES
 from devwidget.capture.source_code.value_paths import Keys, fields_of_class, parts_of_value, selected
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.site import Site
 
 MOST_NODES = 400
@@ -119,7 +119,10 @@ class _Search:
     ) -> Iterator[Maker | torch.Tensor]:
         """A method of a tensor or a module that is gone: a move, or one whose result is where its object was."""
         made = decided_by_move(node, scope, site, self._aspect) if func.attr in MOVES and (self._moves or not keys) else None
-        if made is not None:
+        beside = self._beside(node.args[0], scope, site) if made is not None and func.attr == "to" and node.args else []
+        if beside:
+            yield from beside
+        elif made is not None:
             yield made
         else:
             yield from self.follow(func.value, scope, site, keys if func.attr in THEMSELVES else ())
@@ -138,13 +141,28 @@ class _Search:
         """A factory, or an operation: its result is where its arguments are."""
         if self._aspect == "object":
             return
-        if name in _factories():
+        told = next((keyword.value for keyword in node.keywords if keyword.arg == self._aspect), None)
+        if beside := self._beside(told, scope, site):
+            yield from beside
+        elif name in _factories():
             made = made_by_factory(node, name, scope, site, self._aspect)
             if made is not None:
                 yield made
-        elif not any(keyword.arg == self._aspect for keyword in node.keywords):
+        elif told is None:
             for argument in node.args:
                 yield from self.follow(argument, scope, site, ())
+
+    def _beside(self, told: ast.expr | None, scope: Scope, site: Site) -> list[Maker | torch.Tensor]:
+        """What `device=x.device` put a result beside, if that is on the CPU: between GPUs either may be right."""
+        if isinstance(told, ast.Name) and isinstance(scope, PastCall):
+            change, given = change_of(scope, told.id, (), site.line, moves=False), scope.arguments.get(told.id)
+            if change is None and given is not None:
+                return self._beside(given.node, given.scope, given.site)
+            told = change.value if change is not None else None
+        if self._aspect != "device" or not isinstance(told, ast.Attribute) or told.attr != "device":
+            return []
+        value = scope.value(told.value)
+        return [] if is_tensor(value) and value.device.type != "cpu" else list(self.follow(told.value, scope, site, ()))
 
     def _object(self, node: ast.Call, kind: type, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         """What a constructor makes, or a field of that: a keyword of `dict(...)`, a data class or a torch module, an item of a
