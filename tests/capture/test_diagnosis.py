@@ -260,3 +260,28 @@ def test_between_two_gpus_a_tensor_beside_another_is_blamed_itself():
 
     (found,) = devwidget.trace(Split(), torch.ones(3, device="cuda:1")).findings
     assert found.birth.text == "beside = torch.zeros(3, device=kept.device)"
+
+
+class Biased(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = nn.Embedding(4, 3), nn.LayerNorm(3)
+        self.register_buffer("places", torch.arange(3))
+
+    def forward(self, x):
+        bias = self.table(self.places)
+        return self.norm(x) + bias
+
+
+class Tower(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = [Biased()]
+
+    def forward(self, x):
+        return self.blocks[0](x)
+
+
+def test_what_unregistered_weights_computed_is_astray_because_of_them():
+    (found,) = devwidget.trace(Tower().to("cuda:0"), torch.ones(3, 3, device="cuda:0")).findings
+    assert (found.kind, found.birth.line) == ("unregistered-tensor", line_of(Tower, "self.blocks ="))

@@ -74,7 +74,7 @@ class Names:
         partners = tuple(self._partners(root, target))
         return dataclasses.replace(
             operand,
-            held=holder(self._state.tracker, self._frames, family or [tensor]),
+            held=holder(self._state.tracker, self._frames, family or [tensor]) or self._of_weights(root, tensor),
             birth=to_site(root.site),
             birth_call=call_text(root.site),
             birth_op=root.call,
@@ -83,6 +83,14 @@ class Names:
             birth_partners=partners,
             from_move=root.is_move,
         )
+
+    def _of_weights(self, root: Birth, tensor: torch.Tensor) -> Held | None:
+        """The unregistered module whose weights an activation was computed with: those are why it is there."""
+        weights = root.weights.tensor() if root.weights is not None else None
+        if weights is None or weights.device != tensor.device:
+            return None
+        held = holder(self._state.tracker, [], [weights])
+        return held if held is not None and held.how == "attribute" else None
 
     def _cast_of_module(self, dtype: torch.dtype) -> Birth | None:
         """The line that gave the running module this dtype, which all that it computes has from it."""
