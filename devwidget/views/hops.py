@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
 from devwidget.records.trace import Cause, Move, Phase
+from devwidget.views.backward_hops import with_forward_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Hop:
 def group_hops(moves: Iterable[Move]) -> tuple[Hop, ...]:
     """One Hop for each line, cause and direction, most bytes first."""
     groups: dict[object, list[Move]] = {}
-    for move in moves:
+    for move in with_forward_lines(moves):
         line = (move.site.file, move.site.line) if move.site else None
         groups.setdefault((line, move.cause, move.phase, move.source, move.target), []).append(move)
     hops = [_fold(group) for group in groups.values()]

@@ -16,12 +16,23 @@ from devwidget.views.overlay import overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import place
 from devwidget.views.timeline import in_seconds, timeline
-from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, split_model
+from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, site, split_model
 
 
 def test_hops_of_one_line_are_one_group_and_the_dearest_is_first():
     hops = group_hops(one_step().moves)
     assert [(str(hop.source), hop.count, hop.bytes) for hop in hops] == [("cpu", 1, MIB), ("cuda:0", 4, 65536)]
+
+
+def test_a_hop_of_backward_has_the_line_of_the_copy_whose_gradient_it_carries():
+    first, second = one_step().moves[0], replace(one_step().moves[0], module="encoder", site=site(7), number=11)
+    back = replace(first, source=GPU1, target=GPU0, module=None, phase="backward", site=site(99))
+    hops = group_hops((first, second, replace(back, number=30), replace(back, number=31), replace(back, number=32)))
+    told = {hop.number: (hop.modules, hop.site.line) for hop in hops if hop.phase == "backward"}
+    assert told == {30: (("encoder",), 7), 31: (("decoder",), 40), 32: ((None,), 99)}
+    others = replace(back, shape=(3, 3), number=30), replace(back, cause="reduce", number=31), replace(back, count=2, number=32)
+    other = group_hops((first, *others))
+    assert {hop.site.line for hop in other if hop.phase == "backward"} == {99}
 
 
 def test_a_collapsed_row_knows_of_findings_and_hops_below():
