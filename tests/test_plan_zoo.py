@@ -69,8 +69,8 @@ def test_a_few_transformers_are_predicted_within_two_percent():
 
 
 @pytest.mark.slow
-def test_all_transformers_are_predicted_within_two_percent():
-    assert misses() == dict.fromkeys(NEED_VALUES, "values")
+def test_all_other_transformers_are_predicted_within_two_percent():
+    assert misses(names=zoo.CORE.keys() - FEW) == dict.fromkeys(NEED_VALUES, "values")
 
 
 def for_replicas(gpus):
@@ -84,14 +84,17 @@ def for_replicas(gpus):
     return prepare
 
 
-def test_data_parallel_is_predicted_for_a_few_transformers():
-    assert misses(2, names=FEW[:3], prepare=for_replicas(2), placement="data parallel") == {}
+@pytest.mark.parametrize("gpus", [2, 3])
+def test_data_parallel_is_predicted_for_a_few_transformers(gpus):
+    assert misses(gpus, names=FEW[:3], prepare=for_replicas(gpus), placement="data parallel") == {}
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 @pytest.mark.parametrize("gpus", [2, 3])
 def test_data_parallel_is_predicted_for_all_transformers_that_allow_it(gpus):
-    assert misses(gpus, prepare=for_replicas(gpus), skip=NOT_PARALLEL, placement="data parallel") == {}
+    found = misses(gpus, prepare=for_replicas(gpus), skip=NOT_PARALLEL, placement="data parallel")
+    print(f"DataParallel over {gpus} GPUs: {len(found)} predictions off")
+    assert found == {}
 
 
 def proposals(gpus, names=None):
@@ -136,10 +139,11 @@ def test_device_maps_are_predicted_for_a_few_transformers():
     assert mapped_misses(2, ["gpt2", "llama", "vit"]) == ({}, ["gpt2", "llama", "vit"])
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 @pytest.mark.parametrize("gpus", [2, 3])
 def test_device_maps_are_predicted_for_all_transformers_that_run_with_them(gpus):
     pytest.importorskip("accelerate")
     found, fitting = mapped_misses(gpus)
+    print(f"device maps over {gpus} GPUs: {len(fitting)} predictions right, {len(found)} not")
     assert found == {name: "values" for name in found if name in NEED_VALUES}
     assert len(fitting) >= 60
