@@ -129,6 +129,15 @@ def test_the_weight_that_a_loss_keeps():
     assert found == [("wrong-device", "weight = torch.ones(2)")]
 
 
+def test_a_target_that_the_loss_takes_apart():
+    found = built(
+        "model = Net().cuda()\na = torch.zeros(2, 2).cuda()\nb = torch.ones(2, 2)\n"
+        "def loss(out, target):\n    first, second = target\n    return (out * first + second).sum()\n"
+        "return dict(model=model, batch=torch.rand(2, 3).cuda(), loss=loss, target=(a, b))"
+    )
+    assert found == [("wrong-device", "b = torch.ones(2, 2)")]
+
+
 def test_what_an_object_keeps_that_is_no_module():
     hook = """
     class Steer:

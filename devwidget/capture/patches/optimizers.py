@@ -21,6 +21,7 @@ from devwidget.capture.patches import untrained
 from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
@@ -115,7 +116,7 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
             names = operand_names.Names(state, frame)
             facts = {"problem": "state", "state": key, "optimizer": class_name(type(optimizer))}
             born = state.births.get(value)
-            birth = born.root().site if born is not None else None
+            birth = born.root().site if born is not None and not _is_from(state, born, parameter) else None
             birth = birth or (made[optimizer].site if optimizer in made else None)
             known = to_site(birth) or _built(frame, optimizer)
             operand = _operand(f"state[{key!r}]", value)
@@ -124,6 +125,16 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
             if state.heal:
                 with state.tracker.because("healed"):
                     entries[key] = value.to(parameter.device)
+
+
+def _is_from(state: State, born: Birth, parameter: torch.Tensor) -> bool:
+    """Whether a state was allocated from its parameter, as it was before it moved: `zeros_like(parameter)`."""
+    birth = state.births.get(parameter)
+    while birth is not None:
+        if birth.root() is born.root():
+            return True
+        birth = birth.root().origin
+    return False
 
 
 def _built(frame: FrameType, optimizer: torch.optim.Optimizer) -> Site | None:

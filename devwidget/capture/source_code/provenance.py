@@ -19,7 +19,7 @@ from devwidget.capture.source_code.past.lost_values import argument_sources
 from devwidget.capture.source_code.past.makers import makers
 from devwidget.capture.source_code.past.past_calls import PastCall
 from devwidget.capture.source_code.past.running_calls import enclosing_call, running_call
-from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of
+from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of, selected
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression, parsed_statement
@@ -92,8 +92,12 @@ def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step, aspect
         return _of_sources(None, None, tensor, argument_sources(frames, tensor, aspect), aspect)
     frame, site, keys = assigned
     value = _value(site.text, site.line)
-    if value is None or _is_empty(value) or Scope(frame).value(value) is tensor:  # `mask = self.mask` hands it on
+    if value is None or _is_empty(value):
         return None
+    handed = Scope(frame).value(value)
+    if handed is not UNKNOWN and not isinstance(value, ast.Tuple | ast.List) and selected(handed, keys) is tensor:
+        above = frames[next(index for index, each in enumerate(frames) if each is frame) + 1 :]
+        return _step(above, tensor, last, aspect) if above else None  # `mask = self.mask`, `x, y = batch`
     own = _parents(frame, site)
     if own is None:
         return _Step(frame, site)
