@@ -18,7 +18,7 @@ from devwidget.capture.memory.training_state import training_bytes
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_a, items_of, stored
 from devwidget.capture.source_code.call_sites import is_own, locals_of
-from devwidget.capture.step.batch import Inputs, arguments
+from devwidget.capture.step.batch import Inputs, arguments, parameter_names
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
@@ -58,6 +58,8 @@ def open_panel(
 
 MOST_LOOKED_AT = 16
 """Items of a container of the notebook that are looked at, to see whether it may be a batch."""
+_USUAL = frozenset(("batch", "input", "inputs", "x"))
+"""Words that people call a batch by."""
 GIVEN = "(given)"
 """What a field of the panel says for a value that has no name in the notebook."""
 
@@ -127,10 +129,10 @@ class Live:
         )
 
     def names(self) -> tuple[str, ...]:
-        """Variables of the notebook that could be a batch, those that fit `forward` first."""
+        """Variables of the notebook that could be a batch, those that fit `forward` first, likely ones foremost."""
         model = self._model()
         found = [(name, value) for name, value in user_variables() if _may_be_batch(value)]
-        fitting = [] if model is None else [name for name, value in found if _fits(model, value)]
+        fitting = [] if model is None else _likeliest_first(model, [name for name, value in found if _fits(model, value)])
         return (*fitting, *(name for name, _ in found if name not in fitting))
 
     def _value(self, field: str, expression: str) -> Any:
@@ -217,6 +219,12 @@ def _may_be_batch(value: Any) -> bool:
     if type(value) is list or type(value) is tuple:
         return any(map(is_tensor, value[:MOST_LOOKED_AT]))
     return any(is_tensor(part) for _, part in (items_of(value) or ())[:MOST_LOOKED_AT])
+
+
+def _likeliest_first(model: nn.Module, names: list[str]) -> list[str]:
+    """Those that are called like an argument of `forward`, then those that are called a batch, then the others."""
+    wanted = parameter_names(model)
+    return sorted(names, key=lambda name: 0 if name in wanted else 1 if _USUAL.intersection(name.lower().split("_")) else 2)
 
 
 def _fits(model: nn.Module, value: Any) -> bool:

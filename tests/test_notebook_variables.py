@@ -76,6 +76,18 @@ def test_dicts_and_encodings_of_tensors_are_offered_as_batches(namespace):
     panel.close()
 
 
+class Reader(nn.Linear):
+    def forward(self, tokens):
+        return super().forward(tokens)
+
+
+def test_the_variable_that_sounds_like_the_batch_is_offered_first(namespace):
+    namespace |= {name: torch.ones(1, 2) for name in ("weights", "train_batch", "labels", "tokens")}
+    panel = shown(Reader(2, 2))
+    assert panel.view.inputs["names"] == ["tokens", "train_batch", "weights", "labels"]
+    panel.close()
+
+
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("meta", [False, True])
 def test_a_panel_runs_no_code_of_the_variables(namespace, raises, meta):

@@ -82,6 +82,14 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
     return Arguments(args, kwargs, target)
 
 
+def parameter_names(model: nn.Module) -> tuple[str, ...]:
+    """What `forward` calls its arguments; nothing of a scripted or C++ forward."""
+    try:
+        return tuple(inspect.signature(_callable(model)).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
 def _item(batch: Any) -> Any:
     if is_tensor(batch) or is_a(batch, (tuple, list, dict, Inputs)):
         return batch
