@@ -6,6 +6,7 @@
 # make check       ruff (rules and format) and mypy; where node is, check-page too
 # make check-page  TypeScript on the page's modules
 # make shots       screenshots of the panel in artifacts/
+# make pictures    the panels of the notebooks for README and docs: docs/pictures
 # make notebooks   run the notebooks, and keep what they show if anything but times has changed
 #
 # make lab PORT=8888 BROWSER=no    on a server
@@ -36,7 +37,7 @@ LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test test-fast test-slow coverage shots notebooks set-up set-up-test check check-page
+.PHONY: lab test test-fast test-slow coverage shots pictures notebooks set-up set-up-test check check-page
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
@@ -55,6 +56,9 @@ test-slow: set-up-test
 
 shots: set-up-test
 	$(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"
+
+pictures: set-up-test
+	$(IN_VENV) docs/take_pictures.py
 
 notebooks: set-up-test
 	$(IN_VENV) notebooks/refresh.py

@@ -43,3 +43,14 @@ def test_the_repair_on_the_page_on_test_suites_repairs(tmp_path):
     repair = re.search(r"`__init__`\n.*\n.*\nE +\+ (.*)", report)[1]
     printed = run_tests(tmp_path, program.replace("self.scale = torch.ones(4)", repair))
     assert "1 failed, 2 passed" in printed
+
+
+def test_every_picture_is_shown_and_small():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    texts = "".join(page.read_text(encoding="utf-8") for page in pages)
+    pictures = list((ROOT / "docs" / "pictures").glob("*.png"))
+    assert len(pictures) > 5
+    assert [each.name for each in pictures if f"pictures/{each.name}" not in texts] == []
+    assert [each.name for each in pictures if each.stat().st_size > 300_000] == []
+    named = re.findall(r"pictures/([\w-]+\.png)", texts)
+    assert set(named) == {each.name for each in pictures}
