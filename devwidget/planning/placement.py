@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import named_tensors, own_tensors, walk
+from devwidget.planning.gpus import gpu, is_on_gpu
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.simulator.cluster import UNLIMITED
 from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
 
 Placement = str | Mapping[str, Any]
-FIRST = torch.device("cuda", 0)
 
 
 class PlacedCopy:
@@ -32,8 +32,8 @@ class PlacedCopy:
     def __init__(self, model: nn.Module, placement: Placement, capacities: Sequence[int], watcher: Watcher) -> None:
         self.device_map: tuple[tuple[str, str], ...] = ()
         as_is, mapped = placement == "as is", placement == "auto" or isinstance(placement, Mapping)
-        there = any(parameter.is_cuda for _, parameter in named_tensors(model, "_parameters"))
-        bare = FIRST if not mapped else torch.device("cpu")
+        there = any(is_on_gpu(parameter) for _, parameter in named_tensors(model, "_parameters"))
+        bare = gpu(0) if not mapped else torch.device("cpu")
         owners = {id(tensor): path for path, module in walk(model) for tensor in own_tensors(module).values()}
 
         def place(tensor: torch.Tensor) -> torch.device:
@@ -42,8 +42,8 @@ class PlacedCopy:
 
         self.inner = self.placed = meta_copy_of_model(model, place, lambda tensor: bare if tensor.is_meta else tensor.device)
         watcher.placing = None
-        devices = [parameter.device for _, parameter in named_tensors(self.inner, "_parameters") if parameter.is_cuda]
-        self.home, self.last = (devices[0], devices[-1]) if devices and as_is else (FIRST, FIRST)
+        devices = [parameter.device for _, parameter in named_tensors(self.inner, "_parameters") if is_on_gpu(parameter)]
+        self.home, self.last = (devices[0], devices[-1]) if devices and as_is else (gpu(0), gpu(0))
         if placement == "data parallel":
             self.placed = nn.DataParallel(self.inner, device_ids=list(range(len(capacities))))
         if mapped:
@@ -54,7 +54,7 @@ class PlacedCopy:
 
         places = proposed(self.inner, capacities) if isinstance(placement, str) else dict(placement)
         self.device_map = tuple((path, _name(place)) for path, place in places.items())
-        used = [torch.device(name) for _, name in self.device_map if name.startswith("cuda")]
+        used = [torch.device(name) for _, name in self.device_map if name.startswith(gpu(0).type)]
         if not used or "disk" in dict(self.device_map).values():
             raise DevwidgetError(f"a plan cannot use the device map {places}", why="it names no GPU, or the disk")
         self.home = self.last = used[0]
@@ -82,4 +82,4 @@ def proposed(model: nn.Module, capacities: Sequence[int]) -> dict[str, Any]:
 
 
 def _name(place: Any) -> str:
-    return f"cuda:{place}" if isinstance(place, int) else str(place)
+    return str(gpu(place) if isinstance(place, int) else place)

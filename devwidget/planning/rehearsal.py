@@ -13,9 +13,10 @@ from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import replace_tensors
+from devwidget.planning.gpus import gpu
 from devwidget.planning.lines import deepest_line
 from devwidget.planning.optimizers import optimizer_for
-from devwidget.planning.placement import FIRST, PlacedCopy
+from devwidget.planning.placement import PlacedCopy
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.trace import Phase
@@ -53,7 +54,7 @@ def _there(loss_fn: Any) -> Any:
     """A loss that is a module has tensors too, such as class weights."""
     if not isinstance(loss_fn, nn.Module):
         return loss_fn
-    return meta_copy_of_model(loss_fn, lambda tensor: FIRST, lambda tensor: FIRST)
+    return meta_copy_of_model(loss_fn, lambda tensor: gpu(0), lambda tensor: gpu(0))
 
 
 def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
@@ -72,7 +73,8 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
         raise SimulationError(
             f"the {phase} decides by values that a plan does not have{place}: {error.what}",
             why="what the weights make of a batch is not computed in a plan",
-            instead="run the step with values, under `devwidget.simulate(...)`, and read `torch.cuda.max_memory_allocated`",
+            instead="run the step with values, under `devwidget.simulate(...)`, and read "
+            f"`torch.{gpu(0).type}.max_memory_allocated`",
         ) from error
     except RuntimeError as error:
         fails = f"the {phase} fails in this placement: {message(error)}"

@@ -14,6 +14,7 @@ from devwidget.capture.modules import named_tensors
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.memory.accounting import block_bytes
+from devwidget.planning.gpus import gpu, is_on_gpu
 from devwidget.planning.lines import line_below
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, PlanMoment
@@ -111,7 +112,7 @@ class Watcher:
     def _has_gradient(self, parameter: torch.Tensor) -> None:
         """A gradient has arrived, for the first time or again."""
         gradient = parameter.grad
-        if gradient is not None and gradient.is_cuda and id(parameter) not in self._arrived:
+        if gradient is not None and is_on_gpu(gradient) and id(parameter) not in self._arrived:
             self._arrived.add(id(parameter))
             for index, size in bytes_by_gpu([gradient]).items():
                 self.gradients[index] = self.gradients.get(index, 0) + size
@@ -127,14 +128,14 @@ class Watcher:
         at, tips_over = (None if moment is None else moment.record() for moment in (peak.moment, peak.tips_over))
         reserved = account.peak_reserved if account.allocator else 0
         sizes = account.capacity, peak.held, *parts
-        return DevicePlan(DeviceId("cuda", index), *sizes, at, tips_over, reserved, account.context)
+        return DevicePlan(DeviceId(gpu(index).type, index), *sizes, at, tips_over, reserved, account.context)
 
 
 def bytes_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
     """Bytes that these take on each GPU, each storage once."""
-    storages = {tensor.untyped_storage()._cdata: tensor for tensor in tensors if tensor.is_cuda}
+    storages = {tensor.untyped_storage()._cdata: tensor for tensor in tensors if is_on_gpu(tensor)}
     sums: dict[int, int] = {}
     for tensor in storages.values():
-        size = block_bytes(tensor.untyped_storage().nbytes(), DeviceId("cuda", tensor.get_device()))
+        size = block_bytes(tensor.untyped_storage().nbytes(), DeviceId(tensor.device.type, tensor.get_device()))
         sums[tensor.get_device()] = sums.get(tensor.get_device(), 0) + size
     return sums
