@@ -138,6 +138,18 @@ def test_a_target_that_the_loss_takes_apart():
     assert found == [("wrong-device", "b = torch.ones(2, 2)")]
 
 
+def test_a_critic_outside_of_the_model_is_moved_where_it_is_built():
+    with notebook() as run:
+        run(BEGIN)
+        run("critic = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))")
+        run("def loss(out, target):\n    return critic(out).sum()")
+        run("parts = dict(model=nn.Linear(3, 2).cuda(), batch=torch.rand(2, 3).cuda(), loss=loss)")
+        (finding,) = run(TRACE)["found"].findings
+    assert [edit.text for edit in finding.fixes[0].edits] == [
+        "critic = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1)).to('cuda:0')"
+    ]
+
+
 def test_what_an_object_keeps_that_is_no_module():
     hook = """
     class Steer:

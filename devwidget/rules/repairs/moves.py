@@ -82,10 +82,13 @@ def _siblings(code: Code, statement: ast.stmt, stray: Operand, calls: list[ast.C
 
 
 def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
-    """`nn.BatchNorm2d(8)` of `norm = nn.BatchNorm2d(8)`, where the stray is `norm.weight`."""
+    """`nn.Linear(8, 8)` of `head = nn.Linear(8, 8)` for the stray `head.weight`; a container for `critic[0].weight`."""
     value = getattr(statement, "value", None)
     name = ast.unparse(targets(statement)[0]) if len(targets(statement)) == 1 else ""
-    return value if isinstance(value, ast.Call) and name and stray.expression.startswith(f"{name}.") else None
+    if not isinstance(value, ast.Call) or not name:
+        return None
+    holds = ast.unparse(value.func).rpartition(".")[2] in ("Sequential", "ModuleList", "ModuleDict")
+    return value if stray.expression.startswith((f"{name}.", f"{name}[") if holds else f"{name}.") else None
 
 
 def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> str:
