@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.object_fields import is_a
-from devwidget.records.errors import DevwidgetError, message
+from devwidget.records.errors import DevwidgetError, message, of_worker
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
@@ -58,7 +58,7 @@ def is_about_placement(error: BaseException) -> bool:
 def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
     if findings:
         return "this is the likely cause, read from the frames of the exception:"
-    if not _ABOUT.search(reading.error):
+    if not _ABOUT.search(of_worker(reading.error)[0]):
         return "this exception is not about devices or dtypes"
     if reading.site is None:
         return "it names a device or a dtype, and no line of your code is in its traceback"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -43,6 +44,20 @@ def error_text(error: BaseException) -> str:
     """
     name = str.__str__(vars(type)["__name__"].__get__(type(error)))
     return f"{name}: {message(error)}"
+
+
+def of_worker(text: str) -> tuple[str, str]:
+    """`ErrorType: message` of an error that DataParallel brought home with its whole traceback, and where it was raised.
+
+    `("ValueError: too few rows", "in replica 1 on device 1")`; of another error the text itself, and "".
+    """
+    place, told, trace = text.partition("Original Traceback (most recent call last):")
+    caught = re.search(r"Caught \w+ (in replica \d+ on device \d+)", place)
+    if not told or caught is None:
+        return text, ""
+    rows = trace.strip("\n").split("\n")
+    frames = [at for at, row in enumerate(rows) if row[:1].isspace()]  # what stands at the margin after them is the message
+    return "\n".join(rows[frames[-1] + 1 :] if frames else rows).strip(), caught[1]
 
 
 def message(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.records.errors import of_worker
 from devwidget.records.explanation import Explanation
 from devwidget.records.schema.record import presents
 from devwidget.report.style.columns import columns
@@ -19,7 +20,9 @@ def explanation_text(explanation: Explanation) -> str:
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
-    yield next(iter(explanation.error.strip().splitlines()), "")
+    error, place = of_worker(explanation.error)
+    first = next(iter(error.strip().splitlines()), "")
+    yield f"{first} ({place})" if place else first
     yield explanation.verdict
     for finding in explanation.findings:
         yield ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.device import DeviceId
+from devwidget.records.errors import of_worker
 from devwidget.report.style.units import counted, format_bytes, format_seconds
 from devwidget.report.style.words import tensor_words
 from devwidget.views.parallel import ParallelCall, whole_outputs
@@ -65,8 +66,9 @@ def _gather(call: ParallelCall) -> Iterator[str]:
 
 def _ended(call: ParallelCall) -> Iterator[str]:
     if call.error:
-        told = call.error.partition(" Including non-PyTorch memory")[0]
-        yield f"The step ended with {' '.join(told.split())}"
+        error, place = of_worker(call.error)
+        told = " ".join(error.partition(" Including non-PyTorch memory")[0].split())
+        yield f"The step ended {place} with {told}" if place else f"The step ended with {told}"
 
 
 def _peaks(call: ParallelCall) -> Iterator[str]:
