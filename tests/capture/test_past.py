@@ -111,6 +111,16 @@ def test_an_optimizer_built_before_the_move():
     assert ("optimizer-misplaced", "opt = torch.optim.Adagrad(model.parameters())") in found
 
 
+def test_a_second_optimizer_trains_the_loss():
+    body = (
+        "head = nn.Linear(2, 1).cuda()\nmodel = Net().cuda()\n{other}opt = torch.optim.SGD(model.parameters())\n"
+        "def loss(out, target):\n    return head(out).sum()\n"
+        "return dict(model=model, batch=torch.rand(2, 3).cuda(), optimizer=opt, loss=loss{kept})"
+    )
+    assert built(body.format(other="second = torch.optim.SGD(head.parameters())\n", kept=", second=second")) == []
+    assert built(body.format(other="", kept="")) == [("optimizer-misplaced", "opt = torch.optim.SGD(model.parameters())")]
+
+
 def test_a_wrapper_around_a_model_elsewhere():
     found = built(
         'net = Net().to("cuda:0")\nreturn dict(model=nn.DataParallel(net, device_ids=[1, 0]), batch=torch.rand(2, 3))'

@@ -14,6 +14,7 @@ class UntrainedParameters:
 
     def __init__(self) -> None:
         self.trained: set[int] = set()
+        self.older: set[int] = set()
         self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
 
     def train(self, parameters: Iterable[object]) -> None:

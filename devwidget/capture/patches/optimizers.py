@@ -149,7 +149,8 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
     built, mine = made.get(optimizer), {id(parameter) for parameter in parameters_of(optimizer)}
     of_loss = list(_of_loss(state, mine))
     if built is None:
-        if of_loss:
+        if of_loss and id(optimizer) not in missing.older:
+            missing.older.add(id(optimizer))  # all objects are looked at: once is enough
             _older(state, optimizer, of_loss, missing)
         return
     frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
