@@ -285,3 +285,28 @@ class Tower(nn.Module):
 def test_what_unregistered_weights_computed_is_astray_because_of_them():
     (found,) = devwidget.trace(Tower().to("cuda:0"), torch.ones(3, 3, device="cuda:0")).findings
     assert (found.kind, found.birth.line) == ("unregistered-tensor", line_of(Tower, "self.blocks ="))
+
+
+class Prior(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encode = nn.Linear(3, 2)
+
+    def forward(self, x):
+        mean = self.encode(x)
+        prior = torch.distributions.Normal(torch.zeros(mean.shape), torch.ones(mean.shape))
+        return torch.distributions.kl_divergence(torch.distributions.Normal(mean, mean.exp()), prior)
+
+
+def test_both_tensors_of_a_distribution_are_made_on_the_right_device():
+    (found,) = devwidget.trace(Prior().to("cuda:0"), torch.ones(4, 3, device="cuda:0")).findings
+    assert found.fixes[0].verified
+    assert found.fixes[0].code.count("device=mean.device") == 2
+
+
+def test_a_model_without_a_registered_parameter_is_still_the_model_of_an_explanation():
+    model = Tower().to("cuda:0")
+    with pytest.raises(RuntimeError) as caught:
+        model(torch.ones(3, 3, device="cuda:0"))
+    (found,) = devwidget.explain(caught.value).findings
+    assert (found.kind, found.birth.line) == ("unregistered-tensor", line_of(Tower, "self.blocks ="))

@@ -101,7 +101,7 @@ def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Mo
     named = [(name, value) for frame in frames for name, value in _modules(frame)]
     if running:
         around = [(name, value) for name, value in named if any(part is running[0] for _, part in walk(value))]
-        trained = any(registered(part, "_parameters") for _, part in walk(running[0]))
+        trained = any(registered(part, "_parameters") for module in running for _, part in walk(module))
         loss = not trained and all(value is running[0] for _, value in around)
         named = [pair for pair in named if pair[1] is not running[0]] if loss else around
         if not named:

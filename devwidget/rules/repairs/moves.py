@@ -35,7 +35,8 @@ def where_made(fault: Fault, stray: Operand, *, literal: bool) -> Fix | None:
 def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> bool:
     calls = [node for node in draft.code.alike(statement, stray.birth_call) if isinstance(node, ast.Call)]
     device = device_there(draft.code, statement, stray, fault, literal=literal)
-    if device and (module := _module_made(statement, stray)) is not None:
+    factory = bool(calls) and stray.birth_direct and stray.birth_op in FACTORIES
+    if device and not factory and (module := _module_made(statement, stray)) is not None:
         draft.append(module, f".to({device})")
         return True
     if not device or not calls or (not stray.birth_direct and stray.birth_op not in _ARRIVALS):
@@ -69,16 +70,24 @@ def _likeness(call: ast.Call, stray: Operand, fault: Fault) -> str:
 
 
 def _siblings(code: Code, statement: ast.stmt, stray: Operand, calls: list[ast.Call]) -> list[ast.Call]:
-    """Calls of the same function on the same line, which were not told a device either: `meshgrid(arange(h), arange(w))`."""
+    """Calls of the same function on the same line, or given to the same call, that were told no device either.
+
+    `meshgrid(arange(h), arange(w))`, `Normal(zeros(3), ones(3))`.
+    """
+    around = [code.parents.get(call) for call in calls]
     return [
         node
         for node in code.parts(statement)
         if isinstance(node, ast.Call)
         and node not in calls
-        and ast.unparse(node.func) == ast.unparse(calls[0].func)
+        and (ast.unparse(node.func) == ast.unparse(calls[0].func) or (_is_factory(node) and code.parents.get(node) in around))
         and stray.birth_op in FACTORIES
         and not any(keyword.arg in ("device", None) for keyword in node.keywords)
     ]
+
+
+def _is_factory(node: ast.Call) -> bool:
+    return ast.unparse(node.func).rpartition(".")[2] in FACTORIES
 
 
 def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
