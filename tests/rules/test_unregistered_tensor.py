@@ -53,3 +53,46 @@ def test_what_no_module_keeps_is_another_kind(how):
 def test_after_the_fix_a_buffer_beside_its_input_is_silent():
     mask = operand("self.mask", held=Held("block", "mask", "buffer", "Block"))
     assert is_silent(KIND, fault(operand("x"), mask))
+
+
+@pytest.mark.parametrize(
+    ("statement", "lines"),
+    [
+        (
+            "self.cos, self.sin = t.cos(), t.sin()",
+            [
+                "self.register_buffer('cos', t.cos(), persistent=False)",
+                "self.register_buffer('sin', t.sin(), persistent=False)",
+            ],
+        ),
+        (
+            "self.cos, self.sin = tables(8)",
+            [
+                "cos, sin = tables(8)",
+                "self.register_buffer('cos', cos, persistent=False)",
+                "self.register_buffer('sin', sin, persistent=False)",
+            ],
+        ),
+    ],
+)
+def test_tensors_of_one_unpacked_assignment_are_registered_together(statement, lines):
+    first, second = kept("cos", statement, "self.cos"), kept("sin", statement, "self.sin")
+    (found,) = findings(fault(operand("x"), first, number=0), fault(operand("x"), second, number=1))
+    assert found.fixes[0].code.splitlines() == lines
+
+
+def test_what_is_no_stray_of_an_unpacked_assignment_stays_as_it_is():
+    (found,) = findings(fault(operand("x"), kept("mask", "self.width, self.mask = 3, torch.ones(3)", "self.mask")))
+    assert found.fixes[0].code.splitlines() == [
+        "self.width = 3",
+        "self.register_buffer('mask', torch.ones(3), persistent=False)",
+    ]
+
+
+def test_an_unpacked_assignment_that_reads_what_it_sets_is_computed_first():
+    (found,) = findings(fault(operand("x"), kept("a", "self.a, self.b = torch.ones(2), self.a * 2", "self.a")))
+    assert found.fixes[0].code.splitlines() == [
+        "a, b = torch.ones(2), self.a * 2",
+        "self.register_buffer('a', a, persistent=False)",
+        "self.b = b",
+    ]

@@ -92,3 +92,26 @@ def test_a_model_that_was_never_moved_is_one_finding():
     (found,) = findings(layer("enter", 0, 4), layer("leave", 1, 5))
     assert (found.module, found.also) == ("enter", ("leave",))
     assert "the whole model is on cpu" in found.notes[0]
+
+
+def test_a_parameter_alone_is_not_the_whole_model():
+    held = Held("", "scale", "parameter", "Net", left_behind=None)
+    scale = operand("self.scale", CPU, stray=True, birth=site("self.scale = nn.Parameter(ones)", 4, "__init__"), held=held)
+    (found,) = findings(fault(operand("x"), scale, site=site("y = x * self.scale", 20)))
+    assert found.notes[0] == "`scale` is on cpu; the others are on cuda:0"
+    assert found.fixes[0].code == "y = x * self.scale.to(x.device)"
+    assert not any("model" in fix.code for fix in found.fixes)
+
+
+def test_what_is_made_in_the_failing_line_is_not_moved_after_it():
+    made = {**BORN_HERE, "birth": site("z = x + torch.randn(3) * s", 20), "birth_call": "torch.randn(3)", "birth_op": "randn"}
+    (found,) = findings(fault(operand("x"), operand("", CPU, **made), site=site("z = x + torch.randn(3) * s", 20)))
+    assert not any(fix.code.endswith(").to('cuda:0')") for fix in found.fixes)
+
+
+def test_parameters_are_not_moved_to_a_stray_layer():
+    held = Held("a", "weight", "parameter", "Linear", left_behind="a")
+    stray = operand("h", GPU0, stray=True, held=held)
+    own = operand("self.b.weight", GPU1)
+    (found,) = findings(fault(stray, own, target=GPU1))
+    assert not any("self.b.weight =" in fix.code for fix in found.fixes)

@@ -119,8 +119,9 @@ def _registered(tracker: ModuleTracker, held: Held, tensor: torch.Tensor) -> Hel
     return dataclasses.replace(held, shared=shared, left_behind=left, left_class=kind)
 
 
-def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str:
-    """The topmost module around `path` that has nothing on another device: what the user forgot to move."""
+def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str | None:
+    """The topmost module around `path` that has nothing on another device, which the user forgot to move; None if even
+    the module at `path` has."""
     elsewhere = {
         owner for owner, module in tracker.modules() if any(tensor.device != device for tensor in own_tensors(module).values())
     }
@@ -129,7 +130,7 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str
         top = ".".join(names[:length])
         if not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):
             return top
-    return path
+    return None
 
 
 def _held_by_name(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:

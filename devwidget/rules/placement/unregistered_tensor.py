@@ -66,7 +66,7 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[F
     made = where_made(fault, stray, literal=literal) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it came later than the model's move, which a buffer would have missed too
-    yield from registered(held)
+    yield from registered(held, _assigned_with(trace, held))
     yield made
     if fault.what == "operands":
         yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
@@ -78,6 +78,12 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[F
         yield Fix(f"register the tensor as a buffer, and build `{attribute}` from it in forward", code)
     else:
         yield Fix("or register what it holds: a buffer, an nn.ParameterList, a module of its own", "", "choice")
+
+
+def _assigned_with(trace: Trace, held: Held) -> frozenset[str]:
+    """The attributes of the same assignment that are strays too: `self.cos, self.sin = ...`."""
+    strays = (operand.held for fault in trace.faults for operand in fault.operands if operand.stray)
+    return frozenset(other.name for other in strays if other is not None and other.assigned == held.assigned)
 
 
 def _flat(name: str) -> str:

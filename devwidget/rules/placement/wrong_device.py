@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
@@ -79,12 +80,16 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
     yield made if str(fault.target) != "cpu" else None
     yield use
     yield from_helper(fault, stray) if stray.birth is None else None
-    if literal:
+    if literal and not _same_line(stray.birth, fault.site):  # moved there it would come too late
         yield value_moved(stray, repr(str(fault.target)))
     device = right_device(fault)
     name = stray.expression or stray.source
     yield Fix(f"move `{name or 'the tensor'}` to the device of the others before `{fault.call}`",
               f"{name}.to({device})" if name else "")  # fmt: skip
+
+
+def _same_line(birth: Site | None, fault: Site | None) -> bool:
+    return birth is not None and fault is not None and (birth.file, birth.line) == (fault.file, fault.line)
 
 
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
@@ -103,6 +108,10 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
     """The stray is a parameter: its module, or the whole model, is not where its inputs are."""
     held, model, target = stray.held, fault.model_name or "model", str(fault.target)
     use = [o for o in fault.operands if o.stray]
+    if held is not None and held.left_behind is None:  # its module is elsewhere, this one alone is not
+        yield where_used(fault, use, literal=literal)
+        yield where_made(fault, stray, literal=literal)
+        return
     if stray.device.is_accelerator and fault.target is not None and fault.target.is_accelerator:
         yield where_used(fault, use, literal=literal)  # a model that is split on purpose
     if held is not None and literal:
@@ -116,7 +125,7 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
         yield Fix("or move the model that is there now", f"{model}.to({target!r})", "choice")
     if path:
         yield Fix("or move this module alone", f"{model}.get_submodule({path!r}).to({target!r})", "choice")
-    other = next((o for o in fault.operands if not o.stray and o.expression), None)
+    other = next((o for o in fault.operands if not o.stray and o.expression.isidentifier()), None)
     if other is not None:
         yield Fix(
             f"or keep the module on {stray.device} and move the data to it",

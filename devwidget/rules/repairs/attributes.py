@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from devwidget.records.finding import Fix
 from devwidget.records.trace import Held
@@ -18,8 +18,12 @@ _INITIAL = frozenset({"zeros", "ones", "full", "zeros_like", "ones_like", "full_
 _CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 
 
-def registered(held: Held) -> Iterator[Fix | None]:
-    """Ways to register what a module keeps, best first."""
+def registered(held: Held, together: Collection[str] = ()) -> Iterator[Fix | None]:
+    """Ways to register what a module keeps, best first.
+
+    Args:
+        together: the attributes of the same assignment that are to be registered too.
+    """
     at = code_at(held.assigned)
     owner = at[0].owner(at[1]) if at is not None else None
     if at is None or held.assigned is None:
@@ -30,7 +34,10 @@ def registered(held: Held) -> Iterator[Fix | None]:
         yield _class_attribute(code, statement, owner, attribute)
         return
     value = getattr(statement, "value", None)
-    if value is None or not any(is_self(target, attribute) for target in targets(statement)) or len(targets(statement)) != 1:
+    if value is None or not any(is_self(target, attribute) for target in targets(statement)):
+        return
+    if len(targets(statement)) != 1:
+        yield _unpacked(code, owner, statement, {attribute, *together}) if held.name == attribute else None
         return
     if held.note:
         yield _modules(code, owner, statement, attribute, held)
@@ -67,6 +74,30 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
         draft.rewrite(each, new)
     words = "register it as a parameter" if kind == "parameter" else "register it as a buffer"
     return fix(f"{words} in `{getattr(code.scope(statement), 'name', '__init__')}`", draft, "sure")
+
+
+def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wanted: Collection[str]) -> Fix | None:
+    """`self.cos, self.sin = a.cos(), a.sin()`: those that are wanted become buffers, one line each."""
+    whole = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if not isinstance(whole, ast.Tuple | ast.List) or not isinstance(statement, ast.Assign):
+        return None
+    names = [target.attr if isinstance(target, ast.Attribute) and is_self(target, target.attr) else "" for target in whole.elts]
+    parts = statement.value.elts if isinstance(statement.value, ast.Tuple | ast.List) else []
+    if not all(names) or any(len(_assignments(code, owner, statement, name)) != 1 for name in names):
+        return None
+    if len(parts) != len(names) or any(is_self(node, name) for part in parts for node in ast.walk(part) for name in names):
+        values, lines = names, [f"{', '.join(names)} = {code.text(statement.value)}"]
+        if set(names) & code.bound(statement):
+            return None
+    else:
+        values, lines = [code.text(part) for part in parts], []
+    lines += [
+        f"self.register_buffer({name!r}, {value}, persistent=False)" if name in wanted else f"self.{name} = {value}"
+        for name, value in zip(names, values, strict=True)
+    ]
+    draft = Draft(code)
+    draft.rewrite(statement, "\n".join(lines))
+    return fix("register them as buffers" if len(wanted) > 1 else "register it as a buffer", draft, "sure")
 
 
 def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute: str) -> str:
