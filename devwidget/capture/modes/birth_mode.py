@@ -96,7 +96,10 @@ class BirthWatch(FunctionMode):
         for tensor in _operands(args, kwargs):
             if tensor is result:
                 return
-            birth = self._birth_of(tensor)
+            birth = births.get(tensor)
+            if birth is None:  # older than the recording
+                birth = Birth(tensor, -1)
+                births.put(tensor, birth)
             if birth.hops:
                 data = birth if data is None else data
                 if not moving and not looking:
@@ -153,17 +156,12 @@ class BirthWatch(FunctionMode):
 
     def _device_read(self, device: torch.device, tensor: torch.Tensor) -> None:
         """Each read gives an object of its own: a call that is given it puts its result where that tensor is."""
+        birth = self._state.births.get(tensor)
+        if birth is None:  # older than the recording, or read before the call that makes it has returned
+            return
         if len(self._devices) >= MOST_DEVICES:
             self._devices.pop(next(iter(self._devices)))
-        self._devices[id(device)] = device, self._birth_of(tensor)
-
-    def _birth_of(self, tensor: torch.Tensor) -> Birth:
-        """Of a tensor that is older than the recording, one without a line."""
-        birth = self._state.births.get(tensor)
-        if birth is None:
-            birth = Birth(tensor, -1)
-            self._state.births.put(tensor, birth)
-        return birth
+        self._devices[id(device)] = device, birth
 
     def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""
