@@ -6,6 +6,7 @@ import linecache
 import re
 import sys
 from collections.abc import Iterator
+from types import FrameType
 
 from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
@@ -44,8 +45,22 @@ def explain(error: object | None) -> Explanation:
 
 def last_error() -> BaseException | None:
     """The exception being handled, else the last one that nobody caught."""
-    found = (sys.exception(), getattr(sys, "last_exc", None), getattr(sys, "last_value", None))
+    handled = sys.exception()
+    if handled is not None and _is_being_handled(handled):
+        return handled
+    found = (getattr(sys, "last_exc", None), getattr(sys, "last_value", None))
     return next((error for error in found if error is not None), None)  # not `or`: an exception may have a `__bool__`
+
+
+def _is_being_handled(error: BaseException) -> bool:
+    """Whether the function that caught it still runs: Ctrl-C at the end of an `except` leaves an exception there for ever."""
+    caught = error.__traceback__
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and caught is not None:
+        if frame is caught.tb_frame:
+            return True
+        frame = frame.f_back
+    return caught is None
 
 
 def is_about_placement(error: BaseException) -> bool:

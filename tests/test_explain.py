@@ -13,6 +13,7 @@ from torch import nn
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 import devwidget
+from devwidget import post_mortem
 from devwidget.records.loading import json_io
 from tests.corpus import score
 
@@ -436,3 +437,18 @@ def test_nothing_keeps_the_model_or_the_exception_alive(gpu):
     gc.collect()
     assert known() is None
     assert explanation.findings
+
+
+def test_an_exception_that_stayed_after_its_handler_is_not_the_last_one(monkeypatch):
+    """CPython leaves one there when Ctrl-C strikes the last instruction of an `except`."""
+    stuck, last = failing(lambda: int("no number")), failing(lambda: torch.ones(2) + "x")
+    monkeypatch.setattr(post_mortem.sys, "exception", lambda: stuck, raising=False)
+    monkeypatch.setattr(post_mortem.sys, "last_exc", None, raising=False)
+    monkeypatch.setattr(post_mortem.sys, "last_value", last, raising=False)
+    assert post_mortem.last_error() is last
+    monkeypatch.undo()
+    try:
+        raise KeyError("now")
+    except KeyError:
+        found = post_mortem.last_error()
+    assert repr(found) == "KeyError('now')"
