@@ -270,6 +270,11 @@ def test_what_fits_by_bytes_but_not_with_its_context_does_not_fit():
     assert "more: placing the model is the first to exceed it" in str(on_card)
 
 
+def test_a_plan_for_a_card_with_another_memory_is_refused():
+    with pytest.raises(SimulationError, match="both `memory` and `card` are given"):
+        devwidget.plan(mlp(), torch.randn(2, 1024), gpus=1, memory="24GiB", card="T4")
+
+
 def test_without_memory_and_card_a_plan_is_refused():
     with pytest.raises(SimulationError, match="neither `memory` nor `card`"):
         devwidget.plan(mlp(), torch.randn(2, 1024), gpus=1)

@@ -73,9 +73,10 @@ def parse_cluster(
         raise SimulationError(f"`compute` is True or False, not {compute!r}", instead="devwidget.simulate(compute=False)")
     from devwidget.simulator.accelerators.cuda import CUDA  # late: `import devwidget` stays light
 
+    if (memory is None) == (card is None):
+        given = "neither `memory` nor `card` is given" if card is None else "both `memory` and `card` are given"
+        raise SimulationError(given, why="a card has its own memory", instead='memory="24GiB", or card="A100-80GB"')
     if card is None:
-        if memory is None:
-            raise SimulationError("neither `memory` nor `card` is given", instead='memory="24GiB", or card="A100-80GB"')
         return Cluster(_memory_of_each(memory, gpus), compute, accelerator or CUDA)
     found = find_card(card)
     return Cluster((found.memory_bytes,) * gpus, compute, accelerator or CUDA, found)

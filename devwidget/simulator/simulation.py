@@ -111,13 +111,14 @@ class Simulation:
 
 
 def simulate(
-    gpus: int = 2, memory: int | str | Sequence[int | str] = "16GiB", compute: bool = True, *, card: str | None = None
+    gpus: int = 2, memory: int | str | Sequence[int | str] | None = None, compute: bool = True, *, card: str | None = None
 ) -> Simulation:
     """Virtual GPUs on this machine: `with devwidget.simulate(2): ...`, or `.start()` and `.stop()`.
 
     Args:
         gpus: how many.
         memory: of each GPU: bytes, or text such as "16GiB" or "80 GB"; a sequence gives one size per GPU.
+            "16GiB" if neither this nor a card is given.
         compute: False to follow placement and memory alone, with nothing allocated and no values.
         card: a kind of card, such as "A100-80GB", in place of `memory`: CUDA's context and cuBLAS's workspaces take their
             part, and memory is reserved in segments, as CUDA's caching allocator does by `PYTORCH_ALLOC_CONF`.
@@ -128,6 +129,8 @@ def simulate(
     Raises:
         SimulationError: if that makes no sense.
     """
+    if memory is None and card is None:
+        memory = "16GiB"
     return Simulation(parse_cluster(gpus, memory, compute, card=card))
 
 
