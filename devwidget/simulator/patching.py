@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from devwidget.capture.patching import registry
 from devwidget.capture.undo import Undo
+from devwidget.records.errors import SimulationError
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
+
+
+def refusing(what: str, *, why: str, instead: str) -> registry.Wrapper:
+    """A wrapper for what virtual GPUs cannot do: whoever calls it is told so.
+
+    Raises:
+        SimulationError: when the wrapped function is called.
+    """
+
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def refused(*args: Any, **kwargs: Any) -> Any:
+            raise SimulationError(what, why=why, instead=instead)
+
+        return refused
+
+    return wrapper
 
 
 class Patches:

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from devwidget.records.errors import SimulationError
 from devwidget.simulator.cuda_surface import generators, memory_stats, streams
 from devwidget.simulator.devices import machine
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, refusing
 from devwidget.simulator.torch_internals import C, target
 
 GPU_NAME = "devwidget virtual GPU"
@@ -123,15 +122,11 @@ class _event(metaclass=_StreamType):
 _real_stream, _real_event = torch.Stream, torch.Event
 
 
-def _no_graph(original: Any) -> Any:
-    def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
-        raise SimulationError(
-            "virtual GPUs record no CUDA graphs",
-            why="a graph is a list of kernels, and none is started here",
-            instead="run eagerly",
-        )
-
-    return __new__
+_no_graph = refusing(
+    "virtual GPUs record no CUDA graphs",
+    why="a graph is a list of kernels, and none is started here",
+    instead="run eagerly",
+)
 
 
 def _always(answer: object, *args: Any) -> object:

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from devwidget.records.errors import SimulationError
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, refusing
 from devwidget.simulator.tensor_surface import conversions
 from devwidget.simulator.torch_internals import DisableTorchDispatch, StorageBase
 
@@ -138,20 +137,11 @@ def data_ptr(original: Callable[[Storage], int]) -> Callable[[Storage], int]:
     return data_ptr
 
 
-def share(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Nothing can be sent to another process: virtual GPUs are in this one alone."""
-
-    @functools.wraps(original)
-    def share(self: Storage, *args: Any, **kwargs: Any) -> Any:
-        raise SimulationError(
-            "a tensor of a virtual GPU cannot be sent to another process",
-            why="virtual GPUs are in this process alone",
-            instead="send `tensor.cpu()`, and move it where it arrives",
-        )
-
-    return share
-
-
+share = refusing(
+    "a tensor of a virtual GPU cannot be sent to another process",
+    why="virtual GPUs are in this process alone",
+    instead="send `tensor.cpu()`, and move it where it arrives",
+)
 METHODS: dict[str, Callable[[Any], Any]] = {
     "clone": clone,
     "data_ptr": data_ptr,
