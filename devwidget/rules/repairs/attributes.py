@@ -78,10 +78,10 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
 
 def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wanted: Collection[str]) -> Fix | None:
     """`self.cos, self.sin = a.cos(), a.sin()`: those that are wanted become buffers, one line each."""
-    whole = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    if not isinstance(whole, ast.Tuple | ast.List) or not isinstance(statement, ast.Assign):
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
-    names = [target.attr if isinstance(target, ast.Attribute) and is_self(target, target.attr) else "" for target in whole.elts]
+    unpacked = targets(statement)
+    names = [target.attr if isinstance(target, ast.Attribute) and is_self(target, target.attr) else "" for target in unpacked]
     parts = statement.value.elts if isinstance(statement.value, ast.Tuple | ast.List) else []
     if not all(names) or any(len(_assignments(code, owner, statement, name)) != 1 for name in names):
         return None
