@@ -6,6 +6,8 @@ import sys
 import textwrap
 import types
 
+from IPython.core.interactiveshell import InteractiveShell
+
 
 @contextlib.contextmanager
 def notebook():
@@ -25,4 +27,18 @@ def notebook():
     finally:
         sys.modules["__main__"] = before
         for name in names:
+            del linecache.cache[name]
+
+
+@contextlib.contextmanager
+def ipython(**settings):
+    """A shell without a notebook; afterwards there is none, and nobody knows its cells."""
+    before, shell = set(linecache.cache), InteractiveShell.instance(**settings)
+    try:
+        yield shell
+    finally:
+        shell.reset()
+        shell.history_manager.end_session()
+        InteractiveShell.clear_instance()
+        for name in [name for name in linecache.cache if name not in before and shell.compile.format_code_name(name)]:
             del linecache.cache[name]

@@ -45,12 +45,17 @@ def test_a_row_leads_to_its_hops_and_findings(bare):
     expect(bare.page.locator(".dw-found").nth(1)).to_be_focused()
 
 
-def test_a_click_on_an_arrow_leads_to_its_line_and_on_a_cross_to_its_finding(bare):
+def second_arrow(bare):
+    """Where it is on the page, once the Trace tab shows it."""
     tab(bare, "Trace").click()
     arrow = bare.page.locator(".dw-timeline .scatterlayer .trace .points path").nth(1)
     arrow.wait_for(state="attached")
     place = arrow.bounding_box()
-    bare.page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+
+
+def test_a_click_on_an_arrow_leads_to_its_line_and_on_a_cross_to_its_finding(bare):
+    bare.page.mouse.click(*second_arrow(bare))
     expect(bare.page.locator(".dw-hop-row:focus")).to_have_count(1)
     bare.page.wait_for_timeout(400)  # sooner would be a double click
     cross = bare.page.locator(".dw-timeline .scatterlayer .trace").last.locator(".points path").first.bounding_box()
@@ -59,11 +64,7 @@ def test_a_click_on_an_arrow_leads_to_its_line_and_on_a_cross_to_its_finding(bar
 
 
 def test_an_arrow_says_on_hover_what_crossed_from_where_to_where_why_and_on_which_line(bare):
-    tab(bare, "Trace").click()
-    arrow = bare.page.locator(".dw-timeline .scatterlayer .trace .points path").nth(1)
-    arrow.wait_for(state="attached")
-    place = arrow.bounding_box()
-    bare.page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    bare.page.mouse.move(*second_arrow(bare))
     said = bare.page.locator(".dw-timeline .hoverlayer")
     for part in ("cpu → cuda:0", "1.00 MiB", "healed", "encoder.attention", "bool[1024, 1024]", "2 ms", "train.py:23"):
         expect(said).to_contain_text(part)

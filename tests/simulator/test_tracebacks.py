@@ -7,10 +7,10 @@ import traceback
 
 import pytest
 import torch
-from IPython.core.interactiveshell import InteractiveShell
 
 import devwidget
 from devwidget.capture.explain.folded_frames import folded
+from tests.cells import ipython
 
 NET = """\
 import torch, devwidget
@@ -25,11 +25,8 @@ class Net(torch.nn.Module):
 
 @pytest.fixture
 def shell():
-    shell = InteractiveShell.instance(colors="nocolor")
-    yield shell
-    shell.reset()
-    shell.history_manager.end_session()
-    InteractiveShell.clear_instance()
+    with ipython(colors="nocolor") as shell:
+        yield shell
 
 
 def printed(shell, cell):

@@ -6,11 +6,11 @@ import sys
 import textwrap
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 from devwidget.records.finding import Edit
 from devwidget.trying.edited_file import NotTried
 from devwidget.trying.placing import placed
+from tests.cells import ipython
 
 
 @pytest.fixture
@@ -100,16 +100,13 @@ def test_two_functions_of_one_name_keep_their_own_code(program):
 
 def test_the_functions_of_a_cell_have_the_new_code():
     cell = "import math\n\ndef step(x):\n    return math.floor(x)\n"
-    shell = InteractiveShell.instance()
-    try:
+    with ipython() as shell:
         shell.run_cell(cell)
         step = shell.user_ns["step"]
         change = Edit(step.__code__.co_filename, 4, 4, "    return math.ceil(x)", "    return math.floor(x)")
         with placed([change], None) as trial:
             assert step(1.5) == 2
             assert trial.all_ran()
-    finally:
-        InteractiveShell.clear_instance()
 
 
 def test_a_function_made_while_the_step_runs_has_the_new_code(program):

@@ -8,24 +8,21 @@ import sys
 import pytest
 import torch
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
 
 from devwidget import api, magics
 from devwidget.records.finding import Edit
+from tests.cells import ipython
 
 
 @pytest.fixture
 def shell():
-    shell = InteractiveShell.instance()
-    magics.load_ipython_extension(shell)
-    yield shell
-    magics.unload_ipython_extension(shell)
-    active = api.simulator.active()
-    if active is not None:
-        active.stop()
-    shell.reset()
-    shell.history_manager.end_session()
-    InteractiveShell.clear_instance()
+    with ipython() as shell:
+        magics.load_ipython_extension(shell)
+        yield shell
+        magics.unload_ipython_extension(shell)
+        active = api.simulator.active()
+        if active is not None:
+            active.stop()
 
 
 def printed(act):

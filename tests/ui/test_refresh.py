@@ -3,20 +3,17 @@
 import time
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 from devwidget.ui import refresh
 from tests.browser.handmade_panel import open_panel
+from tests.cells import ipython
 
 
 @pytest.fixture
 def shell():
-    shell = InteractiveShell.instance()
-    yield shell
-    refresh.stop(shell)
-    shell.reset()
-    shell.history_manager.end_session()
-    InteractiveShell.clear_instance()
+    with ipython() as shell:
+        yield shell
+        refresh.stop(shell)
 
 
 def test_a_shown_panel_looks_again_after_each_cell(shell):
