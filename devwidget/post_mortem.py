@@ -11,13 +11,17 @@ from types import FrameType
 from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.object_fields import is_a
+from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, message, of_worker
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
 
-_ABOUT = re.compile(r"device|dtype|scalar type|cuda|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU", re.IGNORECASE)
+_ABOUT = re.compile(
+    rf"device|dtype|scalar type|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU",
+    re.IGNORECASE,
+)
 _ALL = "an exception shows the first fault only; devwidget.trace(model, batch) finds all of them in one run"
 
 

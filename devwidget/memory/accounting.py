@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from devwidget.records.device import CPU, DeviceId
-from devwidget.records.memory import CUDA_BLOCK_BYTES, DeviceMemory, in_blocks
+from devwidget.records.memory import DeviceMemory, allocated_bytes
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
 
@@ -29,7 +29,7 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
         device: where the storage lives.
 
     Returns:
-        Bytes; on CUDA rounded up to a multiple of 512, elsewhere as asked.
+        Bytes; on CUDA rounded up to a multiple of 512, elsewhere as `records.device` knows it.
 
     Raises:
         ValueError: if `requested_bytes` is negative.
@@ -38,7 +38,7 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
     """
     if requested_bytes < 0:
         raise ValueError(f"{requested_bytes} bytes cannot be allocated")
-    return in_blocks(requested_bytes, CUDA_BLOCK_BYTES) if device.kind == "cuda" else requested_bytes
+    return allocated_bytes(requested_bytes, device.kind)
 
 
 def account(snapshot: Snapshot) -> Snapshot:

@@ -1,4 +1,4 @@
-"""DeviceId: the name of one device, such as `cuda:1`."""
+"""Devices as programs and messages name them: one, such as `cuda:1`, and the kinds of accelerators as data."""
 
 from __future__ import annotations
 
@@ -8,10 +8,46 @@ from dataclasses import dataclass
 
 from devwidget.records.schema.bounds import Size
 
-ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
-"""Torch's types of devices with memory of their own, as programs and messages name them."""
 
-DEVICE_NAME = re.compile(rf"\b(?:{'|'.join(ACCELERATORS)}):\d+|\bcpu\b")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorKind:
+    """What tells one kind from another; the simulator adds what only it needs.
+
+    Attributes:
+        type: torch's device type, `cuda`: also the names of the module `torch.cuda`, of `Tensor.cuda` and `Tensor.is_cuda`.
+        visible_variable: the environment variable that hides and renumbers devices; "" if there is none.
+        block_bytes: every allocation is a multiple of this; 1 where that is not known.
+    """
+
+    type: str
+    visible_variable: str = ""
+    block_bytes: int = 1
+
+
+CUDA = AcceleratorKind(type="cuda", visible_variable="CUDA_VISIBLE_DEVICES", block_bytes=512)
+"""Source: `kMinBlockSize` in PyTorch's caching allocator."""
+
+KINDS = {
+    kind.type: kind
+    for kind in (
+        CUDA,
+        AcceleratorKind(type="xpu", visible_variable="ZE_AFFINITY_MASK", block_bytes=512),
+        AcceleratorKind(type="mps"),
+        AcceleratorKind(type="hpu", visible_variable="HABANA_VISIBLE_DEVICES"),
+    )
+}
+"""Torch's types of devices with memory of their own."""
+
+PLACING_METHODS = frozenset({"to", "cpu", *KINDS})
+"""Methods of a tensor and of a module that put it on a device."""
+
+
+def has_own_memory(device_type: str) -> bool:
+    """True for a type of accelerators; False for cpu and meta."""
+    return device_type not in ("cpu", "meta")
+
+
+DEVICE_NAME = re.compile(rf"\b(?:{'|'.join(KINDS)}):\d+|\bcpu\b")
 """One device in a line of code or in the message of an exception."""
 
 
@@ -39,7 +75,7 @@ class DeviceId:
     @property
     def is_accelerator(self) -> bool:
         """True for every device with memory of its own; False for cpu and meta."""
-        return self.kind not in ("cpu", "meta")
+        return has_own_memory(self.kind)
 
     def __lt__(self, other: DeviceId) -> bool:
         """By type and ordinal, one without an ordinal first."""

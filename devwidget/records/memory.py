@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from devwidget.records.device import DeviceId
+from devwidget.records.device import KINDS, DeviceId
 from devwidget.records.schema.bounds import Size
 
 CATEGORIES = ("parameters", "buffers", "attributes", "gradients", "optimizer", "activations", "cache", "others", "free")
 """The parts of a memory bar, in drawing order; they add up to the device's total."""
 
 
-CUDA_BLOCK_BYTES = 512
-"""Every CUDA allocation is a multiple of this. Source: `kMinBlockSize` in PyTorch's caching allocator."""
-
-
 def in_blocks(requested_bytes: int, block_bytes: int) -> int:
     """Bytes that one allocation takes where each is a multiple of `block_bytes`."""
     return -(-requested_bytes // block_bytes) * block_bytes
+
+
+def allocated_bytes(requested_bytes: int, device_type: str) -> int:
+    """Bytes that one allocation takes on a type of device."""
+    kind = KINDS.get(device_type)
+    return requested_bytes if kind is None else in_blocks(requested_bytes, kind.block_bytes)
 
 
 @dataclass(frozen=True, slots=True)

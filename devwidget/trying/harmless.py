@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from devwidget.records.device import PLACING_METHODS
+
 _BUILTINS = {"bool", "dict", "enumerate", "float", "int", "len", "list", "range", "sorted", "tuple", "zip", "min", "max"}
 _METHODS = {
     "register_buffer",
@@ -17,9 +19,7 @@ _METHODS = {
     "items",
     "keys",
     "values",
-    "to",
-    "cuda",
-    "cpu",
+    *PLACING_METHODS,
     "float",
     "half",
     "double",

@@ -11,11 +11,12 @@ from torch import nn
 
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered, walk
 from devwidget.capture.tensors import is_parameter
+from devwidget.records.device import PLACING_METHODS
 from devwidget.trying.constructors import Effect
 from devwidget.trying.edited_file import NotTried
 from devwidget.trying.subjects import Subjects
 
-_PLACES = {"device", "cuda", "to"}
+_PLACES = {"device", *PLACING_METHODS}
 
 
 def apply_effects(effects: Sequence[Effect], subjects: Subjects) -> None:

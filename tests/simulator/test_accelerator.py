@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from devwidget import trace
+from devwidget import explain, snapshot, trace
+from devwidget.records.device import KINDS
 from devwidget.simulator import Simulation
 from devwidget.simulator.accelerators.cuda import CUDA
 from devwidget.simulator.cluster import parse_cluster
@@ -26,6 +27,7 @@ TOY = replace(
 @pytest.fixture
 def toys(monkeypatch):
     monkeypatch.setenv("TOYS_IN_REACH", "0,2")
+    monkeypatch.setitem(KINDS, "xpu", TOY)
     with Simulation(parse_cluster(3, "1MiB", True, TOY)) as simulation:
         yield simulation
 
@@ -56,3 +58,36 @@ def test_its_blocks_environment_and_casts_are_its_own(toys):
     assert (torch.xpu.memory_allocated(), torch.xpu.device_count()) == (64, 2)
     with torch.autocast("xpu", torch.float16):
         assert (torch.mm(one, one).dtype, torch.bmm(one[None], one[None]).dtype) == (torch.float16, torch.float32)
+
+
+class Astray(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x.to(f"xpu:{self.index}") if self.index is not None else x * self.scale)
+
+
+@pytest.fixture
+def model(toys):
+    """Asks for a toy that is not there, or, with an `index` of None, reads an attribute that no replica has of its own."""
+    made = Astray(4, 2, device="xpu")
+    made.index, made.scale = 7, torch.ones(1, device="xpu")
+    return made
+
+
+def test_a_trace_speaks_of_it_and_leaves_its_generators_as_they_were(model):
+    before = torch.xpu.get_rng_state()
+    (finding,) = trace(torch.nn.Sequential(torch.nn.Dropout(), model), torch.ones(3, 4, device="xpu")).findings
+    assert (finding.kind, finding.fixes[-2].code) == ("invalid-device", "'xpu:0'")
+    assert "TOYS_IN_REACH hides and renumbers cards: the first visible one is xpu:0" in finding.notes
+    assert torch.equal(torch.xpu.get_rng_state(), before)
+
+
+def test_a_replica_that_fails_on_it_is_explained(model):
+    model.index = None
+    with pytest.raises(RuntimeError, match="in replica 1 on device 1") as caught:
+        torch.nn.DataParallel(model)(torch.ones(4, 4, device="xpu"))
+    assert [finding.kind for finding in explain(caught.value).findings] == ["unregistered-tensor"]
+
+
+def test_the_bytes_of_a_model_are_counted_in_its_blocks(toys):
+    (card, *_) = snapshot(torch.nn.Linear(4, 2, device="xpu")).memory
+    assert (card.parameters, card.activations) == (64 + 64, 0)

@@ -185,4 +185,5 @@ class _Watch:
 
 
 def _peak_of(device: torch.device) -> int:
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    peak: Any = getattr(torch.get_device_module(device), "max_memory_allocated", None)  # the cpu keeps none
+    return 0 if peak is None else int(peak(device))

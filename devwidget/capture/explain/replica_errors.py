@@ -49,12 +49,13 @@ def from_replica(context: ErrorContext) -> None:
     if caught[1] == "StopIteration":
         first = faults.tensor_in(owners[0] if owners else wrapper.module, site)
         faults.write(context.state, "replica", module, site, caught[1], problem="parameters", attribute=first)
-    elif _too_few(context, wrapper, int(caught[2])):
         return
-    elif not _wrong_cut(context, wrapper, module, site) and not _left_behind(context, int(caught[3]), owners, site):
-        device = int(caught[3])
-        if not _from_outside(context, wrapper, device, module, site):
-            _wrong_device(context, device, module, site)
+    if _too_few(context, wrapper, int(caught[2])):
+        return
+    target = torch.device(wrapper.src_device_obj.type, int(caught[3]))
+    known = _wrong_cut(context, wrapper, module, site) or _left_behind(context, target, owners, site)
+    if not known and not _from_outside(context, wrapper, target, module, site):
+        _wrong_device(context, device_id(target), module, site)
 
 
 def _too_few(context: ErrorContext, wrapper: Any, replica: int) -> bool:
@@ -92,9 +93,8 @@ def _is_in(code: CodeType, site: Site) -> bool:
     return (code.co_filename, code.co_name) == (site.file, site.function) and min(lines) <= site.line <= max(lines)
 
 
-def _left_behind(context: ErrorContext, device: int, owners: list[nn.Module], site: Site | None) -> bool:
+def _left_behind(context: ErrorContext, target: torch.device, owners: list[nn.Module], site: Site | None) -> bool:
     """Whether the failing line reads a plain attribute that is on another device than its replica."""
-    target = torch.device("cuda", device)
     for part in owners if site is not None and context.user is not None else ():
         for name in _attributes_in(site.text if site is not None else ""):
             value = own(part).get(name)
@@ -107,9 +107,9 @@ def _left_behind(context: ErrorContext, device: int, owners: list[nn.Module], si
     return False
 
 
-def _from_outside(context: ErrorContext, wrapper: Any, device: int, module: str | None, site: Site | None) -> bool:
+def _from_outside(context: ErrorContext, wrapper: Any, target: torch.device, module: str | None, site: Site | None) -> bool:
     """Whether the failing line reads a closure's or a global tensor that is on another device than its replica."""
-    target, text = torch.device("cuda", device), message(context.error).strip().splitlines()[-1]
+    text = message(context.error).strip().splitlines()[-1]
     if site is None or context.user is None or not re.search("device", text, re.IGNORECASE):
         return False
     for name, tensor in outer_tensors(wrapper.module, site):
@@ -142,12 +142,11 @@ def _wrong_cut(context: ErrorContext, wrapper: Any, module: str | None, site: Si
     return True
 
 
-def _wrong_device(context: ErrorContext, device: int, module: str | None, site: Site | None) -> None:
+def _wrong_device(context: ErrorContext, target: DeviceId, module: str | None, site: Site | None) -> None:
     """A tensor that the worker's function puts on a device by name, where it should follow its replica."""
     text = message(context.error).strip().splitlines()[-1]
     if site is None or not re.search("device", text, re.IGNORECASE):
         return
-    target = DeviceId("cuda", device)
     for name in _names_in(site.text):
         birth = statements.assignment(site.file, name, site.line)
         fixed = next((d for d in DEVICE_NAME.findall(birth.text) if d != str(target)), "") if birth else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.devices import visible
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.interrupts import is_from_handler
@@ -15,6 +16,7 @@ from devwidget.capture.object_fields import is_a, word
 from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in
+from devwidget.records.device import KINDS, PLACING_METHODS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ def meet(call: FailedCall) -> Any:
     wrong = next((w for w in map(_wrong, _requests(call.func, call.args, call.kwargs)) if w is not None), None)
     if wrong is None:
         return NOT_OURS
-    known = available()
+    known = visible.available()
     out = _again(call.func, call.args, call.kwargs, wrong, known) if call.state.heal else NOT_OURS
     names = operand_names.Names(call.state, call.frame)
     expression, birth = names.device_argument(wrong.requested)
@@ -50,22 +52,15 @@ def meet(call: FailedCall) -> Any:
     return out
 
 
-def available() -> tuple[str, ...]:
-    """Devices that exist here, counted without waking a driver."""
-    gpus = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
-    mps = ("mps",) if torch.backends.mps.is_available() else ()
-    return (*gpus, *mps, "cpu")
-
-
 def _requests(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     """Arguments that may name a device."""
     if "device" in kwargs:
         yield kwargs["device"]
     name = getattr(func, "__name__", "")
-    if name in ("to", "cuda", "_parse_to", "device"):
+    if name in (*PLACING_METHODS, "_parse_to", "device"):
         yield from (arg for arg in args if is_a(arg, (str, DEVICE)) or type(arg) is int)
-    if name == "cuda" and not any(not is_tensor(arg) for arg in args) and not kwargs:
-        yield "cuda"
+    if name in KINDS and not any(not is_tensor(arg) for arg in args) and not kwargs:
+        yield name
 
 
 def _wrong(requested: Any) -> _Wrong | None:
@@ -73,10 +68,10 @@ def _wrong(requested: Any) -> _Wrong | None:
     if requested is None:
         return None
     try:
-        device = torch.device("cuda", requested) if type(requested) is int else torch.device(requested)
+        device = torch.device(visible.kind_here(), requested) if type(requested) is int else torch.device(requested)
     except (RuntimeError, TypeError):
         return _Wrong(requested, word(requested))
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    if device.type in KINDS and (device.index or 0) >= visible.count_of(device.type):
         return _Wrong(requested, str(device))
     return None
 
@@ -90,7 +85,7 @@ def _again(func: Any, args: Any, kwargs: Any, wrong: _Wrong, known: tuple[str, .
         return known[0] if value is wrong.requested and not is_tensor(value) else value
 
     new_args = tuple(map(change, args))
-    if getattr(func, "__name__", "") == "cuda" and wrong.requested == "cuda":
+    if getattr(func, "__name__", "") in KINDS and wrong.requested in KINDS:
         return NOT_OURS
     try:
         return func(*new_args, **{key: change(value) for key, value in kwargs.items()})

@@ -8,11 +8,12 @@ import torch
 
 from devwidget.capture.modules import own_tensors, walk
 from devwidget.capture.recording.state import State
+from devwidget.records.device import has_own_memory
 
 
 def is_accelerator(device: torch.device) -> bool:
     """True for devices with memory of their own."""
-    return device.type not in ("cpu", "meta")
+    return has_own_memory(device.type)
 
 
 def is_inplace(name: str) -> bool:

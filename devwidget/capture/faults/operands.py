@@ -8,11 +8,11 @@ from typing import Any
 from devwidget.capture.faults import healing
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.records.device import ACCELERATORS
+from devwidget.records.device import KINDS
 from devwidget.records.errors import message
 
 _DEVICE_WORDS = re.compile(
-    rf"same device|expected (all tensors|device)|on (the )?(cpu|{'|'.join(ACCELERATORS)}|meta)\b|device type|weight type"
+    rf"same device|expected (all tensors|device)|on (the )?(cpu|{'|'.join(KINDS)}|meta)\b|device type|weight type"
     r"|\bCPU\b.*\btensor",
     re.IGNORECASE,
 )

@@ -17,7 +17,7 @@ from devwidget.capture.memory.block import Block
 from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode
 from devwidget.capture.tensors import tensors_in
-from devwidget.records.memory import CUDA_BLOCK_BYTES, DeviceMemory, in_blocks
+from devwidget.records.memory import DeviceMemory, allocated_bytes
 
 
 class _Storage(weakref.ref[Any]):
@@ -100,7 +100,7 @@ class CudaMemory:
         if entry is not None and entry() is storage:
             return entry.block, False
         entry = self._storages[address] = _Storage(storage, lambda dead: self._dead.append((address, dead)))
-        entry.block = Block(tensor.get_device(), in_blocks(storage.nbytes(), CUDA_BLOCK_BYTES))
+        entry.block = Block(tensor.get_device(), allocated_bytes(storage.nbytes(), tensor.device.type))
         return entry.block, True
 
     def _settle(self) -> None:

@@ -12,7 +12,7 @@ from devwidget.capture.object_fields import dict_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.device import DeviceId
-from devwidget.records.memory import CUDA_BLOCK_BYTES, in_blocks
+from devwidget.records.memory import allocated_bytes
 
 
 def training_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[DeviceId, dict[str, int]]:
@@ -33,6 +33,6 @@ def _add(held: dict[DeviceId, dict[str, int]], category: str, tensors: Iterable[
     for tensor in {id(tensor): tensor for tensor in tensors}.values():  # tied ones once
         if tensor.layout is torch.strided:
             device = device_id(tensor.device)
-            size = in_blocks(tensor.nbytes, CUDA_BLOCK_BYTES) if device.kind == "cuda" else tensor.nbytes
+            size = allocated_bytes(tensor.nbytes, device.kind)
             parts = held.setdefault(device, {})
             parts[category] = parts.get(category, 0) + size

@@ -12,11 +12,11 @@ import torch
 
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import words_of
-from devwidget.records.device import ACCELERATORS
+from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, nearest
 
 _PATTERN = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*")
-_KINDS = ("cpu", *ACCELERATORS, "meta")
+_KINDS = ("cpu", *KINDS, "meta")
 _EXAMPLE = '"cuda:0 -> cpu", "cuda:* -> cpu", "cpu -> *" or "* -> *"'
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.devices.visible import awake_module
 from devwidget.capture.restore.undoing import Step
 
 
@@ -71,9 +72,10 @@ def global_states() -> Iterator[Step]:
         yield "numpy.random", lambda: numpy.random.set_state(numpy_state)
     cpu = torch.get_rng_state()
     yield "torch's random generator", lambda: torch.set_rng_state(cpu)
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        cuda = torch.cuda.get_rng_state_all()
-        yield "CUDA's random generators", lambda: torch.cuda.set_rng_state_all(cuda)
+    module = awake_module()
+    if module is not None:
+        states = module.get_rng_state_all()
+        yield "the GPUs' random generators", lambda: module.set_rng_state_all(states)
     if torch.backends.mps.is_available():
         mps = torch.mps.get_rng_state()
         yield "the random generator of mps", lambda: torch.mps.set_rng_state(mps)

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.devices.visible import awake_module, kind_here
 from devwidget.capture.restore.undoing import Step
+from devwidget.records.device import KINDS
 
 _FLAGS = (
     "cublas_allow_bf16_reduced_precision_reduction", "cublas_allow_fp16_accumulation",
@@ -52,8 +54,8 @@ def _all_switches() -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], An
     yield "deterministic algorithms", _deterministic, _set_deterministic
     yield "anomaly detection", _anomaly, lambda kept: torch.set_anomaly_enabled(*kept)
     yield "threads of autograd", torch_internals.is_multithreading_enabled, torch_internals.set_multithreading_enabled
-    yield "current GPU", _current_gpu, torch.cuda.set_device
-    for device in ("cpu", "cuda", "mps", "xpu"):
+    yield "current GPU", _current_gpu, lambda index: torch.get_device_module(kind_here()).set_device(index)
+    for device in ("cpu", *KINDS):
         yield f"autocast on {device}", functools.partial(_autocast, device), functools.partial(_cast, device)
     yield "autocast's cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled
     for name in _FLAGS:
@@ -92,8 +94,8 @@ def _anomaly() -> tuple[bool, bool]:
 
 
 def _current_gpu() -> int | None:
-    known = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return torch.cuda.current_device() if known else None
+    module = awake_module()
+    return None if module is None else module.current_device()
 
 
 def _autocast(device: str) -> tuple[bool, torch.dtype]:

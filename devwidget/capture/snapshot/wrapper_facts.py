@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from devwidget.capture import torch_internals
+from devwidget.capture.devices.visible import kind_here
 from devwidget.capture.modules import is_module, registered
 from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name as name_of_class
@@ -37,7 +38,7 @@ def _nothing(own: dict[str, Any]) -> str:
 def _data_parallel(own: dict[str, Any]) -> str:
     if not own.get("device_ids"):
         return "no accelerator was there: it calls the module directly"
-    kind = getattr(own.get("src_device_obj"), "type", "cuda")
+    kind = getattr(own.get("src_device_obj"), "type", None) or kind_here()
     return f"device_ids {list(own['device_ids'])}, gathers on {kind}:{own.get('output_device')}"
 
 
@@ -119,7 +120,7 @@ def hook_note(hook: Any) -> str:
     """Where an accelerate hook runs its module, and whether the weights are away in between."""
     fields = dict_of(hook)
     device = fields.get("execution_device")
-    runs = "" if device is None else f"runs on {f'cuda:{device}' if type(device) is int else word(device)}"
+    runs = "" if device is None else f"runs on {f'{kind_here()}:{device}' if type(device) is int else word(device)}"
     return ", ".join(part for part in (runs, "offloaded in between" if fields.get("offload") is True else "") if part)
 
 

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from devwidget.records.device import ACCELERATORS
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.syntax import LARGEST, blocks, is_shallow, parsed
 
-MOVES = frozenset({*ACCELERATORS, "to", "cpu", "ipu", "type", "half", "float", "double", "bfloat16"})
+MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
 _MOST_KEPT = 2**24
 """Characters of all files with an index; the oldest go first."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.device import CUDA, KINDS, PLACING_METHODS, AcceleratorKind
 from devwidget.records.finding import Confidence, Finding, Fix
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
@@ -30,7 +31,8 @@ def _finding(fault: Fault) -> Finding:
     here = ", ".join(fault.available)
     ordinal = fault.requested.partition(":")[2].isdigit()
     why = "ordinals count the visible devices from 0" if ordinal else "a device string begins with a type that torch knows"
-    visible = "CUDA_VISIBLE_DEVICES hides and renumbers cards: the first visible one is cuda:0"
+    variable = _kind(fault).visible_variable
+    visible = f"{variable} hides and renumbers cards: the first visible one is {_kind(fault).type}:0"
     return finding_of(
         fault,
         "invalid-device",
@@ -38,7 +40,7 @@ def _finding(fault: Fault) -> Finding:
         why=why,
         birth=fault.birth or fault.site,
         fixes=_fixes(fault),
-        notes=(visible,) if ordinal else (),
+        notes=(visible,) if ordinal and variable else (),
         cause=fault.requested,
         operands=(),
     )
@@ -46,12 +48,13 @@ def _finding(fault: Fault) -> Finding:
 
 def _fixes(fault: Fault) -> Iterator[Fix | None]:
     right = _right_name(fault)
-    sure: Confidence = "sure" if right in ("cuda", "cuda:0") else "likely"
+    kind = _kind(fault).type
+    sure: Confidence = "sure" if right in (kind, f"{kind}:0") else "likely"
     for site in (fault.birth, fault.site):
         yield mended(site, f"ask for {right!r}", lambda draft, statement: _renamed(draft, statement, fault, right), sure)
     yield Fix(f"ask for {right!r}", repr(right), sure)
-    if right.startswith("cuda"):
-        portable = "device = 'cuda' if torch.cuda.is_available() else 'cpu'"
+    if right.startswith(kind):
+        portable = f"device = {kind!r} if torch.{kind}.is_available() else 'cpu'"
         yield Fix("or take the GPU only where there is one", portable, "choice")
 
 
@@ -65,11 +68,17 @@ def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> Non
             draft.append(node, " - 1")
         elif index and isinstance(node, ast.Constant) and node.value == int(index) and type(node.value) is int:
             around = draft.code.parents.get(node)
-            if isinstance(around, ast.Call) and ast.unparse(around.func).rpartition(".")[2] in ("device", "cuda", "to"):
+            if isinstance(around, ast.Call) and ast.unparse(around.func).rpartition(".")[2] in ("device", *PLACING_METHODS):
                 draft.replace(node, "0")
 
 
 def _right_name(fault: Fault) -> str:
     """The device that was meant: `cuda` for a wrong word, the first visible one for a wrong ordinal, cpu without GPUs."""
-    first = fault.available[0]
-    return "cuda" if first == "cuda:0" and ":" not in fault.requested else first
+    first, kind = fault.available[0], _kind(fault).type
+    return kind if first == f"{kind}:0" and ":" not in fault.requested else first
+
+
+def _kind(fault: Fault) -> AcceleratorKind:
+    """The accelerator of the machine, else the one that was asked for; CUDA for a word that is none."""
+    kinds = (name.partition(":")[0] for name in (fault.available[0], fault.requested))
+    return next((KINDS[kind] for kind in kinds if kind in KINDS), CUDA)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.device import CUDA
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
@@ -42,7 +43,7 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
 
 def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     model = fault.model_name or "model"
-    device = str(fault.target) if fault.target is not None and fault.target.is_accelerator else "cuda"
+    device = str(fault.target) if fault.target is not None and fault.target.is_accelerator else CUDA.type
     for site in (stray.birth, fault.site):
         yield mended(site, "build it where it has memory", lambda draft, _: _not_on_meta(draft, device))
     yield Fix(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.trace import Fault, Held, Operand
 from devwidget.rules.repairs.code import Code, code_at, targets
@@ -62,7 +63,7 @@ def _is_value(code: Code, node: ast.expr) -> bool:
     return isinstance(statement, ast.Assign) and not isinstance(code.parents.get(whole), ast.Attribute)
 
 
-_THEMSELVES = frozenset({"eval", "train", "to", "cuda", "cpu", "half", "float", "double", "requires_grad_", "apply"})
+_THEMSELVES = PLACING_METHODS | {"eval", "train", "half", "float", "double", "requires_grad_", "apply"}
 """Methods of a module that return the module."""
 
 

@@ -98,4 +98,5 @@ def _is_move(node: ast.Call, method: ast.Attribute, crossing: Crossing) -> bool:
     target = str(crossing.target)
     if method.attr == "cpu":
         return target == "cpu"
-    return method.attr in ("to", "cuda") and target in ast.unparse(node).replace("cuda(", "cuda:")
+    kind = crossing.target.kind
+    return method.attr in ("to", kind) and target in ast.unparse(node).replace(f"{kind}(", f"{kind}:")

@@ -9,7 +9,7 @@ Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Crossing, Trace
@@ -26,6 +26,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(crossing: Crossing) -> Finding:
+    wait = f"torch.{crossing.source.kind}.synchronize()"
     return Finding(
         kind="unsafe-async-copy",
         severity="error",
@@ -37,8 +38,8 @@ def _finding(crossing: Crossing) -> Finding:
         fixes=chosen(
             (
                 mended(crossing.site, "let the copy block", _blocking),
-                mended(crossing.unsafe_read, "or wait once, before the first read", _waiting, "choice"),
-                Fix("or wait once, before the first read", "torch.cuda.synchronize()", "choice"),
+                mended(crossing.unsafe_read, "or wait once, before the first read", _waiting(wait), "choice"),
+                Fix("or wait once, before the first read", wait, "choice"),
             )
         ),
     )
@@ -50,6 +51,9 @@ def _blocking(draft: Draft, statement: ast.stmt) -> None:
             draft.replace(node.value, "False")
 
 
-def _waiting(draft: Draft, statement: ast.stmt) -> None:
-    if not getattr(statement, "body", None):
-        draft.before(statement, "torch.cuda.synchronize()")
+def _waiting(wait: str) -> Callable[[Draft, ast.stmt], None]:
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        if not getattr(statement, "body", None):
+            draft.before(statement, wait)
+
+    return change

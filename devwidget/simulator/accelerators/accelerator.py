@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from devwidget.records.device import AcceleratorKind
+
 
 @dataclass(frozen=True, slots=True)
 class Casts:
@@ -23,19 +25,16 @@ class Casts:
     refused: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Accelerator:
-    """One kind of accelerator; `cuda.py` has the one that is shipped.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator(AcceleratorKind):
+    """One kind of accelerator as the simulator needs it; `cuda.py` has the one that is shipped.
 
     Another one is such a record with other contents, for a device type that torch knows; it runs by
     `Simulation(parse_cluster(2, "16GiB", True, replace(CUDA, type="xpu", title="XPU", ...)))`.
 
     Attributes:
-        type: torch's device type, `cuda`: also the names of the module `torch.cuda`, of `Tensor.cuda` and `Tensor.is_cuda`.
         title: as torch writes it in messages and in the names of dispatch keys, `CUDA`.
         number: its place in `c10::DeviceType`.
-        visible_variable: the environment variable that hides and renumbers devices.
-        block_bytes: every allocation is a multiple of this.
         invalid_ordinal: the error for a device that does not exist.
         out_of_memory: the error for want of room, with `{requested}`, `{index}`, `{capacity}`, `{free}`, `{used}`, `{held}` and
             `{cached}`.
@@ -44,11 +43,8 @@ class Accelerator:
         casts: what autocast does.
     """
 
-    type: str
     title: str
     number: int
-    visible_variable: str
-    block_bytes: int
     invalid_ordinal: str
     out_of_memory: str
     properties: Callable[..., object]

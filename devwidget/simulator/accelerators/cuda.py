@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from devwidget.records.memory import CUDA_BLOCK_BYTES
+from devwidget.records.device import CUDA as KIND
 from devwidget.simulator.accelerators.accelerator import Accelerator, Casts
 
 
@@ -63,11 +63,11 @@ linalg_matrix_norm.str_ord sum sum.dim_IntList
 """Source: `autocast_mode.h`."""
 
 CUDA = Accelerator(
-    type="cuda",
+    type=KIND.type,
     title="CUDA",
     number=1,
-    visible_variable="CUDA_VISIBLE_DEVICES",
-    block_bytes=CUDA_BLOCK_BYTES,
+    visible_variable=KIND.visible_variable,
+    block_bytes=KIND.block_bytes,
     invalid_ordinal=(
         "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
         "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from devwidget.records.memory import CUDA_BLOCK_BYTES
+from devwidget.records.device import CUDA
 
 MIB = 2**20
-UNIT = CUDA_BLOCK_BYTES
+UNIT = CUDA.block_bytes
 """Every block is a multiple of this."""
 SMALL = MIB
 """The largest block of the small pool."""
