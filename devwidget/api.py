@@ -321,7 +321,9 @@ def check(
     bad: list[Finding] = [f for f in known.new if f.severity in severities and f.kind not in kinds]
     error = "" if known.error_before else result.error
     if bad or error:
-        raise PlacementError("\n\n".join([*map(str, bad), *([error] if error else [])]))
+        failed = PlacementError("\n\n".join([*map(str, bad), *([error] if error else [])]))
+        failed.trace = result
+        raise failed
     return result
 
 
@@ -438,10 +440,7 @@ def load(path: str | pathlib.Path) -> Any:
     """
     from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
-    try:
-        return json_io.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not a saved devwidget record: no UTF-8 text: {error}") from None
+    return json_io.load(path)
 
 
 def plan(

@@ -16,7 +16,7 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying", "magics", "magic_lines"),
+    *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying", "magics", "magic_lines", "cli"),
 }
 MAY_IMPORT = {
     "records": set(),
@@ -36,6 +36,8 @@ MAY_IMPORT = {
     "rereading": EVERYTHING,  # the half of `show` that looks again after each cell
     "magics": {"api", "records", "magic_lines"},  # records for the exceptions that it prints
     "magic_lines": {"api", "records"},  # the half of the magics that reads a line
+    "cli": {"api", "records", "views"},  # records and views for what works without torch
+    "__main__": {"cli"},
     "__init__": EVERYTHING,
     "_version": set(),
 }

@@ -34,7 +34,13 @@ class SimulationError(DevwidgetError):
 
 
 class PlacementError(DevwidgetError):
-    """`check` found something; the message is the report."""
+    """`check` found something; the message is the report.
+
+    Attributes:
+        trace: the whole trace, also what does not fail; None after the error was pickled.
+    """
+
+    trace: Any = None
 
 
 def error_text(error: BaseException) -> str:

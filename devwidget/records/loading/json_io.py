@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from typing import Any, NoReturn
 
 from devwidget._version import __version__
@@ -21,6 +22,14 @@ LARGEST_TEXT = 2**30
 """Characters; a snapshot of 100,000 modules takes 2**26."""
 
 _ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation, Plan, Comparison)}
+
+
+def load(path: str | pathlib.Path) -> Any:
+    """The record in a file; raises as `loads` does, and what opening the file raises."""
+    try:
+        return loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not a saved devwidget record: no UTF-8 text: {error}") from None
 
 
 def loads(text: str) -> Any:

@@ -1,0 +1,169 @@
+"""What each command does; the exit status is its result, or the exception with which a program ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, get_args
+
+from devwidget.cli import program
+from devwidget.records.errors import DevwidgetError, PlacementError
+from devwidget.records.finding import Severity
+
+if TYPE_CHECKING:
+    from devwidget.records.trace import Trace
+
+FINE, FOUND, FAILED = 0, 1, 2
+
+
+def run(options: Namespace) -> int | BaseException:
+    """Run a program as Python would, under watch."""
+    from devwidget import api
+
+    process = os.getpid()
+    ended: BaseException | None = None
+    _virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
+    recording = api.record(heal=options.heal, allow=options.allow)
+    main = (program.module if options.module else program.script)(options.target, options.args)
+    try:
+        with recording:
+            try:
+                main()
+            except SystemExit as error:  # the usual end of a program, not a failure
+                ended = error
+    except BaseException as error:
+        ended = error
+        program.show_exception(error)
+    if os.getpid() == process:  # not in a child that the program has forked
+        sys.stdout.flush()
+        print(f"\n{recording.trace}", file=sys.stderr)
+        _write(recording.trace, options)
+    if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
+        return ended
+    return FOUND if options.fail_on is not None and _fails(recording.trace, options.fail_on) else FINE
+
+
+def check(options: Namespace) -> int:
+    """One step of what the function makes."""
+    from devwidget import api
+
+    def checked(step: dict[str, Any]) -> Trace:
+        judged = {"fail_on": _severities(options.fail_on), "allow": options.allow, "baseline": options.baseline}
+        return api.check(**step, **judged, progress=_told if sys.stderr.isatty() else None)
+
+    status, trace = FINE, None
+    try:
+        with _virtual_gpus(options):
+            trace = _of_subject(options.subject, api.check, checked)
+    except PlacementError as error:
+        status, trace = FOUND, error.trace
+    if trace is None:
+        return FAILED
+    if sys.stderr.isatty():
+        _told("")
+    print(trace)
+    _write(trace, options)
+    return status
+
+
+def plan(options: Namespace) -> int:
+    """What the step would take on other GPUs."""
+    from devwidget import api
+
+    asked = {name: getattr(options, name) for name in ("gpus", "memory", "card", "placement")}
+    found = _of_subject(options.subject, api.plan, lambda step: api.plan(**{**asked, **step}))
+    if found is None:
+        return FAILED
+    print(found)
+    if options.save is not None:
+        found.save(options.save)
+    return FINE if found.fits else FOUND
+
+
+def show(options: Namespace) -> int:
+    """A saved record as text."""
+    print(_loaded(options.file))
+    return FINE
+
+
+def html(options: Namespace) -> int:
+    """A saved record as a page."""
+    try:
+        _loaded(options.file).to_html(options.out)
+    except NotImplementedError as error:
+        raise DevwidgetError(f"{options.file.name}: {error}", instead=f"python -m devwidget show {options.file.name}") from None
+    return FINE
+
+
+def compare(options: Namespace) -> int:
+    """Two saved traces."""
+    from devwidget.records.trace import Trace
+    from devwidget.views.compare import comparison
+
+    before, after = (_loaded(file, Trace) for file in (options.before, options.after))
+    found = comparison(before, after)
+    print(found)
+    return FOUND if found.new or (found.error_after and not found.error_before) else FINE
+
+
+def _loaded(file: pathlib.Path, kind: type = object) -> Any:
+    from devwidget.records.loading import json_io  # not `api`, which waits for torch
+
+    try:
+        record = json_io.load(file)
+    except (OSError, ValueError) as error:
+        raise DevwidgetError(f"{file.name} cannot be read: {error}") from None
+    if not isinstance(record, kind):
+        raise DevwidgetError(f"{file.name} holds a {type(record).__name__}, not a {kind.__name__}")
+    return record
+
+
+def _of_subject(name: str, call: Callable[..., Any], run: Callable[[dict[str, Any]], Any]) -> Any:
+    """What comes of the user's function; None if their code raised, which is shown."""
+    from devwidget import api
+    from devwidget.cli.subject import arguments
+
+    try:
+        return run(arguments(name, call))
+    except DevwidgetError:
+        raise
+    except Exception as error:
+        traceback.print_exception(error)
+        if api.is_about_placement(error):
+            print(f"\n{api.explain(error)}", file=sys.stderr)
+        return None
+
+
+def _virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[object]:
+    from devwidget import api
+
+    if not options.gpus and (options.memory or options.card):
+        raise DevwidgetError("the memory of how many GPUs?", instead="--gpus 2 --memory 16GiB, or --gpus 2 --card A100-80GB")
+    return api.simulate(options.gpus, options.memory, card=options.card) if options.gpus else contextlib.nullcontext()
+
+
+def _severities(least: str) -> tuple[Severity, ...]:
+    known: tuple[Severity, ...] = get_args(Severity)
+    return known[: known.index(least) + 1]
+
+
+def _fails(trace: Trace, least: str) -> bool:
+    return any(finding.severity in _severities(least) for finding in trace.findings)
+
+
+def _write(trace: Trace, options: Namespace) -> None:
+    if options.save is not None:
+        trace.save(options.save)
+    if options.html is not None:
+        trace.to_html(options.html)
+
+
+def _told(words: str) -> None:
+    """The phase that runs, on one line of a terminal."""
+    with contextlib.suppress(OSError):  # a terminal that went away
+        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,120 @@
+"""The commands and their options; nothing of torch is loaded to read them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from devwidget._version import __version__
+from devwidget.cli import commands
+from devwidget.records.errors import DevwidgetError
+
+EXAMPLES = """\
+examples:
+  python -m devwidget run train.py --epochs 1             the script as it is, then a report of what went wrong
+  python -m devwidget run --gpus 2 train.py               the same on two virtual GPUs
+  python -m devwidget run --gpus 1 -m package.train       a module in place of a script
+  python -m devwidget check --gpus 2 train:step           one step: train.step() returns (model, batch)
+  python -m devwidget plan train:step --gpus 4 --memory 24GiB
+  python -m devwidget show trace.json
+  python -m devwidget html trace.json report.html
+  python -m devwidget compare before.json after.json
+
+exit status:
+  0  nothing to report (check, compare), or it fits (plan)
+  1  findings (check), new findings (compare), or it does not fit (plan)
+  2  it could not be done: wrong arguments, no such file, or the code to be checked raised an exception
+  `run` ends as the script ends; with --fail-on, 1 if the script ended well and there are such findings.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status."""
+    options = _parser().parse_args(argv)
+    try:
+        ended: int | BaseException = options.command(options)
+    except DevwidgetError as error:
+        print(f"devwidget: {error}", file=sys.stderr)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    else:
+        if isinstance(ended, BaseException):  # of the program that was run: Python makes the exit status of it
+            raise ended
+        return ended
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    words = "See where every tensor of a PyTorch program lives, and get the line that fixes a wrong device."
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m devwidget", description=words, epilog=EXAMPLES, formatter_class=plain)
+    parser.add_argument("--version", action="version", version=f"devwidget {__version__}")
+    add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
+
+    run = add("run", help="run a script or module as it is, and report")
+    _gpus(run)
+    run.add_argument("--heal", action="store_true", help="repair each device fault in passing and go on, to find them all")
+    _judging(run)
+    run.add_argument("-m", dest="module", action="store_true", help="TARGET is a module, as for python -m")
+    run.add_argument("target", metavar="TARGET", help="a script, or a module with -m")
+    run.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="the arguments of the script")
+    run.set_defaults(command=commands.run)
+
+    check = add("check", help="run one training step, and report")
+    _gpus(check)
+    _judging(check, fail_on="warning")
+    check.add_argument("--baseline", metavar="FILE", type=_path, help="a saved trace: only what is new fails")
+    _subject(check)
+    check.set_defaults(command=commands.check)
+
+    plan = add("plan", help="predict the memory of a step on GPUs that are not here")
+    _gpus(plan, required=True)
+    plan.add_argument("--placement", default="as is", help='"as is", "data parallel" or "auto"')
+    plan.add_argument("--save", metavar="FILE", type=_path, help="keep the plan, for `show` and `html`")
+    _subject(plan)
+    plan.set_defaults(command=commands.plan)
+
+    show = add("show", help="print a saved record")
+    show.add_argument("file", metavar="FILE", type=_path)
+    show.set_defaults(command=commands.show)
+
+    html = add("html", help="turn a saved record into one page")
+    html.add_argument("file", metavar="FILE", type=_path)
+    html.add_argument("out", metavar="OUT", type=_path)
+    html.set_defaults(command=commands.html)
+
+    compare = add("compare", help="what changed from one saved trace to another")
+    compare.add_argument("before", metavar="BEFORE", type=_path)
+    compare.add_argument("after", metavar="AFTER", type=_path)
+    compare.set_defaults(command=commands.compare)
+    return parser
+
+
+def _path(text: str) -> pathlib.Path:
+    """Absolute, because a script may go elsewhere before its report is written."""
+    return pathlib.Path(text).absolute()
+
+
+def _subject(parser: argparse.ArgumentParser) -> None:
+    words = "a function that returns (model, batch), or a dict of the arguments of devwidget.trace; file.py:function too"
+    parser.add_argument("subject", metavar="MODULE:FUNCTION", help=words)
+
+
+def _gpus(parser: argparse.ArgumentParser, required: bool = False) -> None:
+    parser.add_argument("--gpus", metavar="N", type=int, default=0, required=required, help="how many virtual GPUs")
+    of_each = parser.add_mutually_exclusive_group()
+    of_each.add_argument("--memory", metavar="SIZE", help="of each GPU, such as 16GiB")
+    of_each.add_argument("--card", metavar="NAME", help="the kind of card that each is, such as A100-80GB")
+
+
+def _judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> None:
+    parser.add_argument("--allow", metavar="HOP", action="append", default=[], help='a hop that is meant: "cuda:0 -> cpu"')
+    least = "the least severity that makes the exit status 1" + (f" (default: {fail_on})" if fail_on else "")
+    parser.add_argument("--fail-on", choices=("error", "warning", "info"), default=fail_on, help=least)
+    files = {"save": "the trace, for `show`, `html` and `compare`", "html": "the report as one page"}
+    for name, words in files.items():
+        parser.add_argument(f"--{name}", metavar="FILE", type=_path, help=words)

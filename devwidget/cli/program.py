@@ -1,0 +1,89 @@
+"""A script or module as Python itself runs it: `__main__`, `sys.argv`, `sys.path[0]`, and how it ends."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Callable, Sequence
+from importlib.abc import InspectLoader
+from importlib.machinery import SourceFileLoader
+
+from devwidget.records.errors import DevwidgetError
+
+Program = Callable[[], None]
+
+
+def script(file: str, args: Sequence[str]) -> Program:
+    """What `python file args` runs; from here on it is `__main__`.
+
+    Raises:
+        DevwidgetError: if there is no such file.
+    """
+    path = os.path.abspath(file)
+    if not os.path.isfile(path):
+        raise DevwidgetError(f"there is no script {file}", instead="python -m devwidget run train.py [arguments]")
+    loader = SourceFileLoader("__main__", path)
+    main = _become_main(path, [file, *args], __loader__=loader)
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    # Not the loader's `get_code`, which would leave a file in `__pycache__`.
+    return lambda: exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), vars(main))
+
+
+def module(name: str, args: Sequence[str]) -> Program:
+    """What `python -m name args` runs; from here on it is `__main__`.
+
+    Raises:
+        DevwidgetError: if there is no such module, or it cannot be run.
+    """
+    spec = _spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = _spec(f"{name}.__main__")
+    if spec is None or spec.origin is None or not isinstance(spec.loader, InspectLoader):
+        raise DevwidgetError(f"there is no module {name} that can be run", instead="python -m devwidget run -m package.train")
+    loader = spec.loader
+    main = _become_main(
+        spec.origin, [spec.origin, *args], __loader__=loader, __spec__=spec, __package__=spec.parent, __cached__=spec.cached
+    )
+
+    def run() -> None:
+        code = loader.get_code(spec.name)
+        if code is not None:
+            exec(code, vars(main))
+
+    return run
+
+
+def _spec(name: str) -> importlib.machinery.ModuleSpec | None:
+    """A module of this name; packages around it are imported, and what they raise is theirs."""
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        return None
+
+
+def _become_main(path: str, argv: list[str], **fields: object) -> types.ModuleType:
+    """A new `__main__` with the names that Python's own has; multiprocessing finds the file by it."""
+    main = types.ModuleType("__main__")
+    vars(main).update({"__builtins__": builtins, "__file__": path, "__cached__": None, "__annotations__": {}, **fields})
+    sys.modules["__main__"] = main
+    sys.argv = argv
+    return main
+
+
+def show_exception(error: BaseException) -> None:
+    """What Python shows of an exception that nobody caught, by the hook that the program may have put in.
+
+    Afterwards it can be raised once more, for the status with which Python ends, and is not shown again.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__)):
+        trace = trace.tb_next
+    error.__traceback__ = trace
+    sys.excepthook(type(error), error, trace)
+    sys.excepthook = lambda *_: None

@@ -1,0 +1,135 @@
+"""`python -m devwidget run` beside `python`: the program must not notice, and the report comes after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+WHOLE = """
+import atexit, multiprocessing, os, sys, threading
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Squares(Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return torch.tensor(index * index)
+
+def square(number):
+    return (torch.tensor(number) ** 2).item(), __name__, __spec__ is None
+
+def later():
+    threading.Event().wait(0.2)
+    print("thread", torch.ones(2).sum().item(), flush=True)
+
+if __name__ == "__main__":
+    print(sys.argv, sys.path[0], __file__, __spec__, __package__, sorted(globals()), sys.flags.safe_path, flush=True)
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(method, pool.map(square, [1, 2, 3]), flush=True)
+    print([batch.tolist() for batch in DataLoader(Squares(), 2, num_workers=2)], flush=True)
+    if os.fork() == 0:
+        print("child", flush=True)
+        sys.exit(5)
+    print(os.WEXITSTATUS(os.wait()[1]), flush=True)
+    threading.Thread(target=later).start()
+    atexit.register(print, "at exit", flush=True)
+    sys.exit(3)
+"""
+FAULTY = """
+import torch
+model = torch.nn.Linear(4, 2).to("cuda:1")
+batch = torch.ones(3, 4)
+print(torch.cuda.device_count(), torch.cuda.get_device_properties(0).total_memory >> 30)
+print(model(batch).shape)
+"""
+
+
+@pytest.fixture
+def python(tmp_path: pathlib.Path) -> Run:
+    """Runs `python ARGS` in the folder of the programs."""
+
+    def run(*args: str, **keywords: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **keywords}
+        command = [sys.executable, *args]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, encoding="utf-8")
+
+    return run
+
+
+def both(python: Run, folder: pathlib.Path, source: str, *args: str) -> tuple[subprocess.CompletedProcess[str], ...]:
+    """A program run by Python, and by us."""
+    (folder / "train.py").write_text(source, encoding="utf-8")
+    return python("train.py", *args), python("-m", "devwidget", "run", "train.py", *args)
+
+
+@pytest.mark.slow
+def test_a_program_with_processes_workers_and_threads_does_not_notice(python: Run, tmp_path: pathlib.Path) -> None:
+    plain, ours = both(python, tmp_path, WHOLE, "--lr", "1", "-m", "--gpus")
+    assert plain.stdout.count("\n") == 8
+    assert ours.stdout == plain.stdout
+    assert ours.returncode == plain.returncode == 3
+    assert ours.stderr.count("Trace: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("def fail():\n    raise ValueError('no')\nfail()", 1),
+        ("import sys\nsys.excepthook = lambda kind, error, trace: print(error, trace.tb_frame.f_code.co_name)\n1 / 0", 1),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nwhile True: pass", -signal.SIGINT),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("import sys\nsys.exit('a message')", 1),
+        ("print(", 1),
+    ],
+    ids=["exception", "hook", "interrupt", "terminated", "message", "syntax"],
+)
+def test_a_program_ends_as_it_would_end_without_us(python: Run, tmp_path: pathlib.Path, ending: str, status: int) -> None:
+    plain, ours = both(python, tmp_path, f"print('begun', flush=True)\n{ending}\n")
+    assert ours.stdout == plain.stdout
+    assert ours.returncode == plain.returncode == status
+    said, _, report = ours.stderr.partition("\nTrace: ")
+    assert plain.stderr.strip() in (said.strip(), report.strip().splitlines()[-1] if report else "")
+
+
+def test_the_report_comes_after_the_exception_and_names_line_and_edit(python: Run, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "train.py").write_text(FAULTY, encoding="utf-8")
+    ours = python("-m", "devwidget", "run", "--gpus", "2", "--memory", "8GiB", "--save", "found.json", "train.py")
+    assert (ours.stdout, ours.returncode) == ("2 8\n", 1)
+    told = ours.stderr[ours.stderr.index("Traceback (most recent call last)") :]
+    assert "devwidget/cli" not in told
+    assert "RuntimeError: Expected all tensors" in told[: told.index("Trace: ")]
+    assert "+ batch = torch.ones(3, 4, device='cuda:1')" in told[told.index("Trace: ") :]
+    assert "\033" not in told
+    assert json.loads((tmp_path / "found.json").read_text())["record"] == "Trace"
+
+
+def test_healing_goes_on_to_the_end_and_can_fail_at_it(python: Run, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "train.py").write_text(f"{FAULTY}\nimport os\nos.chdir('/')", encoding="utf-8")
+    ours = python("-m", "devwidget", "run", "--gpus", "2", "--heal", "--fail-on", "error", "--html", "found.html", "train.py")
+    assert (ours.stdout, ours.returncode) == ("2 16\ntorch.Size([3, 2])\n", 1)
+    assert "error[wrong-device]" in ours.stderr
+    assert (tmp_path / "found.html").exists()
+
+
+def test_a_module_runs_as_python_runs_it(python: Run, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "other.py").write_text("name = 'other'")
+    program = "import sys\nfrom .other import name\nprint(name, __name__, __package__, __spec__.name, sys.argv, sys.path[0])"
+    (tmp_path / "package" / "__main__.py").write_text(program)
+    plain = python("-m", "package", "--lr", "1")
+    ours = python("-m", "devwidget", "run", "-m", "package", "--lr", "1")
+    assert plain.stdout.startswith("other __main__ package package.__main__")
+    assert (ours.stdout, ours.returncode) == (plain.stdout, 0)
