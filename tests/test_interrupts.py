@@ -21,7 +21,7 @@ from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exi
 from devwidget.capture.modes.birth_mode import BirthWatch
 from devwidget.simulator import session
 from tests import faults
-from tests.capture.running.test_restore import facts, same
+from tests.capture.restore.test_restore import facts, same
 
 ROOT = pathlib.Path(__file__).parent.parent
 EVENTS = [KeyboardInterrupt, RuntimeError, torch.cuda.OutOfMemoryError]

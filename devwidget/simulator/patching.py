@@ -46,7 +46,7 @@ class Patches:
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add one that is not there."""
         there = vars(owner).get(name)
-        if isinstance(value, _FUNCTIONS) and isinstance(there, (*_FUNCTIONS, registry.Standin)):
+        if isinstance(value, _FUNCTIONS) and isinstance(there, (*_FUNCTIONS, registry.PatchedFunction)):
             self._enter(registry.patched(owner, name, lambda original: value))
         else:
             self._enter(registry.standing(owner, name, value))

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import get_testing_overrides
 
 from devwidget.capture.object_fields import word
-from devwidget.capture.patching.standin import Standin
+from devwidget.capture.patching.patched_function import PatchedFunction
 from devwidget.capture.tensors import is_tensor, tensors_in
 
 
@@ -33,7 +33,7 @@ def _signature(func: Any) -> tuple[str, ...]:
 
 def _original(func: Any) -> Any:
     """torch's own function, whoever has patched it now."""
-    return func.__wrapped__ if type(func) is Standin else func
+    return func.__wrapped__ if type(func) is PatchedFunction else func
 
 
 @functools.cache

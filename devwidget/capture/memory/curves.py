@@ -24,7 +24,7 @@ _COPIES = {"scatter": "inputs", "replicate": "parameters", "gather": "gathered"}
 _PLACE = {role: place for place, role in enumerate(ROLES)}
 
 
-class Moment(NamedTuple):
+class Allocation(NamedTuple):
     """When and where something was allocated."""
 
     number: int
@@ -34,7 +34,7 @@ class Moment(NamedTuple):
 
 
 class _Point(NamedTuple):
-    moment: Moment
+    allocation: Allocation
     allocated: int
     parts: tuple[int, ...]
 
@@ -45,7 +45,7 @@ class _Event(NamedTuple):
     block: Block | None
     device: int
     held: int
-    moment: Moment | None
+    allocation: Allocation | None
 
 
 class Curves:
@@ -66,12 +66,12 @@ class Curves:
         self._tracker, self._log, self._backward = state.tracker, state.log, backward
         self._lock = threading.RLock()
         self._events: list[_Event] = []
-        self._counted: dict[Block, tuple[int, Moment | None]] = {}
+        self._counted: dict[Block, tuple[int, Allocation | None]] = {}
         self._sums: dict[int, list[int]] = {}
         self._points: dict[int, list[_Point]] = {}
         self._peaks: dict[int, int] = {}
         self._holdings: dict[int, dict[tuple[Any, ...], int]] = {}
-        self._refused: dict[int, list[tuple[Moment, int, int]]] = {}
+        self._refused: dict[int, list[tuple[Allocation, int, int]]] = {}
         self._sites: dict[RawSite | None, Site | None] = {}
         self._before: dict[int, int] = {}
 
@@ -86,11 +86,11 @@ class Curves:
 
     def taken(self, block: Block, held: int) -> None:
         """A block is in use from now on."""
-        here, moment = self._tracker.here, self._moment()
+        here, allocation = self._tracker.here, self._allocation()
         block.inside = bool(here.stack)
-        if moment.phase != "backward":  # where gradients are scattered
+        if allocation.phase != "backward":  # where gradients are scattered
             block.role = _COPIES.get(here.cause, block.role)
-        self._note(_Event(block, block.index, held, moment))
+        self._note(_Event(block, block.index, held, allocation))
 
     def freed(self, block: Block) -> None:
         """A block is not in use any more."""
@@ -98,11 +98,11 @@ class Curves:
 
     def refused(self, index: int, size: int, held: int) -> None:
         """An allocation did not fit."""
-        self._refused.setdefault(index, []).append((self._moment(), size, held))
+        self._refused.setdefault(index, []).append((self._allocation(), size, held))
 
     def mark(self, index: int, held: int) -> None:
         """A look at a device, where nothing needs to be allocated: the end of a phase."""
-        self._note(_Event(None, index, held, self._moment()))
+        self._note(_Event(None, index, held, self._allocation()))
 
     def _note(self, event: _Event) -> None:
         with self._lock:
@@ -110,12 +110,12 @@ class Curves:
             if len(self._events) > MOST_EVENTS:
                 self.fold()
 
-    def _moment(self) -> Moment:
+    def _allocation(self) -> Allocation:
         tracker, frame = self._tracker, sys._getframe(2)
         phase, module, site = tracker.phase, tracker.module, tracker.site(frame)
         if phase == "backward" and module is None:
             module, site = self._backward.module(), site or self.calling
-        return Moment(self._log.number(), phase, module, site)
+        return Allocation(self._log.number(), phase, module, site)
 
     # -- folding
 
@@ -123,15 +123,15 @@ class Curves:
         """Make points of the events so far, with what is known of their blocks by now."""
         with self._lock:
             events, self._events = self._events, []
-            for block, (place, moment) in self._counted.items():
+            for block, (place, allocation) in self._counted.items():
                 now = _PLACE[block.role]
                 if now != place:
                     self._sums[block.index][place] -= block.size
                     self._sums[block.index][now] += block.size
-                    self._counted[block] = now, moment
+                    self._counted[block] = now, allocation
             highest: dict[int, _Event] = {}
             for event in events:
-                if event.moment and event.held > max(self._peaks.get(event.device, -1), _held(highest.get(event.device))):
+                if event.allocation and event.held > max(self._peaks.get(event.device, -1), _held(highest.get(event.device))):
                     highest[event.device] = event
             for event in events:
                 self._count(event)
@@ -143,21 +143,21 @@ class Curves:
         block, parts = event.block, self._sums.setdefault(event.device, [0] * len(ROLES))
         if block is not None and event.held >= 0:
             place = _PLACE[block.role]
-            self._counted[block] = place, event.moment
+            self._counted[block] = place, event.allocation
             parts[place] += block.size
         elif block is not None and block in self._counted:
             parts[self._counted.pop(block)[0]] -= block.size
-        if event.moment is not None:
+        if event.allocation is not None:
             before = self._before.setdefault(event.device, 0 if self._exact else max(0, event.held - sum(parts)))
             whole = tuple(parts) if self._exact else _made_up(parts, event.held, before)
-            self._points.setdefault(event.device, []).append(_Point(event.moment, event.held, whole))
+            self._points.setdefault(event.device, []).append(_Point(event.allocation, event.held, whole))
 
     def _held_by(self, index: int) -> dict[tuple[Any, ...], int]:
         """Bytes in use by role, phase, module and line."""
         sums: dict[tuple[Any, ...], int] = {}
-        for block, (place, moment) in self._counted.items():
-            if block.index == index and moment is not None:
-                key = (ROLES[place], *moment[1:])
+        for block, (place, allocation) in self._counted.items():
+            if block.index == index and allocation is not None:
+                key = (ROLES[place], *allocation[1:])
                 sums[key] = sums.get(key, 0) + block.size
         return sums
 
@@ -175,13 +175,15 @@ class Curves:
     def refusals(self, index: int) -> tuple[Refusal, ...]:
         """What did not fit on one device."""
         return tuple(
-            Refusal(moment.number, size, held, moment.phase, moment.module, self._site(moment.site))
-            for moment, size, held in self._refused.get(index, ())
+            Refusal(allocation.number, size, held, allocation.phase, allocation.module, self._site(allocation.site))
+            for allocation, size, held in self._refused.get(index, ())
         )
 
     def _record(self, point: _Point) -> MemoryPoint:
-        moment, parts = point.moment, dict(zip(ROLES, point.parts, strict=True))
-        return MemoryPoint(moment.number, moment.phase, moment.module, self._site(moment.site), point.allocated, **parts)
+        allocation, parts = point.allocation, dict(zip(ROLES, point.parts, strict=True))
+        return MemoryPoint(
+            allocation.number, allocation.phase, allocation.module, self._site(allocation.site), point.allocated, **parts
+        )
 
     def _site(self, raw: RawSite | None) -> Site | None:
         """The readable form, looked up once for all points of a line."""

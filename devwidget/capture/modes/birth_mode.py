@@ -100,7 +100,7 @@ class BirthWatch(FunctionMode):
             if birth is None:  # older than the recording
                 birth = Birth(tensor, -1)
                 births.put(tensor, birth)
-            if birth.hops:
+            if birth.transfers:
                 data = birth if data is None else data
                 if not moving and not looking:
                     self._used(birth, site)
@@ -123,8 +123,8 @@ class BirthWatch(FunctionMode):
             birth = self._decided(name, number, args, kwargs, result, None if computed else parent, frame, site)
             birth.weights = weights
         if data is not None:
-            birth.hops = data.hops
-            birth.hop = data.hop if looking else None
+            birth.transfers = data.transfers
+            birth.transfer = data.transfer if looking else None
         births.put(result, birth)
         if name == "clone":  # `copy.deepcopy` makes a Parameter of it out of sight
             births.put_storage(result, birth)

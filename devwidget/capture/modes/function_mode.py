@@ -82,7 +82,7 @@ class Calls(BirthWatch):
         registered = not source.dim() or is_parameter(source)
         held = kept_by_user(tracker, frame, before) if older and before and not registered else None
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
-        self._state.transfers.hop(birth, before, source, result, held, later=later)
+        self._state.transfers.add(birth, before, source, result, held, later=later)
 
     def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         super()._more(name, args, kwargs, frame, site)
@@ -105,7 +105,7 @@ class Calls(BirthWatch):
         births = self._state.births
         birth = Birth(args[0], self._state.log.number(), "copy_", site, direct=True, is_move=True)
         births.put(args[0], birth)
-        self._state.transfers.hop(birth, births.get(source), source, args[0], None, later=True)
+        self._state.transfers.add(birth, births.get(source), source, args[0], None, later=True)
 
     def _waited(self, name: str, args: tuple[Any, ...], frame: FrameType, site: RawSite | None) -> None:
         """A value was handed to Python."""
@@ -113,8 +113,8 @@ class Calls(BirthWatch):
         if not is_tensor(tensor):
             return
         birth = self._state.births.get(tensor)
-        came = birth.hop.source if birth is not None and birth.hop is not None else tensor.device
-        if birth is not None and birth.hops:
+        came = birth.transfer.source if birth is not None and birth.transfer is not None else tensor.device
+        if birth is not None and birth.transfers:
             self._state.transfers.used(birth, site)
         if is_accelerator(came):
             self._state.transfers.wait(name, came, site, library=not calls_itself(frame, site))

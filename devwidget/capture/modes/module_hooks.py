@@ -52,7 +52,7 @@ def module_hooks(state: State, undo: Undo) -> None:
                 del watched[id(module)]
         if running is None or running.path is None:
             return
-        if not here.stack and any(hop.moved is not None for hop in state.transfers.hops):
+        if not here.stack and any(transfer.moved is not None for transfer in state.transfers.kept):
             kept = {id(tensor) for _, _, tensor in unregistered_tensors(state.tracker)}
             state.transfers.forget_kept_copies(lambda tensor: id(tensor) in kept)
         entry = log.module(running.path, running.replica, module, running.number, running.started)

@@ -16,8 +16,8 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import is_a, names_of, parts_of
+from devwidget.capture.patching.patched_function import PatchedFunction
 from devwidget.capture.patching.registry import patched
-from devwidget.capture.patching.standin import Standin
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
@@ -125,7 +125,7 @@ def _active(state: State, calls: Calls) -> contextlib.AbstractContextManager[obj
 
 def _is_users(method: Any) -> bool:
     function = method.__func__ if type(method) is staticmethod else None
-    while isinstance(function, Standin):  # of another recording
+    while isinstance(function, PatchedFunction):  # of another recording
         function = function.__wrapped__
     return is_a(function, FunctionType) and not is_library(function.__code__.co_filename)
 

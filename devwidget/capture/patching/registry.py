@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from devwidget.capture.patching.lock import Lock
-from devwidget.capture.patching.standin import Standin as Standin
+from devwidget.capture.patching.patched_function import PatchedFunction as PatchedFunction
 from devwidget.capture.undo import Undo
 
 ABSENT: Any = object()
@@ -95,8 +95,8 @@ class Layer:
         kind = type(found) if type(found) in _METHODS else None
         under = found.__func__ if kind is not None else found
         self._under = under
-        standin = Standin.of(wrapper(under), under, self)
-        return standin if kind is None else kind(standin)
+        made = PatchedFunction.of(wrapper(under), under, self)
+        return made if kind is None else kind(made)
 
     def _end(self, layers: list[Layer]) -> None:
         """Take this layer out of the chain of its name; the lock is held."""
@@ -283,7 +283,7 @@ def _function(value: Any) -> Any:
 def _alive(value: Any) -> Any:
     """What a stand-in that has ended stands for: the user's own patch may have put it back after its end."""
     function = _function(value)
-    while isinstance(function, Standin) and not _is_live(function.place):
+    while isinstance(function, PatchedFunction) and not _is_live(function.place):
         value = function.place.below  # type: ignore[attr-defined]
         function = _function(value)
     return value
@@ -291,7 +291,7 @@ def _alive(value: Any) -> Any:
 
 def _called(function: Any) -> Any:
     """What is called in the end: recordings that follow each other without a gap would pass through all that have left."""
-    while isinstance(function, Standin) and not _is_live(function.place):
+    while isinstance(function, PatchedFunction) and not _is_live(function.place):
         function = function.func
     return function
 

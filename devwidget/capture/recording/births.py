@@ -20,7 +20,7 @@ thousand times would otherwise keep them all."""
 
 
 @dataclass(slots=True, eq=False)
-class Hop:
+class Transfer:
     """A crossing while its data is still on the way."""
 
     number: int
@@ -33,7 +33,7 @@ class Hop:
     site: RawSite | None
     step: int
     chain: tuple[int, ...]
-    direct_from: Hop | None
+    direct_from: Transfer | None
     held: Held | None
     unsafe: bool
     meant: str
@@ -58,8 +58,8 @@ class Birth:
         dtype: of the tensor.
         moved_on: what was born here, a parameter, has got other data since.
         weights: of the parameter whose dtype it shares, for what a layer computed.
-        hop: the crossing that brought it here, if user code asked for one.
-        hops: the last crossings of the data it was computed from, oldest first.
+        transfer: the crossing that brought it here, if user code asked for one.
+        transfers: the last crossings of the data it was computed from, oldest first.
     """
 
     __slots__ = (
@@ -68,8 +68,6 @@ class Birth:
         "direct",
         "dtype",
         "follows",
-        "hop",
-        "hops",
         "is_move",
         "moved_on",
         "number",
@@ -77,6 +75,8 @@ class Birth:
         "parent",
         "site",
         "tensor",
+        "transfer",
+        "transfers",
         "weights",
     )
 
@@ -99,16 +99,16 @@ class Birth:
         self.is_move = is_move
         self.origin = origin
         self.dtype = tensor.dtype
-        self.hop: Hop | None = None
+        self.transfer: Transfer | None = None
         self.weights: Birth | None = None
         self.follows: Birth | None = None
         self.moved_on = False
         if parent is None:
-            self.hops: tuple[Hop, ...] = ()
+            self.transfers: tuple[Transfer, ...] = ()
             self.parent: Birth | None = None
             self.depth: int = 0
         else:
-            self.hops = parent.hops
+            self.transfers = parent.transfers
             self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
             self.depth = parent.depth + 1
         if origin is not None:

@@ -11,7 +11,7 @@ import torch
 
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
-from devwidget.capture.recording.births import Birth, Hop
+from devwidget.capture.recording.births import Birth, Transfer
 from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
@@ -41,12 +41,12 @@ class Transfers:
     """Crossings and waits of one recording."""
 
     tracker: ModuleTracker
-    lines: dict[tuple[Any, ...], list[Hop]] = field(default_factory=dict)
+    lines: dict[tuple[Any, ...], list[Transfer]] = field(default_factory=dict)
     waits: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    pending: list[Hop] = field(default_factory=list)
+    pending: list[Transfer] = field(default_factory=list)
     allowed: tuple[AllowedTransfer, ...] = ()
 
-    def hop(
+    def add(
         self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool
     ) -> None:
         """User code moved a tensor.
@@ -57,47 +57,47 @@ class Transfers:
             held: who keeps that tensor, if it outlives the step.
             later: an asynchronous copy.
         """
-        previous = before.hop if before is not None else None
-        chain = before.hops if before is not None else ()
+        previous = before.transfer if before is not None else None
+        chain = before.transfers if before is not None else ()
         unsafe = later and result.device.type == "cpu"
         tracker = self.tracker
         meant = why_allowed(source.device, result.device, self.allowed)
-        hop = Hop(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), tracker.module,
-                  tracker.phase, birth.site, tracker.step, tuple(hop.number for hop in chain), previous, held, unsafe, meant,
-                  moved=birth.tensor if held is not None else None)  # fmt: skip
-        birth.hop, birth.hops = hop, (*chain, hop)[-LONGEST_CHAIN:]
-        self._keep(hop)
+        transfer = Transfer(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), tracker.module,
+                            tracker.phase, birth.site, tracker.step, tuple(each.number for each in chain), previous, held,
+                            unsafe, meant, moved=birth.tensor if held is not None else None)  # fmt: skip
+        birth.transfer, birth.transfers = transfer, (*chain, transfer)[-LONGEST_CHAIN:]
+        self._keep(transfer)
         if unsafe:
-            self.pending.append(hop)
+            self.pending.append(transfer)
         elif result.device.type == "cpu":  # a copy that blocks waits for those before it, too
             self.synchronized()
 
-    def _keep(self, hop: Hop) -> None:
-        line = self.lines.setdefault((hop.site, hop.source, hop.target, hop.module, hop.phase), [])
+    def _keep(self, transfer: Transfer) -> None:
+        line = self.lines.setdefault((transfer.site, transfer.source, transfer.target, transfer.module, transfer.phase), [])
         if len(line) >= 2 * KEPT:
             del line[KEPT]
-        line.append(hop)
+        line.append(transfer)
 
     @property
-    def hops(self) -> Iterator[Hop]:
+    def kept(self) -> Iterator[Transfer]:
         """Crossings kept, line by line."""
         return itertools.chain.from_iterable(self.lines.values())
 
     def used(self, birth: Birth, site: RawSite | None) -> None:
         """An operation read a tensor."""
-        hop = birth.hop
-        if hop is not None:
-            hop.computed = True
+        transfer = birth.transfer
+        if transfer is not None:
+            transfer.computed = True
         if self.pending:
-            for hop in birth.hops:
-                if hop in self.pending and hop.read is None:
-                    hop.read = (site, self.tracker.module)
+            for transfer in birth.transfers:
+                if transfer in self.pending and transfer.read is None:
+                    transfer.read = (site, self.tracker.module)
 
     def forget_kept_copies(self, is_kept: Callable[[torch.Tensor], bool]) -> None:
         """The forward pass is over: what a module kept of its copies will not be copied again."""
-        for hop in self.hops:
-            result = hop.moved() if hop.moved is not None else None
-            hop.held, hop.moved = None if result is not None and is_kept(result) else hop.held, None
+        for transfer in self.kept:
+            result = transfer.moved() if transfer.moved is not None else None
+            transfer.held, transfer.moved = None if result is not None and is_kept(result) else transfer.held, None
 
     def synchronized(self) -> None:
         """The host has waited: every copy that was under way has arrived."""
@@ -128,7 +128,7 @@ class Transfers:
 
     def crossings(self) -> tuple[Crossing, ...]:
         """Crossings in order."""
-        return tuple(map(_crossing, sorted(self.hops, key=lambda hop: hop.number)))
+        return tuple(map(_crossing, sorted(self.kept, key=lambda each: each.number)))
 
     def waits_seen(self) -> tuple[Wait, ...]:
         """Waits in the order of their first time."""
@@ -139,23 +139,23 @@ class Transfers:
         )  # fmt: skip
 
 
-def _crossing(hop: Hop) -> Crossing:
-    read = hop.read
+def _crossing(transfer: Transfer) -> Crossing:
+    read, direct = transfer.read, transfer.direct_from
     return Crossing(
-        number=hop.number,
-        source=device_id(hop.source),
-        target=device_id(hop.target),
-        bytes=hop.bytes,
-        shape=hop.shape,
-        module=hop.module,
-        phase=hop.phase,
-        site=to_site(hop.site),
-        step=hop.step,
-        chain=hop.chain,
-        computed=hop.computed,
-        direct_from=hop.direct_from.number if hop.direct_from is not None and not hop.direct_from.computed else -1,
-        held=hop.held,
+        number=transfer.number,
+        source=device_id(transfer.source),
+        target=device_id(transfer.target),
+        bytes=transfer.bytes,
+        shape=transfer.shape,
+        module=transfer.module,
+        phase=transfer.phase,
+        site=to_site(transfer.site),
+        step=transfer.step,
+        chain=transfer.chain,
+        computed=transfer.computed,
+        direct_from=direct.number if direct is not None and not direct.computed else -1,
+        held=transfer.held,
         unsafe_read=to_site(read[0]) if read is not None else None,
         unsafe_module=read[1] if read is not None else None,
-        meant=hop.meant,
+        meant=transfer.meant,
     )

@@ -10,7 +10,7 @@ from torch import nn
 import devwidget
 from devwidget.capture.restore import keeping
 from devwidget.capture.restore.undoing import NotRestored, Undoing
-from tests.capture.running.changing_models import Changing, buffered
+from tests.capture.restore.changing_models import Changing, buffered
 from tests.described import described, differences
 
 LARGE = 1 << 16

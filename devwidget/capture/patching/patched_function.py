@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 
 class Place(Protocol):
-    """Where a stand-in is."""
+    """Where a patched function is."""
 
     owner: Any
     name: str
 
 
-class Standin(functools.partial[Any]):
+class PatchedFunction(functools.partial[Any]):
     """Calls what it is given, or later something else: whoever has imported it holds what the name means now.
 
     A partial, because that calls without a frame of its own. Tables of torch and of the user that are keyed by the
@@ -29,19 +29,19 @@ class Standin(functools.partial[Any]):
     place: Place
 
     @classmethod
-    def of(cls, function: Callable[..., Any], original: Any, place: Place) -> Standin:
-        """A stand-in for `original` that calls `function`."""
-        standin = cls(function)
-        own = standin.__dict__  # and not `setattr`: a recording makes thirty of them
+    def of(cls, function: Callable[..., Any], original: Any, place: Place) -> PatchedFunction:
+        """What stands for `original`, and that calls `function`."""
+        patched = cls(function)
+        own = patched.__dict__  # and not `setattr`: a recording makes thirty of them
         for name in functools.WRAPPER_ASSIGNMENTS:
             if (value := getattr(original, name, own)) is not own:
                 own[name] = value
         own.update(getattr(original, "__dict__", ()))
         own["__wrapped__"] = (
-            original.__wrapped__ if isinstance(original, Standin) else original
+            original.__wrapped__ if isinstance(original, PatchedFunction) else original
         )  # the one below may leave first
         own["place"] = place
-        return standin
+        return patched
 
     def call(self, function: Callable[..., Any]) -> None:
         """From now on call `function`. Who is inside the former one goes on."""
@@ -54,7 +54,7 @@ class Standin(functools.partial[Any]):
         return MethodType(self, instance)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or bool(self.__wrapped__ == (other.__wrapped__ if isinstance(other, Standin) else other))
+        return self is other or bool(self.__wrapped__ == (other.__wrapped__ if isinstance(other, PatchedFunction) else other))
 
     def __hash__(self) -> int:
         return hash(self.__wrapped__)
@@ -71,10 +71,10 @@ class Standin(functools.partial[Any]):
             return pkgutil.resolve_name, (f"{owner.__name__}:{name}",)
         return pkgutil.resolve_name, (f"{owner.__module__}:{owner.__qualname__}.{name}",)
 
-    def __copy__(self) -> Standin:
+    def __copy__(self) -> PatchedFunction:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Standin:
+    def __deepcopy__(self, memo: Any) -> PatchedFunction:
         return self
 
     def __repr__(self) -> str:

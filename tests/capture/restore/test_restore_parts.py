@@ -9,7 +9,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.restore import keeping
-from tests.capture.running.changing_models import Changing
+from tests.capture.restore.changing_models import Changing
 from tests.described import described, differences
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import devwidget
-from tests.capture.running.changing_models import ROWS
+from tests.capture.restore.changing_models import ROWS
 from tests.described import described, differences, switches
 
 
