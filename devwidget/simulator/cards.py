@@ -52,11 +52,13 @@ CARDS = {
     card.name.lower(): card
     for card in (
         Card("T4", 14.75, 0.13, (7, 5), "GenerateU#10, Open-Sora#697, SA-ConvLSTM-Pytorch#22"),
+        Card("V100-16GB", 15.78, 1.31, (7, 0), "transformers, model_memory_anatomy"),
         Card("V100-32GB", 31.74, 1.11, (7, 0), "ChatGLM-Finetuning#73"),
         Card("A10", 21.99, 0.22, (8, 6), "CogVLM#236"),
         Card("A10G", 22.19, 0.27, (8, 6), "torchtune#229"),
         Card("A100-40GB", 39.50, 0.49, (8, 0), "CoSeR#10"),
         Card("A100-80GB", 79.25, 0.45, (8, 0), "VAREdit#6, Keye#11"),
+        Card("H100-80GB", 79.11, 0.67, (9, 0), "AReaL, and a write-up of CS336, memory_profiles, xl at 2048"),
         Card("L40", 44.40, 0.50, (8, 9), "Eagle#68"),
         Card("RTX 4090", 23.64, 0.49, (8, 9), "Phidias-Diffusion#8"),
         Card("RTX 5090", 31.37, 0.58, (12, 0), "Wan2.1#465"),

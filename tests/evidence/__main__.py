@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.evidence import predictions
-from tests.evidence.measured import ATTENTION, TRAINING
+from tests.evidence.measured import ATTENTION, NOT_PREDICTED, OUT_OF_MEMORY, ROWS, SOURCES, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 HEAD = """# How do we know?
@@ -17,10 +17,11 @@ Nobody needs a GPU to be held against one: others have published what theirs did
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *_attention(), *_training(), *_segments(), *OPEN]) + "\n"
+    return "\n".join([HEAD, *attention_table(), *_training(), *segments_table(), *OPEN]) + "\n"
 
 
-def _attention() -> list[str]:
+def attention_table() -> list[str]:
+    """One head, to the byte."""
     rows = [
         f"| {width} | {length:,} | {measured:,} | {predicted:,} | {predicted - measured:+,} |"
         for (width, length), measured in ATTENTION.items()
@@ -39,30 +40,36 @@ def _attention() -> list[str]:
     ]
 
 
+def table(letter: str) -> list[str]:
+    """The rows of one source."""
+    rows = (line(row) for row in ROWS if row.table == letter)
+    heads = ["| workload | | measured | predicted | beyond | bound |", "|---|---|---|---|---|---|"]
+    return [SOURCES[letter], "", *heads, *rows, ""]
+
+
+def line(row: Row) -> str:
+    """One figure beside its prediction."""
+    found = predictions.predicted(row.workload)[row.what] / row.scale
+    unit, digits = ("GB", 2) if row.scale > 1e8 else ("MiB", 0)
+    least, most = f"{row.least:,.{digits}f}", f"{row.most:,.{digits}f}"
+    measured = least if least == most else f"{least} to {most}"
+    words = f"| {row.workload} | {row.what} | {measured} {unit} | {found:,.{digits}f} {unit} |"
+    return f"{words} {beyond(row, found):+.1%} | {row.bound:.0%} |"
+
+
+def beyond(row: Row, found: float) -> float:
+    """How far a prediction lies outside of what was measured, as a share."""
+    return (found - max(row.least, min(row.most, found))) / row.most
+
+
 def _training() -> list[str]:
-    rows = []
-    for workload, spans in TRAINING.items():
-        for what, (least, most), predicted in zip(
-            ("allocated", "reserved"), spans, predictions.training(workload), strict=True
-        ):
-            measured = f"{least:,.1f}" if least == most else f"{least:,.1f} to {most:,.1f}"
-            off = (predicted - max(least, min(most, predicted))) / most
-            rows.append(f"| {workload} | {what} | {measured} | {predicted:,.1f} | {off:+.1%} |")
-    return [
-        "## A step of training",
-        "",
-        "Float32, AdamW; the peak of the second step, in MB, as `devwidget.plan(..., card=...)` predicts it.",
-        "Bounds: 2 % of what is allocated, 5 % of what is reserved.",
-        "Measured: optimum-benchmark's reports with transformers' Trainer, on ROCm and on CUDA, whose reserved figures differ.",
-        "",
-        "| workload | | measured | predicted | beyond |",
-        "|---|---|---|---|---|",
-        *rows,
-        "",
-    ]
+    tables = [text for letter in SOURCES for text in table(letter)]
+    refused = [f"- {name}: out of memory, measured and predicted." for name in OUT_OF_MEMORY]
+    return ["## Steps and forwards", "", *tables, "What did not fit:", "", *refused, ""]
 
 
-def _segments() -> list[str]:
+def segments_table() -> list[str]:
+    """The recorded requests."""
     recorded, ours = predictions.replayed()
     return [
         "## The caching allocator",
@@ -81,8 +88,8 @@ def _segments() -> list[str]:
 OPEN = [
     "## What is not held against anything yet",
     "",
+    *(f"- {reason}" for reason in NOT_PREDICTED.values()),
     "- Convolutions, whose workspaces cuDNN chooses on the card.",
-    "- Models over several GPUs: published figures are of single cards, or of other frameworks.",
     "- Contexts: they are read off published errors (`devwidget/simulator/cards.py`), not predicted.",
 ]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+MIB = 2.0**20
+
 ATTENTION = {
     (16, 256): 19_660_800,
     (16, 1024): 52_690_944,
@@ -25,11 +29,80 @@ ATTENTION = {
 Source: MAGMA27/assignment2-systems, `attention_benchmark_results.csv`. At length 16,384 the card was out of memory.
 """
 
-TRAINING = {
-    "GPT-2 124M, batch 2 x 16": ((2_506.74, 2_506.74), (2_738.9, 2_894.1)),
-    "ViT-B/16, batch 2": ((1_735.6, 1_738.3), (1_935.7, 1_956.6)),
-}
-"""Workload -> lowest and highest peak of what was allocated, and of what was reserved, in MB: float32, AdamW, Trainer.
 
-Source: optimum-benchmark's published reports, on ROCm and on CUDA.
-"""
+@dataclass(frozen=True)
+class Row:
+    """One figure.
+
+    Attributes:
+        table: the letter of the source in `SOURCES`.
+        workload: a name in `predictions.WORKLOADS`.
+        what: `allocated`, `reserved` or `on the card`.
+        least, most: the lowest and the highest measured, in the unit of `scale`.
+        bound: how far the prediction may be off, as a share.
+        scale: bytes of the unit.
+    """
+
+    table: str
+    workload: str
+    what: str
+    least: float
+    most: float
+    bound: float
+    scale: float = 1e9
+
+
+SOURCES = {
+    "B": "GPT-2 and ViT-B/16, float32, AdamW, transformers' Trainer, second step. Measured: optimum-benchmark's reports, on"
+    " ROCm and on CUDA, whose reserved figures differ.",
+    "D": "BERT-large, 4 x 512, float32, transformers' own AdamW of 2022, gradients set to zero and kept. Measured:"
+    " transformers, model_memory_anatomy, nvidia-smi of a V100 with 16 GB.",
+    "E": "A decoder of 3.4 billion parameters, batch 4, one forward, and one first step with an AdamW by hand. Measured:"
+    " kkaitlyn111/cs336-a2-systems, snapshots of memory_files, torch 2.6, H100. Before it, an earlier model of the same process"
+    " had left up to 0.14 GB there.",
+    "F": "ViT-L/16, one image, Adam, and Adam's step within backward. Measured: PyTorch's tutorial optimizer_step_in_backward,"
+    " which says `about 6 GB` and `about 4 GB`.",
+    "G": "Decoders of the course CS336, forward and backward, float32 and bfloat16 under autocast. Measured: a student's"
+    " write-up, A100-80GB. Its program is not published: the parts are taken from the handout, and of the two ways to write"
+    " SiLU the one that explains the difference between its two sizes. So the bound is wider.",
+    "H": "BERT-base, inference, batch 8: what length 512 takes beyond length 32. Measured: transformers' benchmark of 2020,"
+    " torch 1.4, TITAN RTX, nvidia-smi. Only the difference is predicted, because nobody wrote down that context; and not the"
+    " 54 MiB between lengths 8 and 32, whose tensors differ by 4 MiB: the context grows when other kernels are loaded.",
+}
+
+ROWS = (
+    Row("B", "GPT-2 124M, batch 2 x 16", "allocated", 2.50674, 2.50674, 0.02),
+    Row("B", "GPT-2 124M, batch 2 x 16", "reserved", 2.7389, 2.8941, 0.05),
+    Row("B", "ViT-B/16, batch 2", "allocated", 1.7356, 1.7383, 0.02),
+    Row("B", "ViT-B/16, batch 2", "reserved", 1.9357, 1.9566, 0.05),
+    Row("D", "BERT-large, batch 4 x 512", "on the card", 14_949, 14_949, 0.05, MIB),
+    Row("E", "decoder 3.4B, forward of 128", "allocated", 19.498, 19.498, 0.02),
+    Row("E", "decoder 3.4B, forward of 128", "reserved", 19.667, 19.667, 0.05),
+    Row("E", "decoder 3.4B, forward of 512", "allocated", 43.810, 43.810, 0.02),
+    Row("E", "decoder 3.4B, forward of 512", "reserved", 44.715, 44.715, 0.05),
+    Row("E", "decoder 3.4B, bfloat16 forward of 512", "allocated", 39.997, 39.997, 0.02),
+    Row("E", "decoder 3.4B, bfloat16 forward of 512", "reserved", 40.515, 40.515, 0.05),
+    Row("E", "decoder 3.4B, step of 128", "allocated", 55.079, 55.079, 0.02),
+    Row("E", "decoder 3.4B, step of 128", "reserved", 61.111, 61.111, 0.05),
+    Row("E", "decoder 3.4B, step of 512", "allocated", 55.003, 55.003, 0.02),
+    Row("E", "decoder 3.4B, step of 512", "reserved", 62.831, 62.831, 0.05),
+    Row("F", "ViT-L/16, step", "allocated", 6.0, 6.0, 0.02),
+    Row("F", "ViT-L/16, step within backward", "allocated", 4.0, 4.0, 0.02),
+    Row("G", "decoder 129M, float32", "reserved", 26.18, 26.18, 0.07),
+    Row("G", "decoder 129M, bfloat16", "reserved", 19.46, 19.46, 0.07),
+    Row("G", "decoder 969M, float32", "reserved", 58.26, 58.26, 0.07),
+    Row("G", "decoder 969M, bfloat16", "reserved", 43.48, 43.48, 0.07),
+    Row("H", "BERT-base, 512 beyond 32", "reserved", 258, 258, 0.05, MIB),
+)
+
+OUT_OF_MEMORY = ("decoder 969M, float32, two graphs",)
+"""What the card of its source had no room for: a forward while the graph of the one before is still there."""
+
+NOT_PREDICTED = {
+    "I": "Llama-3.1-8B under FSDP2 on 8 H100 (torchtitan): 82.4 GiB each. A plan runs one process; the shards and the buckets"
+    " of FSDP need one for each rank.",
+    "J": "PEFT's README (T0_3B, bloomz-7b1, Stable Diffusion): neither batch nor length stands beside the figures.",
+    "K": "libai#326, a pipeline of 4 stages: another framework, OneFlow, with an allocator of its own.",
+    "L": "DataParallel on TITAN RTX, 24,207 MiB against less than 16 GB: the model is not published. That the first GPU holds"
+    " more is predicted, for other models, in tests/test_plan.py.",
+}

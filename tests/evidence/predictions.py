@@ -6,7 +6,6 @@ import functools
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -34,32 +33,11 @@ def attention(width: int, length: int, card: str = CARD) -> int:
 
 
 @functools.cache
-def training(workload: str) -> tuple[float, float]:
-    """MB allocated and reserved at the peak of the second step."""
-    model, batch = WORKLOADS[workload]()
-    plan = devwidget.plan(
-        model, batch, gpus=1, card=CARD, loss_fn=lambda out: out.loss, optimizer=torch.optim.AdamW, placement="as is"
-    )
-    return plan.devices[0].peak / 1e6, plan.devices[0].reserved / 1e6
+def predicted(workload: str) -> dict[str, float]:
+    """Bytes of a workload: `allocated`, `reserved`, `on the card`."""
+    from tests.evidence import workloads
 
-
-def _gpt2() -> tuple[torch.nn.Module, dict[str, Any]]:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    ids = torch.ones(2, 16, dtype=torch.long)
-    with torch.device("meta"):
-        return GPT2LMHeadModel(GPT2Config()), {"input_ids": ids, "labels": ids}
-
-
-def _vit() -> tuple[torch.nn.Module, dict[str, Any]]:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    batch = {"pixel_values": torch.ones(2, 3, 224, 224), "labels": torch.ones(2, dtype=torch.long)}
-    with torch.device("meta"):
-        return ViTForImageClassification(ViTConfig(num_labels=1000)), batch
-
-
-WORKLOADS = {"GPT-2 124M, batch 2 x 16": _gpt2, "ViT-B/16, batch 2": _vit}
+    return workloads.WORKLOADS[workload]()
 
 
 def replayed() -> tuple[list[int], list[int]]:

@@ -1,0 +1,166 @@
+"""What was run on the cards, as it is run here: without values, on a virtual one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+import devwidget
+from tests.evidence.decoders import VOCABULARY, AdamWByHand, Decoder, cross_entropy
+
+Figures = dict[str, float]
+
+
+class Keeping(AdamWByHand):
+    """Gradients are set to zero and kept, as was usual before torch 2.0."""
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        super().zero_grad(set_to_none=set_to_none)
+
+
+def planned(make: Callable[[], nn.Module], batch: dict[str, Any], card: str, optimizer: Any, loss_fn: Any) -> Figures:
+    """The second step, as `devwidget.plan` predicts it."""
+    with torch.device("meta"):
+        model = make()
+    device = devwidget.plan(
+        model.train(), batch, gpus=1, card=card, loss_fn=loss_fn, optimizer=optimizer, placement="as is"
+    ).devices[0]
+    return {"allocated": device.peak, "reserved": device.reserved, "on the card": device.on_card}
+
+
+def run(make: Callable[[], nn.Module], card: str, steps: Callable[[nn.Module], None]) -> Figures:
+    """The peaks of a program of one's own."""
+    with torch.device("meta"):
+        model = make()
+    with devwidget.simulate(1, card=card, compute=False):
+        model = model.to_empty(device="cuda")
+        steps(model)
+        found = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+        del model
+    return {name: float(size) for name, size in found.items()}
+
+
+def _bert(**settings: Any) -> nn.Module:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    return BertForSequenceClassification(BertConfig(attn_implementation="eager", **settings))
+
+
+def _gpt2() -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config())
+
+
+def _vit(**settings: Any) -> nn.Module:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    return ViTForImageClassification(ViTConfig(num_labels=1000, **settings))
+
+
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+
+
+def _ids(batch: int, length: int) -> torch.Tensor:
+    return torch.ones(batch, length, dtype=torch.long)
+
+
+def _own_loss(out: Any) -> torch.Tensor:
+    return out.loss  # type: ignore[no-any-return]
+
+
+def _within_backward(model: nn.Module) -> None:
+    each = {parameter: torch.optim.Adam([parameter], foreach=False) for parameter in model.parameters()}
+
+    def step(parameter: torch.Tensor) -> None:
+        each[parameter].step()
+        each[parameter].zero_grad()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(step)
+    for _ in range(2):
+        model(torch.ones(1, 3, 224, 224, device="cuda")).logits.sum().backward()
+
+
+@contextlib.contextmanager
+def _precision(halved: bool) -> Iterator[None]:
+    with torch.autocast("cuda", torch.bfloat16, enabled=halved):
+        yield
+
+
+def _forward(length: int, halved: bool, model: nn.Module) -> None:
+    with _precision(halved):
+        model(torch.randint(0, VOCABULARY, (4, length), device="cuda"))
+
+
+def _first_step(length: int, model: nn.Module) -> None:
+    ids, optimizer = torch.randint(0, VOCABULARY, (4, length), device="cuda"), AdamWByHand(model.parameters())
+    cross_entropy(model(ids), ids).backward()
+    optimizer.step()
+
+
+def _both_ways(batch: int, halved: bool, model: nn.Module) -> None:
+    ids = torch.randint(0, VOCABULARY, (batch, 256), device="cuda")
+    for _ in range(2):
+        model.zero_grad()
+        with _precision(halved):
+            logits = model(ids)
+            loss = cross_entropy(logits, ids)
+        loss.backward()
+
+
+def _two_graphs(model: nn.Module) -> None:
+    ids = torch.randint(0, VOCABULARY, (32, 256), device="cuda")
+    for _ in range(2):
+        logits = model(ids)
+    del logits
+
+
+@torch.no_grad()
+def _inference(length: int, model: nn.Module) -> None:
+    model.eval()(_ids(8, length).cuda())
+
+
+def _beyond(length: int, shorter: int) -> Figures:
+    longer, short = (run(_bert, "T4", partial(_inference, each))["reserved"] for each in (length, shorter))
+    return {"reserved": longer - short}
+
+
+_BILLIONS = partial(Decoder, 32, 2560, 32)
+_SMALL, _MEDIUM = partial(Decoder, 12, 768, 12, 256, handout=True), partial(Decoder, 36, 1280, 20, 256, handout=True)
+_IDS, _ONE, _TWO = _ids(2, 16), torch.ones(1, 3, 224, 224), torch.ones(2, dtype=torch.long)
+
+WORKLOADS: dict[str, Callable[[], Figures]] = {
+    "GPT-2 124M, batch 2 x 16": partial(
+        planned, _gpt2, {"input_ids": _IDS, "labels": _IDS}, "A100-80GB", torch.optim.AdamW, _own_loss
+    ),
+    "ViT-B/16, batch 2": partial(
+        planned, _vit, {"pixel_values": _ONE.expand(2, -1, -1, -1), "labels": _TWO}, "A100-80GB", torch.optim.AdamW, _own_loss
+    ),
+    "BERT-large, batch 4 x 512": partial(
+        planned,
+        partial(_bert, **LARGE),
+        {"input_ids": _ids(4, 512), "labels": torch.ones(4, dtype=torch.long)},
+        "V100-16GB",
+        Keeping,
+        _own_loss,
+    ),
+    "ViT-L/16, step": partial(
+        planned, partial(_vit, **LARGE), {"pixel_values": _ONE}, "A100-80GB", torch.optim.Adam, lambda out: out.logits.sum()
+    ),
+    "ViT-L/16, step within backward": partial(run, partial(_vit, **LARGE), "A100-80GB", _within_backward),
+    "decoder 969M, float32, two graphs": partial(run, _MEDIUM, "A100-80GB", _two_graphs),
+    "BERT-base, 512 beyond 32": partial(_beyond, 512, 32),
+    **{f"decoder 3.4B, step of {size}": partial(run, partial(_BILLIONS, size), "H100-80GB", partial(_first_step, size))
+       for size in (128, 512)},
+    **{f"decoder 3.4B, {name}forward of {size}": partial(
+        run, partial(_BILLIONS, size), "H100-80GB", partial(_forward, size, bool(name)))
+       for size, name in ((128, ""), (512, ""), (512, "bfloat16 "))},
+    **{f"decoder {size}, {name}": partial(run, make, "A100-80GB", partial(_both_ways, batch, name == "bfloat16"))
+       for size, make, batch in (("129M", _SMALL, 64), ("969M", _MEDIUM, 32)) for name in ("float32", "bfloat16")},
+}  # fmt: skip
