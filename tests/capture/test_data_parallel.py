@@ -296,3 +296,31 @@ def test_calls_go_to_json_and_back_and_to_frames(tmp_path):
     assert moves["number"].is_monotonic_increasing
     assert list(moves["cause"].unique()) == ["scatter", "replicate", "gather", "reduce"]
     assert list(replicas["inputs"]) == ["input[0:3]", "input[3:6]"]
+
+
+class LossInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 3)
+
+    def forward(self, x, y):
+        return nn.functional.cross_entropy(self.body(x), y)
+
+
+def losses_of_replicas(reduced):
+    """The findings for a loss that is computed inside the replicas."""
+    with warnings.catch_warnings(), devwidget.simulate(gpus=2):
+        warnings.filterwarnings("ignore", message="Was asked to gather along dimension 0")
+        model = nn.DataParallel(LossInside().to("cuda:0"), device_ids=[0, 1])
+        batch = devwidget.Inputs(torch.ones(4, 4, device="cuda:0"), torch.tensor([0, 1, 2, 0], device="cuda:0"))
+        trace = devwidget.trace(model, batch, loss_fn=reduced)
+    return trace.error, [(found.kind, found.fault.text) for found in trace.findings]
+
+
+def test_the_mean_of_the_losses_of_the_replicas_is_how_it_is_meant():
+    assert losses_of_replicas(lambda losses, _: losses.mean()) == ("", [])
+
+
+def test_backward_of_the_losses_of_the_replicas_is_found_and_healed():
+    line = "return nn.functional.cross_entropy(self.body(x), y)"
+    assert losses_of_replicas(lambda losses, _: losses) == ("", [("parallel-io", line)])

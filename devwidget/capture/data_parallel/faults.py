@@ -20,7 +20,8 @@ from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, to_site
 from devwidget.capture.source_code.frames import deep_tensors, user_frames
 from devwidget.capture.source_code.provenance import origin
-from devwidget.records.errors import error_text
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.errors import error_text, message
 from devwidget.records.site import Site
 from devwidget.records.trace import Operand
 
@@ -134,9 +135,22 @@ def too_few_samples(
     write(state, "io", path, None, text, operands, birth=built, problem="samples", **numbers)
 
 
-def scalar_outputs(state: State, path: str, module: nn.Module, replicas: int) -> None:
+def one_loss(state: State, losses: Any, error: Exception) -> torch.Tensor | None:
+    """The mean of a vector that backward refused because each replica had given a number; None if it is none of those.
+
+    Most programs take the mean themselves, which is how it is meant to be done.
+    """
+    call = state.parallel.latest()
+    if call is None or call.gives_numbers is None or "only for scalar outputs" not in message(error):
+        return None
+    if not is_tensor(losses) or losses.shape != (len(call.runs),):
+        return None
+    scalar_outputs(state, f"{call.path}.module".strip("."), call.gives_numbers, len(call.runs))
+    return losses.mean() if state.heal else None
+
+
+def scalar_outputs(state: State, path: str, kind: type, replicas: int) -> None:
     """Each replica gave a number, and gather made a vector of them."""
-    kind = type(module)
     site = in_class(kind, lambda filename, owner: statements.last_return(filename, owner, "forward"))
     write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=class_name(kind))
 

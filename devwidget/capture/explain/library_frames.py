@@ -144,7 +144,7 @@ def vector_of_losses(context: ErrorContext) -> None:
             continue
         replicas = len(module.device_ids)
         if replicas > 1 and any(len(loss) == replicas for loss in losses):
-            faults.scalar_outputs(context.state, f"{path}.module".strip("."), module.module, replicas)
+            faults.scalar_outputs(context.state, f"{path}.module".strip("."), type(module.module), replicas)
 
 
 def wrong_gradient(context: ErrorContext) -> None:

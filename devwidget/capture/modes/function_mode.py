@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.data_parallel.faults import one_loss
 from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operands
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
@@ -35,7 +36,13 @@ class Calls(BirthWatch):
         """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
         tracker = self._state.tracker
         with tracker.during("backward"):
-            out = func(*args, **kwargs)
+            try:
+                out = func(*args, **kwargs)
+            except RuntimeError as error:
+                loss = one_loss(self._state, args[0] if args else None, error)
+                if loss is None:
+                    raise
+                out = func(loss, *args[1:], **kwargs)
         if func.__name__ == "backward":
             tracker.end_step()
             self._state.ties.trained()

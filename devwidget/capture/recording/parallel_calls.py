@@ -36,7 +36,11 @@ class Run:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of a wrapper, while it runs and after; its caller while it runs."""
+    """One call of a wrapper, while it runs and after; its caller while it runs.
+
+    Attributes:
+        gives_numbers: the class whose forward gave one number for each replica, of which a vector was gathered.
+    """
 
     number: int
     path: str
@@ -53,6 +57,7 @@ class Call:
     backward: bool = False
     with_grad: bool = False
     caller: FrameType | None = None
+    gives_numbers: type | None = None
 
     def run(self, number: int) -> Run:
         """A replica's entry; a forward without arguments has one though nothing was scattered."""
@@ -113,6 +118,10 @@ class ParallelCalls:
         """A wrapper was called."""
         self._calls.append(call)
         del self._calls[:-MOST_CALLS]
+
+    def latest(self) -> Call | None:
+        """The call that ended last, or still runs."""
+        return self._calls[-1] if self._calls else None
 
     def calls(self) -> tuple[DataParallelCall, ...]:
         """Records of the calls, in order."""
