@@ -125,6 +125,15 @@ def test_old_type_names_move_too():
     assert not isinstance(x, torch.cuda.FloatTensor)
 
 
+def test_views_of_sparse_tensors_are_where_these_are():
+    sparse = torch.eye(3).to_sparse().cuda().requires_grad_()
+    dense = torch.ones(3, 3, device="cuda", requires_grad=True)
+    views = [sparse.t(), sparse.mT, sparse.permute(1, 0), sparse.unsqueeze(0), sparse[0]]
+    assert [view.device for view in views] == [FIRST] * 5
+    torch.sparse.mm(sparse, dense).sum().backward()
+    assert dense.grad.device == FIRST
+
+
 def test_sparse_tensors_move():
     sparse = torch.eye(3).to_sparse()
     assert sparse.cuda().device == FIRST

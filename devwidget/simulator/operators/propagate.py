@@ -39,7 +39,7 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
         raise told from None
     if has_temporary and schema.written:
         adopt(schema, args, kwargs, target)
-    if target == CPU or schema.fresh == NOTHING:
+    if target == CPU or (schema.fresh == NOTHING and (schema.written or not has_temporary)):
         return result
     if schema.fresh == ONE:
         if storage_address(result) not in LABELS:
@@ -47,6 +47,13 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
     else:
         label_results(result, target)
     return result
+
+
+def run_view(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view has the storage of what it views; that of a sparse tensor, which has none, is made of new parts."""
+    if not args or args[0].layout is not torch.strided:
+        return run(schema, func, args, kwargs)
+    return func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
 
 
 def where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:

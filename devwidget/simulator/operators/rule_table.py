@@ -70,6 +70,8 @@ GUARDS: dict[str, Any] = {
     "nll_loss_forward": guards.class_indices,
     **dict.fromkeys(guards.INTEGER_KERNELS, guards.product),
 }
+SPARSE_VIEWS = frozenset({"t", "transpose.int", "permute", "unsqueeze", "select.int"})
+"""Views that sparse tensors have too."""
 
 
 def schema_of(func: OpOverload) -> OpSchema:
@@ -93,6 +95,8 @@ def _special(schema: OpSchema) -> Any:
         return creation.run_move
     if schema.name in ("resize_", "set_.source_Storage_storage_offset"):
         return creation.run_resize
+    if schema.name in SPARSE_VIEWS:
+        return propagate.run_view
     if schema.has_device:
         return creation.run_like if any(schema.flags) else creation.run_factory
     return None
