@@ -313,18 +313,37 @@ def check(
         DevwidgetError: if one of `allow` is neither a kind nor a hop.
     """
     __tracebackhide__ = True  # pytest shows the report, and the line of the test
-    hops, kinds = _sorted_out(words_of(allow, "allow", _ALLOW_EXAMPLE))
+    hops, kinds = allowed(allow)
     severities = _severities(fail_on)
     _refuse_unknown(step)
     result = trace(model, batch, allow=hops, **step)
-    known = comparison(_trace_of(baseline), result) if baseline is not None else Comparison(new=result.findings)
+    refuse_findings(result, fail_on=severities, kinds=kinds, baseline=baseline)
+    return result
+
+
+def refuse_findings(
+    found: Trace, *, fail_on: Iterable[Severity], kinds: set[str], baseline: str | pathlib.Path | Trace | None = None
+) -> None:
+    """What `check` does with a trace.
+
+    Args:
+        found: the trace.
+        fail_on: severities that fail.
+        kinds: kinds of findings that are meant.
+        baseline: as for `check`.
+
+    Raises:
+        PlacementError: with the report.
+    """
+    __tracebackhide__ = True
+    severities = _severities(fail_on)
+    known = comparison(_trace_of(baseline), found) if baseline is not None else Comparison(new=found.findings)
     bad: list[Finding] = [f for f in known.new if f.severity in severities and f.kind not in kinds]
-    error = "" if known.error_before else result.error
+    error = "" if known.error_before else found.error
     if bad or error:
         failed = PlacementError("\n\n".join([*map(str, bad), *([error] if error else [])]))
-        failed.trace = result
+        failed.trace = found
         raise failed
-    return result
 
 
 def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trace) -> Comparison:
@@ -350,9 +369,10 @@ def _trace_of(given: str | pathlib.Path | Trace) -> Trace:
     return record
 
 
-def _sorted_out(allowed: Iterable[str]) -> tuple[list[str], set[str]]:
+def allowed(allow: str | Iterable[str]) -> tuple[list[str], set[str]]:
     """Hops, and kinds of findings."""
-    words, known = list(allowed), [rule.kind for rule in rules.all_rules()]
+    words = list(words_of(allow, "allow", _ALLOW_EXAMPLE))
+    known = [rule.kind for rule in rules.all_rules()]
     hops = [word for word in words if "->" in word]
     for word in words:
         if word not in hops and word not in known:
@@ -361,12 +381,12 @@ def _sorted_out(allowed: Iterable[str]) -> tuple[list[str], set[str]]:
     return hops, set(words) - set(hops)
 
 
-def _severities(fail_on: Iterable[Severity]) -> set[str]:
-    known = get_args(Severity)
+def _severities(fail_on: Iterable[Severity]) -> set[Severity]:
+    known: tuple[Severity, ...] = get_args(Severity)
     chosen = set(words_of(fail_on, "fail_on", 'fail_on=("error", "warning")'))
     for word in sorted(chosen.difference(known)):
         raise DevwidgetError(f"{word!r} is no severity{nearest(word, known)}", instead=f"one of {', '.join(known)}")
-    return chosen
+    return {word for word in known if word in chosen}
 
 
 def _refuse_unknown(step: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ def run_tests(folder, program):
 
 
 def test_the_page_on_test_suites_shows_what_pytest_prints(tmp_path):
-    program, report = blocks("check.md")
+    program, report, *_ = blocks("check.md")
     printed = [re.sub(r"^E +", "", line) for line in run_tests(tmp_path, program).splitlines()]
     for line in report.splitlines():
         assert re.sub(r"^E *", "", line) in printed
@@ -39,10 +39,19 @@ def test_the_page_on_test_suites_shows_what_pytest_prints(tmp_path):
 
 
 def test_the_repair_on_the_page_on_test_suites_repairs(tmp_path):
-    program, report = blocks("check.md")
+    program, report, *_ = blocks("check.md")
     repair = re.search(r"`__init__`\n.*\n.*\nE +\+ (.*)", report)[1]
     printed = run_tests(tmp_path, program.replace("self.scale = torch.ones(4)", repair))
     assert "1 failed, 2 passed" in printed
+
+
+def test_every_command_line_on_a_page_is_understood():
+    from devwidget.cli.main import _parser
+
+    lines = [line.split("  ")[0] for line in blocks("command-line.md")[0].splitlines()]
+    assert len(lines) == 7
+    for line in lines:
+        assert callable(_parser().parse_args(line.split()[3:]).command)
 
 
 def test_every_picture_is_shown_and_small():

@@ -16,7 +16,7 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying", "magics", "magic_lines", "cli"),
+    *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying", "magics", "magic_lines", "cli", "pytest_plugin"),
 }
 MAY_IMPORT = {
     "records": set(),
@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "magic_lines": {"api", "records"},  # the half of the magics that reads a line
     "cli": {"api", "records", "views"},  # records and views for what works without torch
     "__main__": {"cli"},
+    "pytest_plugin": {"api", "records"},
     "__init__": EVERYTHING,
     "_version": set(),
 }
