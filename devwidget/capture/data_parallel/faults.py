@@ -16,7 +16,7 @@ from devwidget.capture.modules import own, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name, defined, module_name, stored
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
-from devwidget.capture.source_code import statements
+from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import is_library, to_site
 from devwidget.capture.source_code.frames import deep_tensors, user_frames
 from devwidget.capture.source_code.provenance import origin
@@ -44,7 +44,7 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
             continue
         kind = type(parts[index])
         lost = before.get((index, name), _MISSING) is None and isinstance(value, torch.Tensor)
-        look = functools.partial(_read_by_others if lost else statements.relied_on_writes, attribute=name)
+        look = functools.partial(_read_by_others if lost else class_attributes.relied_on_writes, attribute=name)
         site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
             path = state.tracker.path_of(parts[index])
@@ -56,9 +56,9 @@ _MISSING = object()
 
 def _read_by_others(filename: str, class_name: str, attribute: str) -> Site | None:
     """A write of what the class relies on, or what code outside of it reads from the model, where it is still None."""
-    relied_on = statements.relied_on_writes(filename, class_name, attribute)
-    outside = statements.read_outside(filename, class_name, attribute)
-    return relied_on or (statements.first_write(filename, class_name, attribute) if outside else None)
+    relied_on = class_attributes.relied_on_writes(filename, class_name, attribute)
+    outside = class_attributes.read_outside(filename, class_name, attribute)
+    return relied_on or (class_attributes.first_write(filename, class_name, attribute) if outside else None)
 
 
 def without_parameters(state: State, replica: nn.Module, error: StopIteration) -> bool:
@@ -151,7 +151,7 @@ def one_loss(state: State, losses: Any, error: Exception) -> torch.Tensor | None
 
 def scalar_outputs(state: State, path: str, kind: type, replicas: int) -> None:
     """Each replica gave a number, and gather made a vector of them."""
-    site = in_class(kind, lambda filename, owner: statements.last_return(filename, owner, "forward"))
+    site = in_class(kind, lambda filename, owner: class_attributes.last_return(filename, owner, "forward"))
     write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=class_name(kind))
 
 

@@ -21,7 +21,7 @@ from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code import statements
+from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.tensors import is_tensor
@@ -77,7 +77,7 @@ def lost_state(context: ErrorContext) -> None:
     for part in ast.walk(node):
         owner = scope.value(part.value) if isinstance(part, ast.Attribute) else None
         if isinstance(part, ast.Attribute) and is_module(owner) and own(owner).get(part.attr, owner) is None:
-            look = functools.partial(statements.first_write, attribute=part.attr)
+            look = functools.partial(class_attributes.first_write, attribute=part.attr)
             written = in_class(type(owner), look)
             path = context.state.tracker.path_of(owner)
             if written is not None and any(is_a(m, nn.DataParallel) for _, m in context.state.tracker.modules()):
@@ -155,7 +155,9 @@ def wrong_gradient(context: ErrorContext) -> None:
     if found is None or kind is None or context.user is None:
         return
     code = kind.backward.__code__
-    birth = None if is_library(code.co_filename) else statements.last_return(code.co_filename, class_name(kind), "backward")
+    birth = (
+        None if is_library(code.co_filename) else class_attributes.last_return(code.co_filename, class_name(kind), "backward")
+    )
     made = _decided(code, birth)
     operand = lost_operand(device_id(torch.device(found[3])), "gradient", "", stray=True, birth=made)
     if made is not None:

@@ -18,7 +18,7 @@ from devwidget.capture.modules import is_module, own_tensors, walk
 from devwidget.capture.object_fields import dict_of, stored, word
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import State
-from devwidget.capture.source_code import provenance, statements
+from devwidget.capture.source_code import class_attributes, provenance, statements
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, raw_site, to_site, user_frame
 from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, user_frames
@@ -171,7 +171,7 @@ class Names:
             for name, value in stored(fields):
                 kept = [t for t in tensors_in(value, depth=2) if any(t is each for each in family)]
                 if type(name) is str and kept:
-                    site = in_class(type(owner), functools.partial(statements.attribute_assignment, attribute=name))
+                    site = in_class(type(owner), functools.partial(class_attributes.attribute_assignment, attribute=name))
                     made = attribute_makers(owner, name, kept[0].device)
                     return made_by(dataclasses.replace(operand, birth=site), made, target)
         return operand
@@ -253,7 +253,7 @@ class Names:
             if is_tensor(value) and value.device == target and _known_before(self._state, value, root):
                 yield str(name)
         owner = locals_.get("self") if frame is not None else _module_of(self._state, code)
-        if is_module(owner) and code is not None and code.co_name not in statements.INITIALISERS:
+        if is_module(owner) and code is not None and code.co_name not in class_attributes.INITIALISERS:
             yield from (f"self{path}" for path, tensor in deep_tensors(owner) if tensor.device == target)
 
 

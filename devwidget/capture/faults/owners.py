@@ -14,7 +14,7 @@ from devwidget.capture.object_fields import class_name, class_values, is_a, item
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
-from devwidget.capture.source_code import statements
+from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import globals_used, user_frame
 from devwidget.capture.source_code.class_functions import functions_in
 from devwidget.capture.tensors import is_tensor
@@ -79,7 +79,7 @@ def in_class(kind: type, look: Callable[[str, str], Site | None]) -> Site | None
 def _assigned_in_class(kind: type, name: str) -> Site | None:
     """The line of the class, or of a class that it derives from, that stores an attribute."""
     attribute = name.split("[")[0].split(".")[0]
-    return in_class(kind, lambda filename, owner: statements.attribute_assignment(filename, owner, attribute))
+    return in_class(kind, lambda filename, owner: class_attributes.attribute_assignment(filename, owner, attribute))
 
 
 def _owned(tracker: ModuleTracker) -> Iterator[_Owned]:

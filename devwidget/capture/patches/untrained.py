@@ -14,7 +14,7 @@ from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.source_code import statements
+from devwidget.capture.source_code import class_attributes
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.site import Site
@@ -60,7 +60,7 @@ def _never_trained(state: State, module: nn.Module, held: Held, tensor: torch.Te
 
 def _read_in_class(kind: type, name: str) -> Site | None:
     attribute = name.split("[")[0].split(".")[0]
-    return owners.in_class(kind, lambda filename, owner: statements.attribute_read(filename, owner, attribute))
+    return owners.in_class(kind, lambda filename, owner: class_attributes.attribute_read(filename, owner, attribute))
 
 
 def _operand(tensor: torch.Tensor, held: Held, birth: Site | None) -> Operand:

@@ -17,7 +17,8 @@ from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import registered
-from devwidget.rules.repairs.moves import where_made, where_used
+from devwidget.rules.repairs.moves_where_made import where_made
+from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.wording import one_target
 
 

@@ -19,7 +19,8 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.edits import Draft, fix
 from devwidget.rules.repairs.modules import where_built
-from devwidget.rules.repairs.moves import from_helper, value_moved, where_made, where_used
+from devwidget.rules.repairs.moves_where_made import from_helper, value_moved, where_made
+from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.wording import devices_of, one_target, right_device, strays_in
 
 

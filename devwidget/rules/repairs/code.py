@@ -190,3 +190,8 @@ def _arguments(function: Function) -> set[str]:
 
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def root_of(name: str) -> str:
+    """`batch` of `batch.images[0]`."""
+    return name.split(".")[0].split("[")[0]

@@ -17,7 +17,7 @@ from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.moves import cast_where_used
+from devwidget.rules.repairs.moves_where_used import cast_where_used
 from devwidget.rules.wording import strays_in
 
 

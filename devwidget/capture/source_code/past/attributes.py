@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from devwidget.capture.source_code.class_functions import functions_of
+from devwidget.capture.source_code.definitions import statements_of
 from devwidget.capture.source_code.past.decisions import Maker
 from devwidget.capture.source_code.past.makers import makers
 from devwidget.capture.source_code.past.past_calls import PastCall, entered
 from devwidget.capture.source_code.source_index import targets
-from devwidget.capture.source_code.statements import statements_of
 from devwidget.capture.source_code.value_paths import Keys, path_of
 from devwidget.records.site import Site
 

@@ -12,10 +12,11 @@ from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import defined, is_a
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.source_code.class_functions import written
+from devwidget.capture.source_code.definitions import definition, statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.past.branches import branches, exclude, may_have_run
 from devwidget.capture.source_code.source_index import targets
-from devwidget.capture.source_code.statements import definition, site_at, statements_of
+from devwidget.capture.source_code.statements import site_at
 from devwidget.records.site import Site
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -6,10 +6,10 @@ import ast
 from types import FrameType
 
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, site_of, to_site
+from devwidget.capture.source_code.definitions import definition_around, statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.past.past_calls import Argument, Function, PastCall, callee, definition_of, given_by
 from devwidget.capture.source_code.source_index import targets
-from devwidget.capture.source_code.statements import definition_around, statements_of
 from devwidget.records.syntax import parsed_expression
 
 

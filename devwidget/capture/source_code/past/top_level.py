@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from devwidget.capture.object_fields import is_a, is_scalar
+from devwidget.capture.source_code.definitions import statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN
 from devwidget.capture.source_code.past.past_calls import PastCall
 from devwidget.capture.source_code.source_index import targets
-from devwidget.capture.source_code.statements import site_at, statements_of
+from devwidget.capture.source_code.statements import site_at
 from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import parsed
 

@@ -1,0 +1,99 @@
+"""What the methods of a class do with an attribute: where it is assigned, read and written."""
+
+from __future__ import annotations
+
+import ast
+
+from devwidget.capture.source_code.definitions import classes, methods_of, statements_of
+from devwidget.capture.source_code.source_index import index_of, targets
+from devwidget.capture.source_code.statements import first_line, site_at, statement_text
+from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_statement
+
+INITIALISERS = ("__init__", "reset_parameters", "setup")
+
+
+def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site | None:
+    """Where the methods of a class first say `self.attribute = ...`, `__init__` before the others."""
+    for owner in classes(filename, class_name):
+        for method in sorted(methods_of(owner), key=lambda m: m.name != "__init__"):
+            for node in statements_of(method):
+                if any(_is_self(target, attribute) for target in targets(node)) or _registers(node, attribute):
+                    return site_at(filename, node.lineno, method.name)
+        for node in owner.body:
+            if any(isinstance(target, ast.Name) and target.id == attribute for target in targets(node)):
+                return site_at(filename, node.lineno, class_name)
+    return None
+
+
+def _registers(node: ast.stmt, attribute: str) -> bool:
+    """`self.register_buffer('attribute', ...)`."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
+        return False
+    registers = call.func.attr in ("register_buffer", "register_parameter") and _is_self(call.func, call.func.attr)
+    return registers and isinstance(call.args[0], ast.Constant) and call.args[0].value == attribute
+
+
+def attribute_read(filename: str, class_name: str, attribute: str) -> Site | None:
+    """Where a method of a class first reads `self.attribute`; the initialisers are not asked."""
+    for owner in classes(filename, class_name):
+        for method in methods_of(owner):
+            reads = (n for n in ast.walk(method) if isinstance(n, ast.Attribute) and _is_self(n, attribute))
+            read = next(reads, None) if method.name not in INITIALISERS else None
+            if read is not None:
+                return site_at(filename, first_line(filename, read.lineno), class_name)
+    return None
+
+
+def relied_on_writes(filename: str, class_name: str, attribute: str) -> Site | None:
+    """Where a method other than `__init__` writes `self.attribute`, if the class reads it too."""
+    for owner in classes(filename, class_name):
+        methods = [method for method in methods_of(owner) if method.name not in INITIALISERS]
+        writes = [(n, m) for m in methods for n in statements_of(m) if any(_is_self(t, attribute) for t in targets(n))]
+        reads = (n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
+        if writes and (any(isinstance(n, ast.AugAssign) for n, _ in writes) or any(_is_self(n, attribute) for n in reads)):
+            node, method = writes[0]
+            return site_at(filename, node.lineno, method.name)
+    return None
+
+
+def last_return(filename: str, class_name: str, method: str) -> Site | None:
+    """The last `return` of a method."""
+    methods = [m for owner in classes(filename, class_name) for m in methods_of(owner) if m.name == method]
+    returns = [n for m in methods for n in statements_of(m) if isinstance(n, ast.Return)]
+    return site_at(filename, returns[-1].lineno, method) if returns else None
+
+
+def read_outside(filename: str, class_name: str, attribute: str) -> bool:
+    """Whether a file reads `something.attribute` outside of a class."""
+    index = index_of(filename)
+    if index is None:
+        return False
+    own = {line for scope in index.classes(class_name) for line in range(scope.first, scope.last + 1)}
+    for number, line in enumerate(index.lines, 1):
+        if number not in own and f".{attribute}" in line:
+            node = parsed_statement(statement_text(filename, number))
+            reads = (n for n in ast.walk(node) if isinstance(n, ast.Attribute)) if node is not None else ()
+            if any(n.attr == attribute and isinstance(n.ctx, ast.Load) for n in reads):
+                return True
+    return False
+
+
+def first_write(filename: str, class_name: str, attribute: str) -> Site | None:
+    """Where a method other than `__init__` first writes `self.attribute`."""
+    for owner in classes(filename, class_name):
+        for method in methods_of(owner):
+            for node in statements_of(method) if method.name not in INITIALISERS else ():
+                if any(_is_self(target, attribute) for target in targets(node)):
+                    return site_at(filename, node.lineno, method.name)
+    return None
+
+
+def _is_self(target: ast.expr, attribute: str) -> bool:
+    return (
+        isinstance(target, ast.Attribute)
+        and target.attr == attribute
+        and isinstance(target.value, ast.Name)
+        and target.value.id == "self"
+    )

@@ -1,0 +1,158 @@
+"""Moves and casts at the line that uses a stray tensor, for one that was right where it was made."""
+
+from __future__ import annotations
+
+import ast
+
+from devwidget.records.finding import Fix
+from devwidget.records.syntax import parsed_expression
+from devwidget.records.trace import Fault, Operand
+from devwidget.rules.repairs.code import Code, code_at, root_of
+from devwidget.rules.repairs.edits import Draft, fix
+
+
+def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | None:
+    """A move just before the failing line, or in it."""
+    at = code_at(fault.site)
+    if at is None or not strays:
+        return None
+    code, statement = at
+    draft = Draft(code)
+    written = strays[0] if _is_inplace(fault.call) and fault.operands and fault.operands[0].stray else None
+    if written is not None and fault.operands[0].shape:
+        return _to_the_written(fault, draft, statement)
+    device = device_here(fault, code, statement, literal=literal)
+    if not device:
+        return None
+    move = ".cpu()" if device == "'cpu'" else f".to({device})"
+    done = [
+        _moved(draft, statement, fault, stray, move) or _moved_in_place(draft, statement, fault, stray, move)
+        for stray in strays
+    ]
+    summary = "move it before it is used" if draft.inserted else "move it where it is used"
+    return fix(summary, draft) if all(done) else None
+
+
+def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str) -> Fix | None:
+    """A cast just before the failing line, or in it."""
+    at = code_at(fault.site)
+    if at is None or not strays:
+        return None
+    draft = Draft(at[0])
+    done = [_moved(draft, at[1], fault, stray, cast) for stray in strays]
+    return fix(summary, draft) if all(done) else None
+
+
+def _is_inplace(name: str) -> bool:
+    return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+
+
+def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | None:
+    """`shadow.lerp_(p, w)`: what is written stays where it is, so the others go there."""
+    home = fault.operands[0]
+    name = home.expression or home.source
+    others = [o for o in fault.operands[1:] if not o.stray and o.shape]
+    if not name or not others:
+        return None
+    done = [_inline(draft, statement, other, f".to({name}.device)") for other in others]
+    return fix("move the other to the tensor that is written", draft) if all(done) else None
+
+
+def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool) -> str:
+    """An expression for the right device at the failing line: a partner's, best one that the line itself names."""
+    if fault.target is not None and str(fault.target) == "cpu":
+        return "'cpu'"
+    local = {name for node in ast.walk(statement) for name in code.local_names(node)}
+    partners = [
+        name
+        for o in fault.operands
+        if not o.stray
+        and o.device == fault.target
+        and (name := o.expression or _plain(o.source))
+        and root_of(name) not in local
+    ]
+    text = "\n".join(code.rows[statement.lineno - 1 : statement.end_lineno])
+    at_hand = [name for name in dict(fault.facts).get("at hand", "").split() if name not in local]
+    best = sorted(partners, key=lambda name: name not in text) or at_hand
+    if best:
+        return f"{best[0]}.device"
+    return repr(str(fault.target)) if literal else ""
+
+
+def _plain(text: str) -> str:
+    """A source text that computes nothing."""
+    node = parsed_expression(text) if text else None
+    inner = ast.walk(node) if node is not None else ()
+    return "" if node is None or any(isinstance(n, ast.Call | ast.BinOp | ast.Compare) for n in inner) else text
+
+
+def _moved(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
+    name = stray.expression
+    if name.isidentifier() and _is_local(draft.code, statement, name) and not _is_compound(statement):
+        uses = draft.code.alike(statement, name)
+        if (uses and not any(name in draft.code.local_names(node) for node in uses)) or not uses:
+            draft.before(statement, f"{name} = {name}{move}")
+            return True
+    return _inline(draft, statement, stray, move)
+
+
+def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
+    """What the line does not name: an item gets the moved tensor, and a module that the line calls is moved itself."""
+    if _is_compound(statement):
+        return False
+    place, call = parsed_expression(stray.expression), parsed_expression(fault.expression)
+    if isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant):
+        if anew := _tuple_anew(fault, place, move):
+            draft.before(statement, anew)
+            return True
+        draft.before(statement, f"{stray.expression} = {stray.expression}{move}")
+        return True
+    owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+    is_module = stray.held is not None and stray.held.how in ("parameter", "buffer")
+    if owner and (stray.expression.startswith(f"{owner}.") or (is_module and owner.startswith("self."))):
+        draft.before(statement, f"{owner}{move}")
+        return True
+    return False
+
+
+def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:
+    """A tuple takes no item: `state = tuple(part.to(d) for part in state)`; "" for what is no tuple."""
+    tuples = dict(each.split(":") for each in dict(fault.facts).get("tuples", "").split())
+    name, index = ast.unparse(place.value), getattr(place.slice, "value", None)
+    if name not in tuples or not isinstance(index, int):
+        return ""
+    if sum(o.stray and o.expression.startswith(f"{name}[") for o in fault.operands) == int(tuples[name]):
+        return f"{name} = tuple(part{move} for part in {name})"
+    return f"{name} = (*{name}[:{index}], {name}[{index}]{move}, *{name}[{index + 1}:])"
+
+
+def _inline(draft: Draft, statement: ast.stmt, operand: Operand, move: str) -> bool:
+    for text in (operand.source, operand.expression):
+        nodes = [n for n in draft.code.alike(statement, text) if _is_read(n)] if text else []
+        if nodes:
+            for node in nodes:
+                draft.append(node, move)
+            return True
+    return False
+
+
+def _is_read(node: ast.expr) -> bool:
+    return isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+
+
+def _is_compound(statement: ast.stmt) -> bool:
+    return bool(getattr(statement, "body", None) or getattr(statement, "cases", None))
+
+
+def _is_local(code: Code, statement: ast.stmt, name: str) -> bool:
+    """True for a variable or argument of the function that the statement stands in, or of the module for one there."""
+    scope = code.scope(statement)
+    if isinstance(scope, ast.Module):
+        return True
+    if isinstance(scope, ast.ClassDef):
+        return False
+    args = (*scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs)
+    if any(a.arg == name for a in args):
+        return True
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) and code.scope(n) is scope
+               for n in ast.walk(scope))  # fmt: skip
