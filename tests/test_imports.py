@@ -16,7 +16,8 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying", "magics", "magic_lines", "cli", "pytest_plugin"),
+    *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying"),
+    *("magics", "magic_lines", "cli", "pytest_plugin"),
 }
 MAY_IMPORT = {
     "records": set(),
