@@ -21,6 +21,7 @@ from devwidget.simulator.torch_surface import (
     compiling,
     composites,
     fake_tensors,
+    gpu_functions,
     imports,
     threads,
     tracebacks,
@@ -43,6 +44,7 @@ PARTS = (
     compiling,
     wrapper_subclasses,
     fake_tensors,
+    gpu_functions,
     imports,
 )
 

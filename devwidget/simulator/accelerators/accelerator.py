@@ -35,6 +35,7 @@ class Accelerator(AcceleratorKind):
     Attributes:
         title: as torch writes it in messages and in the names of dispatch keys, `CUDA`.
         number: its place in `c10::DeviceType`.
+        version: of its software that torch would be built for.
         invalid_ordinal: the error for a device that does not exist.
         out_of_memory: the error for want of room, with `{requested}`, `{index}`, `{capacity}`, `{free}`, `{used}`, `{held}` and
             `{cached}`.
@@ -45,6 +46,7 @@ class Accelerator(AcceleratorKind):
 
     title: str
     number: int
+    version: str
     invalid_ordinal: str
     out_of_memory: str
     properties: Callable[..., object]

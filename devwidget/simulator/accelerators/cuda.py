@@ -66,6 +66,7 @@ CUDA = Accelerator(
     type=KIND.type,
     title="CUDA",
     number=1,
+    version="12.8",
     visible_variable=KIND.visible_variable,
     block_bytes=KIND.block_bytes,
     invalid_ordinal=(

@@ -10,7 +10,7 @@ import torch
 from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import C, target
+from devwidget.simulator.torch_internals import C, suggest_memory_format, target
 
 Tensors = Sequence[torch.Tensor]
 
@@ -30,6 +30,16 @@ def _there(tensor: torch.Tensor, index: int) -> torch.Tensor:
     return tensor if labels.label_of(tensor) == label else moves.move(tensor, labels.CPU if index == -1 else label)
 
 
+def on_gpus(tensors: Tensors, kind: str) -> None:
+    """Refuse tensors that are on no GPU. Source: `comm.cpp`."""
+    for place, tensor in enumerate(tensors):
+        if labels.label_of(tensor) < 0:
+            raise RuntimeError(
+                f"Expected all {kind} tensors to be {SimulationState.accelerator.title} tensors, "
+                f"but {'' if kind == 'input' else kind + ' '}tensor at index {place} has device '{labels.device_of(tensor)}'"
+            )
+
+
 def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int = 0) -> list[list[torch.Tensor]]:
     """Copies of all tensors on each device; the first device keeps the tensors themselves."""
     for tensor in tensors:
@@ -47,6 +57,13 @@ def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor
 
 def broadcast_out(tensor: torch.Tensor, outs: Tensors) -> list[torch.Tensor]:
     """Copy into given tensors."""
+    on_gpus(outs, "output")
+    for place, out in enumerate(outs):
+        if out.shape != tensor.shape:
+            raise RuntimeError(
+                f"Expected all output tensors to have same shape as the source tensor {list(tensor.shape)}, "
+                f"but output tensor at index {place} has shape {list(out.shape)}"
+            )
     return [out.copy_(tensor) for out in outs]
 
 
@@ -54,12 +71,20 @@ def scatter(
     tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any = None
 ) -> list[torch.Tensor]:
     """Consecutive parts along `dim`, one on each device. Source: `scatter` in `comm.cpp`."""
+    if not devices:
+        raise RuntimeError("Expected at least one device to scatter to")
+    if chunk_sizes is not None and len(chunk_sizes) != len(devices):
+        raise RuntimeError(
+            f"Expected devices and chunk_sizes to be of same length, but got len(devices) = {len(devices)} "
+            f"and len(chunk_sizes) = {len(chunk_sizes)}"
+        )
     chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
     return [_there(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
 
 
 def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = None) -> list[torch.Tensor]:
     """Consecutive parts into given tensors."""
+    on_gpus(outs, "output")
     parts = torch.split(tensor, [out.size(dim) for out in outs], dim)
     return [out.copy_(part) for out, part in zip(outs, parts, strict=True)]
 
@@ -67,16 +92,13 @@ def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = No
 def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
     index = machine.current_index() if destination is None else destination
-    for place, tensor in enumerate(tensors):
-        if labels.label_of(tensor) < 0:
-            raise RuntimeError(
-                f"Expected all input tensors to be {SimulationState.accelerator.title} tensors, "
-                f"but tensor at index {place} has device '{labels.device_of(tensor)}'"
-            )
+    on_gpus(tensors, "input")
     shape = list(tensors[0].shape)
     shape[dim] = sum(tensor.size(dim) for tensor in tensors)
     device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.checked(index)]
-    return gather_out(tensors, torch.empty(shape, dtype=tensors[0].dtype, device=device), dim)
+    formats = {suggest_memory_format(tensor) for tensor in tensors}
+    memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
+    return gather_out(tensors, torch.empty(shape, dtype=tensors[0].dtype, device=device, memory_format=memory_format), dim)
 
 
 def gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:

@@ -54,6 +54,7 @@ def install(patches: Patches) -> None:
         "default_stream": streams.default_stream,
         "set_stream": streams.set_stream,
         "_cudart": Runtime(),
+        "_is_in_bad_fork": _is_in_bad_fork,
         "utilization": lambda device=None: 0,
     }.items():
         patches.set(module, name, value)
@@ -65,6 +66,11 @@ def install(patches: Patches) -> None:
     if hasattr(module.graphs, "CUDAGraph"):  # not every accelerator has graphs
         patches.wrap(module.graphs.CUDAGraph, "__new__", _no_graph)
     patches.set(*target("nvtx"), Markers())
+    patches.set(C, "_nccl_version", lambda: 2 << 32 | 29 << 16 | 7)
+    patches.set(C, "_nccl_version_suffix", lambda: b"")
+    patches.set(torch.version, accelerator.type, accelerator.version)
+    if hasattr(torch.backends, accelerator.type):
+        patches.set(getattr(torch.backends, accelerator.type), "is_built", lambda: True)
     patches.set(module.streams, "Stream", streams.VirtualStream)
     patches.set(module.streams, "Event", streams.VirtualEvent)
     patches.set(torch, "Stream", _stream)
@@ -141,6 +147,23 @@ def _nothing(*args: Any) -> None:
     return None
 
 
+def _is_in_bad_fork() -> bool:
+    return Machine.is_forked
+
+
+_tell_of_waits = refusing(
+    "virtual GPUs do not tell of synchronization",
+    why="nothing on them is asynchronous, so nothing waits",
+    instead="devwidget.record(), which finds each place that would wait",
+)(_nothing)
+
+
+def _only_silent(mode: int) -> None:
+    """Sets the mode of telling of waits, which here is none."""
+    if mode:
+        _tell_of_waits(mode)
+
+
 def _capability(index: int) -> dict[str, Any]:
     return {"supported_dtypes": {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32}}
 
@@ -154,11 +177,11 @@ C_FUNCTIONS: dict[str, Any] = {
     "synchronize": _nothing,
     "ipc_collect": _nothing,
     "init": _nothing,
-    "isInBadFork": lambda: False,
+    "isInBadFork": _is_in_bad_fork,
     "hasPrimaryContext": lambda index: index < machine.gpus(),
     "canDeviceAccessPeer": lambda device, peer: device != peer,
     "get_sync_debug_mode": lambda: 0,
-    "set_sync_debug_mode": _nothing,
+    "set_sync_debug_mode": _only_silent,
     "getCurrentRawStream": lambda index: 0,
     "sleep": _nothing,
     "isCurrentStreamCapturing": lambda: False,

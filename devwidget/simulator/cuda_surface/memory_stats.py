@@ -110,6 +110,17 @@ def clear_workspaces() -> None:
     SimulationState.ledger.drop_workspaces()
 
 
+def set_fraction(fraction: float, index: int) -> None:
+    """Have a GPU refuse what goes beyond a part of its memory."""
+    SimulationState.ledger.account(machine.checked(index)).allow(fraction)
+
+
+def fraction(index: int) -> float:
+    """The part of a GPU's memory that may be used."""
+    account = SimulationState.ledger.account(machine.checked(index))
+    return account.limit / account.capacity
+
+
 C_FUNCTIONS: dict[str, Any] = {
     "memoryStats": stats,
     "resetPeakMemoryStats": reset_peaks,
@@ -119,8 +130,8 @@ C_FUNCTIONS: dict[str, Any] = {
     "record_memory_history_legacy": lambda *args: None,
     "emptyCache": empty_cache,
     "clearCublasWorkspaces": clear_workspaces,
-    "setMemoryFraction": lambda fraction, index: None,
-    "getMemoryFraction": lambda index: 1.0,
+    "setMemoryFraction": set_fraction,
+    "getMemoryFraction": fraction,
     "getAllocatorBackend": lambda: "native",
     "getMemoryInfo": free_and_total,
 }

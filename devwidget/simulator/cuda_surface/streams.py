@@ -49,6 +49,11 @@ class VirtualStream(torch.Stream):
         """All streams are equal."""
         return 0
 
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The lowest and the highest priority that may be asked for."""
+        return 0, -3
+
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
@@ -89,10 +94,12 @@ class VirtualEvent:
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
         self._enable_timing, self._seconds = enable_timing, 0.0
+        self.device: torch.device | None = None
 
     def record(self, stream: Any = None) -> None:
         """Note the time."""
         self._seconds = time.perf_counter()
+        self.device = (current_stream() if stream is None else stream).device
 
     def wait(self, stream: Any = None) -> None:
         """Nothing to wait for."""
@@ -108,10 +115,12 @@ class VirtualEvent:
         """Milliseconds between two events.
 
         Raises:
-            ValueError: if one of them was not made for timing.
+            ValueError: if one of them was not made for timing, or was not recorded.
         """
         if not (self._enable_timing and end_event._enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self.device is None or end_event.device is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
         return (end_event._seconds - self._seconds) * 1000
 
 

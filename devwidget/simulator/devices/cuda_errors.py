@@ -16,6 +16,21 @@ def invalid_ordinal() -> RuntimeError:
     return torch.AcceleratorError(SimulationState.accelerator.invalid_ordinal)
 
 
+def forked() -> RuntimeError:
+    """A GPU in a child that was forked after its parent had used one. Source: `torch/cuda/__init__.py`, `_lazy_init`."""
+    title = SimulationState.accelerator.title
+    return RuntimeError(
+        f"Cannot re-initialize {title} in forked subprocess. To use {title} with multiprocessing, you must use the 'spawn' "
+        "start method"
+    )
+
+
+def lost_by_fork() -> RuntimeError:
+    """A tensor on a GPU in such a child: the memory is not there."""
+    error, _, _ = SimulationState.accelerator.invalid_ordinal.partition("invalid device ordinal")
+    return torch.AcceleratorError(f"{error}initialization error")
+
+
 def two_devices(common: str, other: str) -> RuntimeError:
     """Element-wise operations. Source: `TensorIterator.cpp`, compute_types."""
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {common} and {other}!")

@@ -34,9 +34,10 @@ storage_id: Callable[[torch.Tensor], int] = torch_internals.storage_id
 
 
 class _Inside(threading.local):
-    """How deep this thread is in operators that are written in Python: they must see the real device."""
+    """How deep this thread is in operators that are written in Python: they must see the real device; and in TorchScript."""
 
     depth = 0
+    script = 0
 
 
 inside = _Inside()
@@ -70,13 +71,13 @@ def label_of(tensor: torch.Tensor) -> int:
     """The label of any tensor, sparse ones included."""
     try:
         label = LABELS.get(storage_id(tensor), CPU)
-        return label if label != CPU or type(tensor) in _PLAIN else _label_of_wrapper(tensor)
+        return label if label != CPU or type(tensor) in PLAIN else _label_of_wrapper(tensor)
     except NotImplementedError:
         part = _part_with_storage(tensor)
         return label_of(part) if part is not None else CPU if tensor.is_mkldnn else TEMPORARY
 
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _label_of_wrapper(tensor: torch.Tensor) -> int:

@@ -42,7 +42,7 @@ class Account:
     """What one virtual GPU holds.
 
     Attributes:
-        capacity: bytes that the GPU has.
+        capacity: bytes that the GPU has, `limit` those that the program may use.
         allocator: keeps them, on a card; None where allocations are only added up.
         context: of the capacity, bytes that no tensor can have.
         is_endless: what does not fit is told and has its place nevertheless.
@@ -70,6 +70,16 @@ class Account:
     ooms: int = 0
     active: int = 0
     peak_active: int = 0
+    limit: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limit = self.capacity
+
+    def allow(self, fraction: float) -> None:
+        """Let the program use a part of the capacity alone."""
+        self.limit = int(self.capacity * fraction)
+        if self.allocator is not None:
+            self.allocator.memory.capacity = self.limit - self.context
 
     @property
     def free(self) -> int:
@@ -80,7 +90,7 @@ class Account:
         """A block for so many bytes; None if they do not fit."""
         if self.allocator is None or not requested:
             size = in_blocks(requested, unit)
-            if self.held + size <= self.capacity:
+            if self.held + size <= self.limit:
                 return Block(index, size)
             self.release_cache()
             return None
@@ -162,6 +172,11 @@ class Ledger:
                 self.blocks.discard(block)
                 for listener in self.listeners:
                     listener.freed(block)
+
+    def could_take(self, index: int, requested: int) -> bool:
+        """Whether so many bytes more are within what GPU `index` has at all; if not, they are refused as by `take`."""
+        account, size = self.account(index), self.block_bytes(requested)
+        return account.is_endless or account.held + size <= account.limit - account.context or bool(self.take(index, requested))
 
     def take(self, index: int, requested: int) -> Block | None:
         """Note that GPU `index` now holds so many bytes more; None if they do not fit, which the listeners are told."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ class Machine:
         capacities: bytes of each GPU that is built in.
         card: what kind of card all of them are, if any.
         visible: the GPUs that the program sees, in its order.
+        is_forked: whether this process began as a copy of one that had used a GPU.
         is_in_use: whether the program has used a GPU; from then on, as on a real one, what is visible stays.
     """
 
@@ -34,6 +36,7 @@ class Machine:
     card: Card | None = None
     visible: tuple[int, ...] = ()
     is_in_use = False
+    is_forked = False
     _read: str | None = None
     _ignored: str | None = None
 
@@ -43,7 +46,7 @@ _current = _Current()
 
 def build(capacities: tuple[int, ...], card: Card | None) -> None:
     """Set up the GPUs of a simulation; none to take them away."""
-    Machine.capacities, Machine.card, Machine.is_in_use = capacities, card, False
+    Machine.capacities, Machine.card, Machine.is_in_use, Machine.is_forked = capacities, card, False, False
     given = _variable()
     # Set before the simulation, an empty list hid the real GPUs; nobody asks for virtual ones to see none of them.
     Machine._ignored = given if given is not None and not _parse(given, len(capacities)) else None
@@ -91,6 +94,24 @@ def _parse(variable: str, count: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def _after_fork() -> None:
+    Machine.is_forked = Machine.is_in_use
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def call_on(index: int, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function with a GPU as the current one; any other index changes nothing."""
+    if index < 0 or index == _current.index:
+        return function(*args)
+    before, _current.index = _current.index, index
+    try:
+        return function(*args)
+    finally:
+        _current.index = before
+
+
 def current_index() -> int:
     """The current GPU of this thread."""
     return _current.index
@@ -102,6 +123,8 @@ def checked(index: int) -> int:
     Raises:
         torch.AcceleratorError: for an invalid ordinal.
     """
+    if Machine.is_forked:
+        raise cuda_errors.forked()
     if not 0 <= index < gpus():
         raise cuda_errors.invalid_ordinal()
     Machine.is_in_use = True

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
-from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices import cuda_errors, labels, machine
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import guards, propagate
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call, known_factories, known_values
+
+LARGE = 1 << 20
+"""Elements."""
 
 
 def run_factory(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -24,12 +28,16 @@ def run_factory(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
         label = _from_composite(kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    result = func(*args, **kwargs) if is_real else known_factories.create(func, args, _real(kwargs), label == META)
+    real = _real(kwargs)
+    if label >= 0 and SimulationState.compute and args and isinstance(args[0], (list, tuple)):
+        _ask_for_room(math.prod(args[0]), kwargs.get("dtype"), label)
+    result = func(*args, **kwargs) if is_real else known_factories.create(func, args, real, label == META)
     return _mark(result, label, kwargs)
 
 
 def run_like(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A tensor in the image of another: on that one's device, unless told otherwise."""
+    args, kwargs = schema.device_by_name(args, kwargs)
     label = _asked_for(kwargs)
     if label is None:
         label, _ = propagate.where(schema, args, kwargs)
@@ -46,6 +54,8 @@ def run_move(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: 
         label = labels.label_of(args[0]) if isinstance(args[0], torch.Tensor) else TEMPORARY
     if label != META and not SimulationState.compute and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) == META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if label >= 0 and SimulationState.compute and type(args[0]) in labels.PLAIN and labels.label_of(args[0]) != label:
+        _ask_for_room(args[0].numel(), kwargs.get("dtype") or args[0].dtype, label)
     kwargs = _real(kwargs)
     kwargs.pop("non_blocking", None)
     if SimulationState.compute:
@@ -78,14 +88,26 @@ def _asked_for(kwargs: dict[str, Any]) -> int | None:
     if device.type == SimulationState.accelerator.type:
         return machine.ordinal(device)
     if device.type == "cpu":
-        return CPU if "pin_memory" in kwargs else None
+        return CPU if "pin_memory" in kwargs and not labels.inside.script else None
     # Without values the real device is meta, and C++ copies that.
     return META if SimulationState.compute or "pin_memory" in kwargs else None
 
 
+def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
+    """Refuse a tensor that is too large for a GPU before the CPU has to find room for it.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit.
+    """
+    if count > LARGE:
+        ledger, requested = SimulationState.ledger, count * (dtype or torch.get_default_dtype()).itemsize
+        if not ledger.could_take(label, requested):
+            raise cuda_errors.out_of_memory(label, requested, ledger)
+
+
 def _from_composite(kwargs: dict[str, Any]) -> int:
     """C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU."""
-    return CPU if kwargs.get("device") is None else TEMPORARY
+    return CPU if kwargs.get("device") is None and not labels.inside.script else TEMPORARY
 
 
 def _real(kwargs: dict[str, Any]) -> dict[str, Any]:

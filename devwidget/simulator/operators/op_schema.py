@@ -25,13 +25,14 @@ class OpSchema:
         names: the names of all arguments, `written` the places whose tensor is changed.
         fresh: whether the operator returns NOTHING new, ONE new tensor or SEVERAL.
         passive: labels need no care: a view, or an in-place operation on one tensor.
+        views_first: passive, and the first argument is a tensor; a sparse one has no storage for results to share.
         special: runs the operator instead of the common path.
         resolve: decides where an operator with tensors on several devices runs, or raises.
         guard: a further check for tensors on a GPU.
     """
 
     __slots__ = ("flags", "fresh", "guard", "has_device", "has_generator", "keyword_tensors", "name", "names", "passive",
-                 "resolve", "special", "written")  # fmt: skip
+                 "resolve", "special", "views_first", "written")  # fmt: skip
 
     def __init__(self, func: OpOverload) -> None:
         schema = func._schema
@@ -47,9 +48,19 @@ class OpSchema:
         self.fresh = _fresh(schema.returns)
         tensors = sum(map(bool, map(_flag, schema.arguments)))
         self.passive = tensors <= 1 and not self.fresh and SEVERAL not in self.flags and not self.has_generator
+        self.views_first = self.passive and self.flags[:1] == (ONE,)
         self.special: Special | None = None
         self.resolve: Resolve | None = None
         self.guard: Guard | None = None
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by their names."""
+        return {**dict(zip(self.names, args, strict=False)), **kwargs}
+
+    def device_by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with a device that was given by its place, and what comes behind it, as keywords."""
+        place = self.names.index("device")
+        return args[:place], {**dict(zip(self.names[place:], args[place:], strict=False)), **kwargs}
 
     @property
     def method(self) -> str:

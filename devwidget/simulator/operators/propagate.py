@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.devices import cuda_errors, labels
+from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import guards, placement_rules, substitutes
+from devwidget.simulator.operators import guards, placement_rules
+from devwidget.simulator.operators.kernels import substitutes
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
 from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call
@@ -28,18 +29,13 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
         schema.guard(schema, args, kwargs, target)
     try:
         result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
-    except NotImplementedError as error:
-        if target == CPU or schema.written:
-            raise
-        result = substitutes.run(func, args, kwargs, error)
     except RuntimeError as error:
-        told = cuda_errors.in_device_words(error) if target != CPU else error
-        if told is error:
+        if target == CPU:
             raise
-        raise told from None
+        result = substitutes.run(schema, func, args, kwargs, target, error)
     if has_temporary and schema.written:
         adopt(schema, args, kwargs, target)
-    if target == CPU or (schema.fresh == NOTHING and (schema.written or not has_temporary)):
+    if target == CPU or schema.fresh == NOTHING:
         return result
     if schema.fresh == ONE:
         if storage_address(result) not in LABELS:
@@ -49,11 +45,12 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
     return result
 
 
-def run_view(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A view has the storage of what it views; that of a sparse tensor, which has none, is made of new parts."""
-    if not args or args[0].layout is not torch.strided:
-        return run(schema, func, args, kwargs)
-    return func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
+def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view of a sparse tensor, or a change of it: the result has new parts, where the old ones are."""
+    label = labels.label_of(args[0])
+    result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
+    label_results(result, label)
+    return result
 
 
 def where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
@@ -103,12 +100,17 @@ def storage_address(tensor: torch.Tensor) -> int:
 
 
 def adopt(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
-    """Temporaries that were written to are from now on where their partners are."""
+    """Temporaries that were written to are from now on where their partners are.
+
+    Args:
+        target: one label, or one for each tensor of a list.
+    """
     for name in schema.written:
         place = schema.names.index(name)
         value = kwargs.get(name) if place >= len(args) else args[place]
         for at, tensor in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
-            if isinstance(tensor, torch.Tensor) and labels.label_of(tensor) == TEMPORARY:
+            # A sparse tensor that was written to consists of new parts, which nobody has labelled.
+            if isinstance(tensor, torch.Tensor) and (tensor.layout != torch.strided or labels.label_of(tensor) == TEMPORARY):
                 labels.put_label(tensor, target[at] if isinstance(target, tuple) else target)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from devwidget.simulator.devices import labels
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import creation, guards, native_rules, placement_rules, propagate, special_rules
+from devwidget.simulator.operators.kernels import determinism, gpu_kernels
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload, has_kernel
 
@@ -14,7 +16,7 @@ BY_NAME: dict[str, Any] = {
     "_copy_from": placement_rules.by_destination,
     "_copy_from_and_resize": placement_rules.by_destination,
     "copy": placement_rules.by_destination,
-    "set_.source_Tensor": placement_rules.by_destination,
+    "set_.source_Tensor": special_rules.by_setting,
     "resize_as_": placement_rules.by_destination,
     "expand_as": placement_rules.by_destination,
     "is_same_size": placement_rules.by_destination,
@@ -68,10 +70,9 @@ GUARDS: dict[str, Any] = {
     "native_layer_norm": guards.same_norm_types,
     "native_group_norm": guards.same_norm_types,
     "nll_loss_forward": guards.class_indices,
+    **dict.fromkeys(determinism.KERNELS, determinism.alert),
     **dict.fromkeys(guards.INTEGER_KERNELS, guards.product),
 }
-SPARSE_VIEWS = frozenset({"t", "transpose.int", "permute", "unsqueeze", "select.int"})
-"""Views that sparse tensors have too."""
 
 
 def schema_of(func: OpOverload) -> OpSchema:
@@ -95,11 +96,21 @@ def _special(schema: OpSchema) -> Any:
         return creation.run_move
     if schema.name in ("resize_", "set_.source_Storage_storage_offset"):
         return creation.run_resize
-    if schema.name in SPARSE_VIEWS:
-        return propagate.run_view
+    if schema.name in gpu_kernels.INSTEAD:
+        return run_instead
     if schema.has_device:
         return creation.run_like if any(schema.flags) else creation.run_factory
     return None
+
+
+def run_instead(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator with a kernel for the CPU that GPUs do not have."""
+    label = labels.label_of(args[0])
+    if label < 0 or not SimulationState.compute:
+        return propagate.run(schema, func, args, kwargs)
+    result = gpu_kernels.INSTEAD[schema.name](*args, **kwargs)
+    propagate.label_results(result, label)
+    return result
 
 
 def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -72,6 +72,15 @@ def by_filling(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return own
 
 
+def by_setting(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """A tensor may not take the memory of another device. Source: `checkSetStorage` in `Resize.h`."""
+    own, given = (name_of(labels.label_of(tensor)) for tensor in args[:2])
+    raise RuntimeError(
+        f'Attempted to set the storage of a tensor on device "{own}" to a storage on different device "{given}".  '
+        "This is no longer allowed; the devices must match."
+    )
+
+
 def by_embedding(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """A lookup is `index_select` on a GPU. Source: `Embedding.cpp`."""
     weight, indices = labels.label_of(args[0]), labels.label_of(args[1])

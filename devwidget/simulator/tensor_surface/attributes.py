@@ -10,7 +10,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from devwidget.simulator.devices import cuda_errors, labels, moves
-from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, storage_id
+from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, TEMPORARY, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions, methods
@@ -19,6 +19,7 @@ from devwidget.simulator.torch_surface import gradient_hooks
 from devwidget.simulator.without_values import known_values
 
 _grad = TensorBase.grad
+_read_grad: Callable[[torch.Tensor], Any] = _grad.__get__
 
 
 def install(patches: Patches) -> None:
@@ -31,7 +32,7 @@ def install(patches: Patches) -> None:
         patches.set(tensor, "is_meta", property(is_meta))
         patches.wrap(*target("printed_tensor"), contents)
         patches.set(*target("validate_distributions"), False)
-    patches.set(tensor, "grad", property(_grad.__get__, set_grad, _grad.__delete__, _grad.__doc__))
+    patches.set(tensor, "grad", property(get_grad, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in {**METHODS, kind: conversions.to_gpu}.items():
         patches.wrap(tensor, name, wrapper)
     patches.undo.add(gradient_hooks.release_hooks)
@@ -79,20 +80,27 @@ def contents(original: Callable[..., str]) -> Callable[..., str]:
 PROPERTIES: dict[str, Callable[[torch.Tensor], Any]] = {"device": device, "is_cpu": is_cpu}
 
 
+def get_grad(self: torch.Tensor) -> Any:
+    """The gradient, which is where its tensor is. Optimizers read it for each parameter, so it stays short."""
+    gradient = _read_grad(self)
+    try:
+        if gradient is not None and LABELS.get(storage_id(gradient)) == TEMPORARY:
+            gradient_hooks.settle(gradient, self)
+    except NotImplementedError:  # no storage: a sparse gradient
+        gradient_hooks.settle(gradient, self)
+    return gradient
+
+
 def set_grad(self: torch.Tensor, value: Any) -> None:
     """Assign a gradient, which must be on the device of the tensor. Source: `THPVariable_set_grad`."""
-    if isinstance(value, torch.Tensor) and labels.label_of(self) >= 0 and labels.label_of(value) != labels.label_of(self):
-        if labels.label_of(value) >= 0:
-            raise RuntimeError("assigned grad has data located on a different device")
-        raise TypeError(
-            f"assigned grad has data of a different type: expected {cuda_errors.type_text(self.dtype, True)}, "
-            f"got {cuda_errors.type_text(value.dtype, False)}"
-        )
-    if isinstance(value, torch.Tensor) and labels.label_of(self) == CPU and labels.label_of(value) >= 0:
-        raise TypeError(
-            f"assigned grad has data of a different type: expected {cuda_errors.type_text(self.dtype, False)}, "
-            f"got {cuda_errors.type_text(value.dtype, True)}"
-        )
+    if isinstance(value, torch.Tensor):
+        own, given = labels.device_of(self), labels.device_of(value)
+        if own != given and labels.TEMPORARY not in (labels.label_of(self), labels.label_of(value)):
+            how, part = ("located on device with index", "index") if own.type == given.type else ("with device type", "type")
+            raise RuntimeError(
+                f"attempting to assign a gradient {how} '{getattr(given, part)}' to a tensor {how} '{getattr(own, part)}'. "
+                "Please ensure that the gradient and the tensor are on the same device"
+            )
     _grad.__set__(self, value)
 
 

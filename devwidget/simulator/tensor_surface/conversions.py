@@ -36,10 +36,14 @@ def as_device(device: Any) -> Any:
 
 
 def numbers_too(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A parser of the arguments of `.to` for which a number is a GPU; `Module.to` asks it."""
+    """A parser of the arguments of `.to` for which a number is a GPU, and a tensor is where it is; `Module.to` asks it."""
 
     @functools.wraps(original)
     def _parse_to(*args: Any, **kwargs: Any) -> Any:
+        other: Any = args[0] if args else kwargs.get("tensor")
+        if isinstance(other, torch.Tensor):
+            rest = {name: value for name, value in kwargs.items() if name != "tensor"}
+            return original(moves.device_named(moves.own_label(other)), other.dtype, *args[1:], **rest)
         args = (as_device(args[0]), *args[1:]) if args else ()
         return original(*args, **{name: as_device(value) if name == "device" else value for name, value in kwargs.items()})
 

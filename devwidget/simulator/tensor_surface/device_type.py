@@ -34,6 +34,8 @@ class device(metaclass=_DeviceType):
         """A device."""
         given = args[0] if args else kwargs.get("device", kwargs.get("index"))
         if len(args) + len(kwargs) == 1 and isinstance(given, int) and not isinstance(given, bool):
+            if given < 0:
+                raise RuntimeError("Device index must not be negative")
             return DEVICES[given]
         return RealDevice(*args, **kwargs)
 

@@ -10,12 +10,12 @@ import torch
 import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
-from devwidget.simulator.devices import labels
+from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
-from devwidget.simulator.torch_internals import device_constructors
+from devwidget.simulator.torch_internals import device_constructors, tree_map_only
 from devwidget.simulator.without_values import known_values
 
 TAKE_DEVICE = """arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
@@ -37,6 +37,7 @@ def install(patches: Patches) -> None:
         patches.wrap(torch.Tensor, name, integer_device)
     for name in ("tensor", "as_tensor", "asarray"):
         patches.wrap(torch, name, from_data)
+    patches.wrap(torch.nested, "nested_tensor", beside_first)
     patches.wrap(torch.Tensor, "new_tensor", new_tensor)
     patches.wrap(torch, "from_dlpack", from_dlpack)
     patches.wrap(torch.utils.dlpack, "from_dlpack", from_dlpack)
@@ -81,17 +82,38 @@ def sparse(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
 
     @functools.wraps(original)
     def factory(*args: Any, **kwargs: Any) -> torch.Tensor:
+        values = kwargs.get("values", next((arg for arg in reversed(args) if isinstance(arg, torch.Tensor)), None))
         device = kwargs.pop("device", None)
+        if device is None and isinstance(values, torch.Tensor):  # the indices follow
+            device = moves.device_named(moves.own_label(values))
+        if device is not None:
+            device = conversions.as_device(device)
+            args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
         result = original(*args, **kwargs)
-        return result if device is None else result.to(conversions.as_device(device))
+        return result if device is None else result.to(device)
 
     return factory
+
+
+def beside_first(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.nested.nested_tensor`, which goes where the first of its tensors is, and reads that in C++."""
+
+    @functools.wraps(original)
+    def nested_tensor(tensor_list: Any, *, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        first = next(iter(tensor_list), None)
+        if device is None and isinstance(first, torch.Tensor):
+            device = moves.device_named(moves.own_label(first))
+        return original(tensor_list, device=conversions.as_device(device), **kwargs)
+
+    return nested_tensor
 
 
 def _label_for(data: Any, device: Any) -> int:
     """Where the result goes: where it is told to, else where the data are."""
     if device is not None:
         return conversions.label_of_device(device)
+    if isinstance(data, torch.Tensor):
+        return max(labels.label_of(data), CPU)
     while isinstance(data, (list, tuple)) and data:
         data = data[0]
     if isinstance(data, torch.Tensor) and data.dim() > 0:

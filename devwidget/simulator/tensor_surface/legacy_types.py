@@ -13,6 +13,7 @@ from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import CPU, TEMPORARY
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
+from devwidget.simulator.tensor_surface import conversions
 from devwidget.simulator.torch_internals import TensorBase
 
 NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()
@@ -27,8 +28,9 @@ class _LegacyType(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
         if args and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) >= 0:
             args = (args[0].cpu(), *args[1:])
+        label = asked_for(kwargs, machine.current_index() if cls.on_gpu else CPU)
         tensor: torch.Tensor = cls.real(*args, **kwargs)
-        return meant(tensor, machine.current_index() if cls.on_gpu else CPU)
+        return meant(tensor, label)
 
     def __instancecheck__(cls, instance: object) -> bool:
         if not isinstance(instance, torch.Tensor) or instance.dtype != cls.real.dtype:
@@ -44,6 +46,22 @@ class _LegacyType(type):
     def is_cuda(cls) -> bool:
         """Whether its tensors are on a GPU."""
         return cls.on_gpu
+
+
+def asked_for(kwargs: dict[str, Any], usual: int) -> int:
+    """The label of the device that is named, which is taken out of the keywords; a constructor has one kind of device.
+
+    Raises:
+        RuntimeError: in the words of torch, for the other kind. Source: `legacy_tensor_generic_ctor_new`.
+    """
+    device = kwargs.pop("device", None)
+    if device is None:
+        return usual
+    label = conversions.label_of_device(device)
+    if (label >= 0) != (usual >= 0):
+        kinds = [SimulationState.accelerator.type if each >= 0 else "cpu" for each in (usual, label)]
+        raise RuntimeError("legacy constructor expects device type: {} but device type: {} was passed".format(*kinds))
+    return label
 
 
 def meant(tensor: torch.Tensor, label: int) -> torch.Tensor:
@@ -83,7 +101,8 @@ def beside(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
     def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if has_torch_function_unary(self):
             return handle_torch_function(torch.Tensor.new, (self,), self, *args, **kwargs)  # type: ignore[no-any-return]
-        return meant(original(self, *args, **kwargs), max(labels.label_of(self), CPU))
+        label = asked_for(kwargs, max(labels.label_of(self), CPU))
+        return meant(original(self, *args, **kwargs), label)
 
     return new
 

@@ -44,7 +44,11 @@ def type_(original: Callable[..., Any]) -> Callable[..., Any]:
         if has_torch_function_unary(self):
             return handle_torch_function(cast(Any, torch.Tensor.type), (self,), self, dtype, non_blocking, **kwargs)
         if dtype is None:
-            return cuda_errors.type_text(self.dtype, labels.label_of(self) >= 0)
+            on_gpu = labels.label_of(self) >= 0
+            if not SimulationState.compute:
+                return cuda_errors.type_text(self.dtype, on_gpu)
+            name = original(self)  # sparse ones have names of their own
+            return name.replace("torch.", f"torch.{SimulationState.accelerator.type}.", 1) if on_gpu else name
         if isinstance(dtype, torch.dtype):
             return original(self, dtype, non_blocking, **kwargs)
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"

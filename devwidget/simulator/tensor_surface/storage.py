@@ -22,8 +22,20 @@ Storage = torch.UntypedStorage
 def install(patches: Patches) -> None:
     """Replace what has to know virtual devices on `torch.UntypedStorage`."""
     patches.set(Storage, "device", property(device))
+    patches.set(Storage, "__new__", staticmethod(new))
     for name, wrapper in {**METHODS, SimulationState.accelerator.type: to_gpu}.items():
         patches.wrap(Storage, name, wrapper)
+
+
+def new(cls: type[Storage], *args: Any, device: Any = None, **kwargs: Any) -> Storage:
+    """A storage on a virtual GPU, or a real one."""
+    label = CPU if device is None else conversions.label_of_device(device)
+    if label >= 0:
+        device = "cpu" if SimulationState.compute else "meta"
+    made: Storage = StorageBase.__new__(cls, *args, **kwargs, **({} if device is None else {"device": device}))
+    if label >= 0:
+        labels.label_storage(made, label)
+    return made
 
 
 def device(self: Storage) -> torch.device:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ SAME_DEVICE = {
     "stft": "stft input and window must be on the same device but got self on {0} and window on {1}",
     "istft": "istft input and window must be on the same device but got self on {0} and window on {1}",
 }
+LOW = (torch.float16, torch.bfloat16)
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -126,9 +128,33 @@ def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
         fused = None if SimulationState.compute else meta_kernels.attention(query, key, value, *args, **kwargs)
-        return original(query, key, value, *args, **kwargs) if fused is None else fused
+        if fused is not None:
+            return fused
+        with fused_by_math(query) if here[0] >= 0 else contextlib.nullcontext():
+            return original(query, key, value, *args, **kwargs)
 
     return scaled_dot_product_attention
+
+
+@contextlib.contextmanager
+def fused_by_math(query: torch.Tensor) -> Iterator[None]:
+    """A GPU's fused kernels, where the user allows no others: the CPU computes the same by its own.
+
+    Raises:
+        RuntimeError: if the fused kernels that are allowed do not know the dtype. Source: `sdp_utils.cpp`.
+    """
+    backends: Any = torch.backends.cuda
+    if backends.math_sdp_enabled():
+        yield
+        return
+    has_low = query.dtype in LOW and (backends.flash_sdp_enabled() or backends.cudnn_sdp_enabled())
+    if not has_low and not (backends.mem_efficient_sdp_enabled() and query.dtype in (torch.float32, *LOW)):
+        raise RuntimeError("No available kernel. Aborting execution.")
+    backends.enable_math_sdp(True)
+    try:
+        yield
+    finally:
+        backends.enable_math_sdp(False)
 
 
 def group_by_device_and_dtype(lists: Sequence[Sequence[Any]], with_indices: bool = False) -> dict[Any, Any]:

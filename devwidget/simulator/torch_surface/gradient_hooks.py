@@ -9,10 +9,12 @@ from typing import Any
 import torch
 
 from devwidget.capture.patches.custom_gradients import OVER
-from devwidget.simulator.devices import labels
+from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.cuda_errors import type_text
 from devwidget.simulator.operators.backward import made_by, validated
 
+INPUTS_AT = 3
+"""Place of the inputs whose gradients are asked for, behind the outputs, among what the engine is given."""
 _outliving: list[tuple[Any, Any, Any]] = []
 """Handle, hook as it was put on a leaf, and hook of the user."""
 
@@ -27,7 +29,7 @@ def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
     def register_hook(self: torch.Tensor, hook: Callable[..., Any]) -> Any:
         @functools.wraps(hook)
         def checked(gradient: torch.Tensor) -> Any:
-            result = hook(gradient)
+            result = machine.call_on(labels.label_of(gradient), hook, gradient)
             if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
                 raise _changed_type(gradient, result, hook)
             return result
@@ -83,8 +85,14 @@ def check_module_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
     return _apply_on_tensors
 
 
+def settle(gradient: torch.Tensor, owner: torch.Tensor) -> None:
+    """Say where a gradient is that C++ has made of nothing but sizes: the engine would have made it there."""
+    if labels.label_of(gradient) == labels.TEMPORARY and labels.label_of(owner) >= 0:
+        labels.put_label(gradient, labels.label_of(owner))
+
+
 def check_roots(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`_engine_run_backward` that looks at the gradients to start from."""
+    """`_engine_run_backward` that looks at the gradients to start from, and says where those are that it returns."""
 
     @functools.wraps(original)
     def _engine_run_backward(t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
@@ -92,6 +100,10 @@ def check_roots(original: Callable[..., Any]) -> Callable[..., Any]:
             pairs = enumerate(zip(t_outputs, args[0], strict=False))
             checked = tuple(validated(gradient, labels.label_of(output), place, "") for place, (output, gradient) in pairs)
             args = (checked, *args[1:])
-        return original(t_outputs, *args, **kwargs)
+        gradients = original(t_outputs, *args, **kwargs)
+        for gradient, given in zip(gradients or (), args[INPUTS_AT] if len(args) > INPUTS_AT else (), strict=False):
+            if isinstance(gradient, torch.Tensor) and isinstance(given, torch.Tensor):
+                settle(gradient, given)
+        return gradients
 
     return _engine_run_backward

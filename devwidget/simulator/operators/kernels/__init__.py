@@ -1,0 +1,1 @@
+"""Kernels that differ: those that only one of GPU and CPU has, and those that add up in any order."""

@@ -1,0 +1,126 @@
+"""Small things of CUDA that a program meets by chance, each once: found where virtual GPUs had been otherwise."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import comm, gather
+
+from devwidget import SimulationError, simulate
+
+FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+@pytest.mark.parametrize("give", [lambda there: ((there,), {}), lambda there: ((), {"tensor": there})])
+def test_a_module_goes_to_where_a_tensor_is_and_takes_its_dtype(give):
+    args, kwargs = give(torch.ones(1, dtype=torch.double, device=SECOND))
+    weight = nn.Linear(3, 3).to(*args, **kwargs).weight
+    assert (weight.device, weight.dtype) == (SECOND, torch.double)
+
+
+def test_a_tensor_of_one_number_is_copied_where_it_is():
+    x = torch.ones(2, device=SECOND)
+    with pytest.warns(UserWarning, match="To copy construct from a tensor"):
+        assert torch.tensor(x[0]).device == SECOND
+
+
+def test_backward_runs_with_the_gpu_of_its_gradients_as_the_current_one():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * torch.full((2,), 2.0, device="cuda")
+
+    x, seen = torch.ones(2, device=SECOND, requires_grad=True), []
+    y = Double.apply(x)
+    y.register_hook(lambda gradient: seen.append(torch.cuda.current_device()))
+    y.sum().backward()
+    assert (x.grad.tolist(), seen, torch.cuda.current_device()) == ([2, 2], [1], 0)
+
+
+def test_room_is_asked_for_before_the_cpu_has_to_find_it():
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"Tried to allocate 1024\.00 GiB"):
+        torch.empty(2**40, dtype=torch.uint8, device=SECOND)
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"Tried to allocate 256\.00 GiB"):
+        torch.ones(2**18, 1, device=SECOND) @ torch.ones(1, 2**18, device=SECOND)
+
+
+def test_a_part_of_the_memory_is_all_that_may_be_used():
+    torch.cuda.set_per_process_memory_fraction(0.001, 0)
+    assert torch.cuda.get_per_process_memory_fraction(0) == pytest.approx(0.001)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        torch.empty(2**28, dtype=torch.uint8, device=FIRST)
+    assert torch.empty(2**22, dtype=torch.uint8, device=FIRST).device == FIRST
+
+
+def test_telling_of_waits_is_refused():
+    torch.cuda.set_sync_debug_mode("default")
+    with pytest.raises(SimulationError, match="do not tell of synchronization"):
+        torch.cuda.set_sync_debug_mode("error")
+
+
+def test_programs_see_a_torch_with_cuda():
+    assert torch.version.cuda
+    assert torch.backends.cuda.is_built()
+    assert torch.cuda.nccl.version() >= (2, 0, 0)
+
+
+def test_a_simulation_leaves_the_version_as_it_was():
+    before = torch.version.cuda
+    simulate(2).stop()
+    assert torch.version.cuda == before
+
+
+def test_no_gpu_has_a_negative_number():
+    with pytest.raises(RuntimeError, match="must not be negative"):
+        torch.device(-1)
+
+
+def test_a_tensor_may_not_take_memory_of_another_device():
+    with pytest.raises(RuntimeError, match=r'on device "cpu" to a storage on different device "cuda:1"'):
+        torch.ones(3).set_(torch.ones(3, device=SECOND))
+
+
+def test_constructors_of_old_take_a_device():
+    assert torch.cuda.FloatTensor(2, device=SECOND).device == SECOND
+    assert torch.ones(1, device=FIRST).new([1.0], device=1).device == SECOND
+    with pytest.raises(RuntimeError, match="expects device type: cuda but device type: cpu was passed"):
+        torch.ones(1, device=FIRST).new(2, device="cpu")
+
+
+def test_storages_are_made_on_gpus():
+    assert torch.UntypedStorage(8, device=SECOND).device == SECOND
+    assert torch.UntypedStorage(8).device.type == "cpu"
+    before = torch.cuda.memory_allocated(1)
+    storage = torch.UntypedStorage(8, device="cuda:1")
+    assert torch.cuda.memory_allocated(1) == before + 512
+    assert storage.nbytes() == 8
+
+
+def test_events_know_where_they_were_recorded():
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    assert events[0].device is None
+    with pytest.raises(ValueError, match="must be recorded before"):
+        events[0].elapsed_time(events[1])
+    with torch.cuda.device(1):
+        events[0].record()
+    assert events[0].device == SECOND
+    assert torch.cuda.Stream.priority_range() == (0, -3)
+
+
+def test_gathering_keeps_the_order_of_channels():
+    parts = [torch.ones(1, 3, 4, 4, device=i).to(memory_format=torch.channels_last) for i in (0, 1)]
+    assert gather(parts, 0).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_copies_between_gpus_are_checked():
+    x = torch.ones(4, 2, device=FIRST)
+    with pytest.raises(RuntimeError, match="devices and chunk_sizes to be of same length"):
+        comm.scatter(x, [0, 1], chunk_sizes=[1, 1, 2])
+    with pytest.raises(RuntimeError, match="output tensor at index 0 has device 'cpu'"):
+        comm.broadcast(x, out=[torch.ones(4, 2)])
+    with pytest.raises(RuntimeError, match="to have same shape as the source tensor"):
+        comm.broadcast(x, out=[torch.ones(2, device=SECOND)])

@@ -1,0 +1,46 @@
+"""GPUs in a child that was forked after its parent had used one: CUDA has no use for them there."""
+
+import multiprocessing
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.usefixtures("gpus")
+FORK = multiprocessing.get_context("fork")
+
+
+def tell(call, answers):
+    try:
+        answers.send(str(call()))
+    except RuntimeError as error:
+        answers.send(str(error))
+
+
+def in_child(call):
+    """What a call returns, or says, in a forked child."""
+    reader, writer = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=tell, args=(call, writer))
+    child.start()
+    child.join(60)
+    return reader.recv()
+
+
+def test_a_child_works_on_the_cpu():
+    torch.ones(1, device="cuda")
+    assert in_child(lambda: (torch.manual_seed(0), torch.ones(2) * 2)[1].tolist()) == "[2.0, 2.0]"
+
+
+def test_a_child_cannot_start_cuda_again():
+    torch.ones(1, device="cuda")
+    said = in_child(lambda: torch.ones(1, device="cuda"))
+    assert said.startswith("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use")
+
+
+def test_a_child_cannot_use_a_tensor_of_its_parent():
+    data = torch.ones(2, device="cuda")
+    assert in_child(lambda: data * 2).startswith("CUDA error: initialization error")
+    assert (data * 2).tolist() == [2, 2]
+
+
+def test_a_child_of_a_parent_that_has_used_no_gpu_may_use_one():
+    assert in_child(lambda: torch.ones(1, device="cuda").device) == "cuda:0"

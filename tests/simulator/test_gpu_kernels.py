@@ -1,0 +1,94 @@
+"""Kernels that GPUs have and the CPU lacks, those that GPUs lack, and those that are not deterministic."""
+
+import warnings
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+def test_products_are_returned_in_a_wider_dtype():
+    x = torch.full((2, 2), 300.0, dtype=torch.half, device=SECOND)
+    found = torch.mm(x, x, out_dtype=torch.float32)
+    assert (found.dtype, found.device, found[0, 0].item()) == (torch.float32, SECOND, 180000.0)
+    assert torch.bmm(x[None], x[None], out_dtype=torch.float32).device == SECOND
+    with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype or fp32"):
+        torch.mm(x, x, out_dtype=torch.float64)
+
+
+def test_factors_without_exchanges_of_rows():
+    matrix = torch.tensor([[4.0, 3.0], [6.0, 3.0]], device=SECOND)
+    permutation, lower, upper = torch.linalg.lu(matrix, pivot=False)
+    assert permutation.numel() == 0
+    assert (lower @ upper).tolist() == matrix.tolist()
+    packed, pivots = torch.linalg.lu_factor(matrix, pivot=False)
+    assert (packed.device, pivots.tolist()) == (SECOND, [1, 2])
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_transforms_in_half_precision_stay_there():
+    found = torch.fft.fft(torch.ones(4, dtype=torch.half, device=SECOND))
+    assert (found.dtype, found.device) == (torch.complex32, SECOND)
+
+
+def test_complex_numbers_are_summed_past_those_that_are_none():
+    x = torch.tensor([1 + 1j, complex("nan")], device=SECOND)
+    assert x.nansum().item() == 1 + 1j
+
+
+def test_an_operator_that_only_gpus_have_is_refused_by_name():
+    q = torch.ones(1, 2, 3, 8, device=SECOND)
+    with pytest.raises(NotImplementedError, match="no kernel for `aten::_efficient_attention_forward`"):
+        torch.ops.aten._efficient_attention_forward(q, q, q, None, None, None, None, None, 0.0, 0)
+
+
+def test_fused_attention_alone_gives_what_the_cpu_gives():
+    q = torch.rand(1, 2, 3, 8)
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        found = torch.nn.functional.scaled_dot_product_attention(*[q.to(SECOND)] * 3)
+        assert not torch.backends.cuda.math_sdp_enabled()
+    assert found.device == SECOND
+    torch.testing.assert_close(found.cpu(), torch.nn.functional.scaled_dot_product_attention(q, q, q))
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(RuntimeError, match="No available kernel"):
+        torch.nn.functional.scaled_dot_product_attention(*[q.to(SECOND)] * 3)
+
+
+def test_a_kernel_that_is_not_deterministic_is_refused_on_request():
+    x = torch.ones(3, device=SECOND)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="cumsum_cuda_kernel does not have a deterministic implementation"):
+            x.cumsum(0)
+        assert x.long().cumsum(0).tolist() == [1, 2, 3]
+        assert x.cpu().cumsum(0).tolist() == [1, 2, 3]
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            x.cumsum(0)
+        assert "cumsum_cuda_kernel does not have" in str(said[0].message)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_part_is_copied_with_the_errors_of_gpus():
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        torch.narrow_copy(torch.ones(2, device=SECOND), 3, 0, 1)
+
+
+def test_a_result_made_of_sizes_alone_is_where_its_input_is():
+    assert torch.linalg.matrix_rank(torch.ones(2, 0, 0, device=SECOND)).device == SECOND
+
+
+def test_a_gradient_of_zeros_is_where_its_tensor_is():
+    x, y = (torch.ones(2, device=SECOND, requires_grad=True) for _ in range(2))
+    assert torch.autograd.grad(torch.copysign(x, y).sum(), y)[0].device == SECOND
+    torch.copysign(x, y).sum().backward()
+    assert y.grad.device == SECOND
+
+
+def test_a_split_is_refused_at_places_on_a_gpu():
+    with pytest.raises(RuntimeError, match="to be on cpu, but it's on cuda:1"):
+        torch.ones(4, device=SECOND).tensor_split(torch.tensor([1], device=SECOND))
