@@ -23,6 +23,7 @@ from devwidget.simulator.torch_surface import (
     fake_tensors,
     gpu_functions,
     imports,
+    scripting,
     threads,
     tracebacks,
 )
@@ -46,6 +47,7 @@ PARTS = (
     fake_tensors,
     gpu_functions,
     imports,
+    scripting,
 )
 
 

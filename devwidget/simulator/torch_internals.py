@@ -25,7 +25,10 @@ NEEDED = {
     "DispatchModeKey": "torch._C._TorchDispatchModeKey",
     "ExcludeDispatchKeyGuard": "torch._C._ExcludeDispatchKeyGuard",
     "FakeTensor": "torch._subclasses.fake_tensor.FakeTensor",
+    "RecursiveScriptModule": "torch.jit.RecursiveScriptModule",
     "RestoreThreadState": "torch._C._RestorePythonTLSSnapshot",
+    "ScriptFunction": "torch._C.ScriptFunction",
+    "ScriptMethod": "torch._C.ScriptMethod",
     "StorageBase": "torch._C.StorageBase",
     "VariableFunctions": "torch._C._VariableFunctions",
     "accelerator_device": "torch._C._accelerator_exchangeDevice",
@@ -41,6 +44,7 @@ NEEDED = {
     "dynamo": "torch._dynamo",  # torch would import it in mid-operator, with the patches put aside for all threads
     "exchange_device": "torch.cuda._exchange_device",
     "fake_answers": "torch._subclasses.fake_tensor._DISPATCH_META_HANDLERS",
+    "find_builtin": "torch.jit._builtins._find_builtin",
     "flash_attention": "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
     "functions": "torch._VF",
     "functorch": "torch._C._functorch",
