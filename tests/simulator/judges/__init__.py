@@ -1,0 +1,1 @@
+"""Programs that hold virtual GPUs against what torch itself says of CUDA."""
