@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import CodeType
-from typing import Any
 
 import torch
 from torch import nn
@@ -29,6 +28,8 @@ def apply_effects(effects: Sequence[Effect], subjects: Subjects) -> None:
     for module in modules:
         mine = [each for each in effects if _was_made_by(each, module)]
         if mine:
+            if any(_names(effect.code) & _PLACES for effect in mine):
+                raise NotTried("its constructor chooses a device")
             device, before = _moved_to(module, modules, effects), {id(t) for t in all_tensors(module)}
             for effect in mine:
                 _apply(effect, module)
@@ -40,25 +41,24 @@ def apply_effects(effects: Sequence[Effect], subjects: Subjects) -> None:
 
 
 def _was_made_by(effect: Effect, module: nn.Module) -> bool:
-    return any(_init(kind) is maker for kind in type(module).__mro__ for maker in effect.makers)
-
-
-def _init(kind: type) -> Any:
-    return vars(kind).get("__init__")
+    """Whether the constructor of its class, or of a base, is the edited one; of other methods the nearest alone runs."""
+    (name,) = {maker.__name__ for maker in effect.makers}
+    methods = [vars(kind)[name] for kind in type(module).__mro__ if name in vars(kind)]
+    return any(each is maker for each in (methods if name == "__init__" else methods[:1]) for maker in effect.makers)
 
 
 def _code(kind: type, effects: Sequence[Effect]) -> CodeType | None:
     """Of the constructor of a class, as it ran."""
-    init = _init(kind)
+    init = vars(kind).get("__init__")
     return next((each.code for each in effects if any(maker is init for maker in each.makers)), getattr(init, "__code__", None))
 
 
 def _apply(effect: Effect, module: nn.Module) -> None:
-    if effect.attribute not in own(module):
-        raise NotTried(f"`{effect.attribute}` is no plain attribute by now")
-    value = own(module).pop(effect.attribute)
+    if effect.given is None and not own(module).keys() >= {*effect.attributes}:
+        raise NotTried(f"`{effect.attributes[0]}` is no plain attribute by now")
+    values = effect.given or [own(module).pop(attribute) for attribute in effect.attributes]
     try:
-        effect.apply(module, value)
+        effect.apply(module, *values)
     except Exception as error:  # what the new line raises now it might not raise in the constructor
         raise NotTried(f"{type(error).__name__}: {error}") from error
 

@@ -68,7 +68,7 @@ def assignment_of(
         raise NotTried(f"another file has imported `{name}`")
     if not all(use.is_set or old in use.around or _is_of_the_step(use, names, ran) for use in uses):
         raise NotTried(f"`{name}` has been used before the step")
-    changed: Any = Substitute(before).visit(ast.parse(ast.unparse(after), mode="eval").body)
+    changed: Any = Substitute({ast.dump(before): VALUE}).visit(ast.parse(ast.unparse(after), mode="eval").body)
     if not is_harmless(changed, names, (VALUE,)):
         raise NotTried("it does more than make a value")
     tree = ast.fix_missing_locations(ast.Expression(changed))

@@ -194,3 +194,107 @@ def test_an_interrupt_in_a_trial_leaves_everything_as_it_was():
     assert len(stop) == 2
     assert described(model) == before
     assert Interrupted.forward.__code__ is code
+
+
+class Rotary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+        self.register_buffer("inv_freq", 1.0 / (10000 ** (torch.arange(0, 4, 2).float() / 4)))
+        self.fill_tables(16)
+
+    def fill_tables(self, length):
+        angles = torch.outer(torch.arange(length, dtype=torch.float32), self.inv_freq)
+        angles = torch.cat([angles, angles], -1)
+        self.cos = angles.cos()
+
+    def forward(self, x):
+        return self.project(x) * self.cos[: len(x)]
+
+
+class Unpacked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+        angles = torch.outer(torch.arange(16), torch.ones(4))
+        self.cos, self.sin = angles.cos(), angles.sin()
+
+    def forward(self, x):
+        return self.project(x) * self.cos[: len(x)] + x * self.sin[: len(x)]
+
+
+class UnpackedFromHelper(Unpacked):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = halves(4)
+
+    def forward(self, x):
+        return self.project(x) * self.up + x * self.down
+
+
+def halves(width):
+    return torch.full((width,), 0.5), torch.full((width,), -0.5)
+
+
+class OfTheClass(nn.Module):
+    frequencies = 2.0 ** torch.arange(4)
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.project(x) * self.frequencies
+
+
+@pytest.mark.parametrize("kind", [Rotary, Unpacked, UnpackedFromHelper])
+def test_buffers_of_helpers_and_of_unpacked_values_are_tried(kind):
+    model = kind().to("cuda:0")
+    before = described(model)
+    found = devwidget.trace(model, torch.ones(2, 4, device="cuda:0")).findings
+    assert found
+    assert all("register_buffer(" in finding.fixes[0].code and finding.fixes[0].verified for finding in found)
+    assert described(model) == before
+
+
+def test_an_attribute_of_the_class_is_a_buffer_for_one_step():
+    model = OfTheClass().to("cuda:0")
+    before, of_class = described(vars(model)), dict(vars(OfTheClass))
+    (found,) = devwidget.trace(model, torch.ones(2, 4, device="cuda:0")).findings
+    assert "frequencies: torch.Tensor" in found.fixes[0].code
+    assert found.fixes[0].verified
+    assert described(vars(model)) == before
+    assert dict(vars(OfTheClass)) == of_class
+
+
+class SetTwice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+        self.table = 0
+        self.fill()
+
+    def fill(self):
+        self.table = torch.full((4,), 2.0)
+
+    def forward(self, x):
+        return self.project(x) * self.table
+
+
+class Reread(nn.Module):
+    scale = torch.full((4,), 2.0)
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+        self.scale = self.scale * 2
+
+    def forward(self, x):
+        return self.project(x) * self.scale
+
+
+@pytest.mark.parametrize("kind", [SetTwice, Reread])
+def test_an_attribute_that_is_there_before_it_is_registered_is_not_tried(kind):
+    model = kind().to("cuda:0")
+    (found,) = devwidget.trace(model, torch.ones(2, 4, device="cuda:0")).findings
+    assert not any(fix.verified for fix in found.fixes if "register_buffer" in fix.code)

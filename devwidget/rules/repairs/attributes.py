@@ -65,7 +65,9 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
         if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None or len(targets(each)) != 1:
             return None
         text = code.text(value)
-        if isinstance(value, ast.Constant) and value.value is None:
+        if isinstance(value, ast.Constant) and value.value is not None:
+            return None  # a number or a text is no buffer
+        if isinstance(value, ast.Constant):
             draft.rewrite(each, f"self.register_buffer({attribute!r}, None)")
             continue
         kind = _kind_of(code, owner, value, attribute)
