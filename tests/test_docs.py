@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import yaml
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -52,6 +54,17 @@ def test_every_command_line_on_a_page_is_understood():
     assert len(lines) == 7
     for line in lines:
         assert callable(_parser().parse_args(line.split()[3:]).command)
+
+
+def test_the_workflow_on_a_page_is_one_and_its_commands_are_known():
+    from devwidget import pytest_plugin
+
+    workflow = yaml.safe_load(blocks("command-line.md")[1])
+    commands = [step["run"] for step in workflow["jobs"]["placement"]["steps"] if "run" in step]
+    options = re.findall(r"--devwidget-[a-z]+", " ".join(commands))
+    known = pathlib.Path(pytest_plugin.__file__).read_text(encoding="utf-8")
+    assert len(options) == 2
+    assert [option for option in options if f'add("{option}"' not in known] == []
 
 
 def test_every_picture_is_shown_and_small():

@@ -17,7 +17,7 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 FOLDERS = {"records", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
     *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying"),
-    *("magics", "magic_lines", "cli", "pytest_plugin"),
+    *("magics", "magic_lines", "cli", "pytest_plugin", "pytest_explainer"),
 }
 MAY_IMPORT = {
     "records": set(),
@@ -37,9 +37,10 @@ MAY_IMPORT = {
     "rereading": EVERYTHING,  # the half of `show` that looks again after each cell
     "magics": {"api", "records", "magic_lines"},  # records for the exceptions that it prints
     "magic_lines": {"api", "records"},  # the half of the magics that reads a line
-    "cli": {"api", "records", "views"},  # records and views for what works without torch
+    "cli": {"api", "records", "views", "report"},  # all but api for what works without torch
     "__main__": {"cli"},
-    "pytest_plugin": {"api", "records"},
+    "pytest_plugin": {"api", "records", "pytest_explainer"},
+    "pytest_explainer": {"api", "records", "report"},  # the half of the plugin that is loaded when it is asked
     "__init__": EVERYTHING,
     "_version": set(),
 }

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from devwidget.records.trace import Trace
 
 FINE, FOUND, FAILED = 0, 1, 2
+FILES = {
+    "save": "the trace, for `show`, `html` and `compare`",
+    "html": "the report as one page",
+    "sarif": "the findings as SARIF 2.1.0, with their fixes, for a forge or an editor",
+    "json": "the report as JSON, for scripts",
+    "brief": "the same within 4 kB, for agents",
+}
+"""Options that write a file, and what is in it."""
+FORMATS = ("text", "json", "brief", "sarif")
 
 
 def run(options: Namespace) -> int | BaseException:
@@ -86,8 +95,11 @@ def plan(options: Namespace) -> int:
 
 
 def show(options: Namespace) -> int:
-    """A saved record as text."""
-    print(_loaded(options.file))
+    """A saved record as text, or a trace in another form."""
+    from devwidget.records.trace import Trace
+
+    record = _loaded(options.file, object if options.format == "text" else Trace)
+    print(_text(record, options.format))
     return FINE
 
 
@@ -161,6 +173,19 @@ def _write(trace: Trace, options: Namespace) -> None:
         trace.save(options.save)
     if options.html is not None:
         trace.to_html(options.html)
+    for form in FORMATS[1:]:
+        file = getattr(options, form)
+        if file is not None:
+            file.write_text(f"{_text(trace, form)}\n", encoding="utf-8")
+
+
+def _text(record: Any, form: str) -> str:
+    if form == "text":
+        return str(record)
+    from devwidget.report.formats import findings_json, sarif
+
+    forms = {"json": findings_json.findings_json, "brief": findings_json.brief_json}
+    return sarif.sarif(record.findings) if form == "sarif" else forms[form](record)
 
 
 def _told(words: str) -> None:

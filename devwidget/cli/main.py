@@ -19,7 +19,7 @@ examples:
   python -m devwidget run --gpus 1 -m package.train       a module in place of a script
   python -m devwidget check --gpus 2 train:step           one step: train.step() returns (model, batch)
   python -m devwidget plan train:step --gpus 4 --memory 24GiB
-  python -m devwidget show trace.json
+  python -m devwidget show trace.json --format sarif      text, json, brief (json within 4 kB) or sarif
   python -m devwidget html trace.json report.html
   python -m devwidget compare before.json after.json
 
@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
     show = add("show", help="print a saved record")
     show.add_argument("file", metavar="FILE", type=_path)
+    show.add_argument("--format", choices=commands.FORMATS, default="text", help="for a trace: what other programs read")
     show.set_defaults(command=commands.show)
 
     html = add("html", help="turn a saved record into one page")
@@ -115,6 +116,5 @@ def _judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> Non
     parser.add_argument("--allow", metavar="HOP", action="append", default=[], help='a hop that is meant: "cuda:0 -> cpu"')
     least = "the least severity that makes the exit status 1" + (f" (default: {fail_on})" if fail_on else "")
     parser.add_argument("--fail-on", choices=("error", "warning", "info"), default=fail_on, help=least)
-    files = {"save": "the trace, for `show`, `html` and `compare`", "html": "the report as one page"}
-    for name, words in files.items():
+    for name, words in commands.FILES.items():
         parser.add_argument(f"--{name}", metavar="FILE", type=_path, help=words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import xml.etree.ElementTree as ElementTree
 
@@ -95,9 +96,14 @@ def test_a_suite_on_virtual_gpus_runs_what_is_skipped_without_and_explains_what_
 
 @pytest.mark.slow
 def test_the_processes_of_xdist_have_virtual_gpus_too(suite: pytest.Pytester) -> None:
-    ran = suite.runpytest_subprocess("-p", "xdist", *PLUGIN, "--devwidget-gpus=2", "--devwidget-memory=8GiB", "-n2")
+    ran = suite.runpytest_subprocess(
+        "-p", "xdist", *PLUGIN, "--devwidget-gpus=2", "--devwidget-memory=8GiB", "-n2", "--devwidget-sarif=found.sarif"
+    )
     ran.assert_outcomes(passed=1, failed=2)
     ran.stdout.fnmatch_lines(["error[[]unregistered-tensor]*", "devwidget: 2 virtual GPUs · 1 of 2 failures explained*"])
+    (result,) = json.loads((suite.path / "found.sarif").read_text(encoding="utf-8"))["runs"][0]["results"]
+    assert result["ruleId"] == "unregistered-tensor"
+    assert result["fixes"]
 
 
 def test_a_marked_test_fails_on_what_is_found_and_the_fixture_has_the_trace(suite: pytest.Pytester) -> None:

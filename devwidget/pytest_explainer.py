@@ -1,0 +1,76 @@
+"""The half of the pytest plugin that explains failures; loaded when somebody asks for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from devwidget import api
+from devwidget.records.errors import PlacementError
+from devwidget.records.finding import Finding
+from devwidget.records.loading.json_io import dumps, loads
+from devwidget.report.formats.sarif import sarif
+
+
+class Explainer:
+    """Says below a failure which tensor was in the wrong place, and what to write."""
+
+    def __init__(self) -> None:
+        self._findings: list[tuple[Finding, ...]] = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[Any]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add the explanation, and properties that JUnit files carry."""
+        report = yield
+        if report.failed and call.excinfo is not None:
+            findings, text = _explained(call.excinfo.value)
+            item.user_properties.extend(_properties(findings))
+            report.sections += [("devwidget", text)] if text else []
+            report.devwidget = list(map(dumps, findings))  # type: ignore[attr-defined]  # as texts: processes of xdist send it
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what was found, in the process that reports."""
+        if report.failed:
+            self._findings.append(tuple(map(loads, getattr(report, "devwidget", ()))))
+
+    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
+        """One line."""
+        counts = Counter(finding.kind for findings in self._findings for finding in findings)
+        gpus, failures = config.option.devwidget_gpus, len(self._findings)
+        parts = [
+            f"{gpus} virtual GPU{'s' if gpus > 1 else ''}" if gpus else "",
+            f"{sum(map(bool, self._findings))} of {failures} failures explained" if failures else "no failures",
+            ", ".join(f"{count} {kind}" for kind, count in counts.most_common()),
+        ]
+        terminalreporter.write_line(f"devwidget: {' · '.join(filter(None, parts))}")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the file for a forge, in the process that reports."""
+        file = session.config.option.devwidget_sarif
+        if file and not hasattr(session.config, "workerinput"):
+            found = (finding for findings in self._findings for finding in findings)
+            path = session.config.invocation_params.dir / file
+            path.write_text(sarif(found, session.config.rootpath), encoding="utf-8")
+
+
+def _explained(error: BaseException) -> tuple[tuple[Finding, ...], str]:
+    """Findings behind an exception, and words where its own message does not have them."""
+    if isinstance(error, PlacementError):
+        return (error.trace.findings if error.trace is not None else ()), ""
+    if not api.is_about_placement(error):
+        return (), ""
+    told = api.explain(error)
+    return told.findings, str(told) if told.findings else ""
+
+
+def _properties(findings: Iterable[Finding]) -> Iterator[tuple[str, str]]:
+    for finding in findings:
+        yield "devwidget", f"{finding.kind} {finding.birth or finding.fault or ''}: {finding.headline}"
+        if finding.fixes and finding.fixes[0].edits:
+            yield "devwidget-fix", finding.fixes[0].diff()

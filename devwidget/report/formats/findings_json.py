@@ -1,0 +1,134 @@
+"""A report as JSON for scripts and agents: whole, or within a few kilobytes; `findings.schema.json` describes it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+from devwidget._version import __version__
+from devwidget.records.finding import Edit, Finding, Fix
+from devwidget.records.site import Site
+from devwidget.records.trace import Trace
+from devwidget.report.formats.places import path_of
+from devwidget.views.hops import group_hops
+
+Json = dict[str, Any]
+VERSION = 1
+"""Counts changes after which an older reader is wrong; fields that come are none."""
+MOST_BYTES = 4000
+_MOST_CHARACTERS = 240
+Root = str | pathlib.Path
+
+
+def findings_json(trace: Trace, root: Root = ".") -> str:
+    """Everything that was found, every hop and every peak; paths are written against `root`."""
+    report = _head(trace)
+    report["findings"] = [_finding(finding, root) for finding in trace.findings]
+    report["hops"] = _hops(trace, root)
+    report["peaks"] = [{"device": str(curve.device), "bytes": curve.peak.allocated} for curve in trace.memory if curve.peak]
+    return json.dumps(report, indent=1)
+
+
+def brief_json(trace: Trace, root: Root = ".", most_bytes: int = MOST_BYTES) -> str:
+    """What fits: findings as they come, the worst first, each with its lines and its best edit; then hops, the dearest first.
+
+    `left_out` counts what did not fit.
+    """
+    report = {**_head(trace), "findings": [], "hops": [], "left_out": {"findings": 0, "hops": 0}}
+    report["error"] = _clipped(report["error"])
+    for finding in trace.findings:
+        whole = _brief(finding, root)
+        _add(report, "findings", [whole, {**whole, "fix": None}], most_bytes)
+    for hop in _hops(trace, root):
+        _add(report, "hops", [hop], most_bytes)
+    return _packed(report)
+
+
+def _add(report: Json, name: str, forms: list[Json], most_bytes: int) -> None:
+    """Add the first form that fits, unless an earlier item did not: the order tells what matters."""
+    for form in forms if not report["left_out"][name] else ():
+        report[name].append(form)
+        if len(_packed(report)) <= most_bytes - len("000"):  # the counts may grow by so much
+            return
+        report[name].pop()
+    report["left_out"][name] += 1
+
+
+def _packed(report: Json) -> str:
+    """ASCII, so that a character is a byte."""
+    return json.dumps(report, separators=(",", ":"))
+
+
+def _head(trace: Trace) -> Json:
+    severities = [finding.severity for finding in trace.findings]
+    counts = {severity: severities.count(severity) for severity in ("error", "warning", "info")}
+    return {
+        "version": VERSION,
+        "devwidget": __version__,
+        "virtual_gpus": trace.virtual_gpus,
+        "counts": counts,
+        "error": trace.error,
+    }
+
+
+def _finding(finding: Finding, root: Root) -> Json:
+    return {
+        "kind": finding.kind,
+        "severity": finding.severity,
+        "headline": finding.headline,
+        "why": finding.why,
+        "module": finding.module,
+        "fault": _site(finding.fault, root),
+        "birth": _site(finding.birth, root),
+        "operands": list(finding.operands),
+        "notes": list(finding.notes),
+        "fixes": [_fix(fix, root) for fix in finding.fixes],
+    }
+
+
+def _brief(finding: Finding, root: Root) -> Json:
+    fix = next((fix for fix in finding.fixes if fix.edits), next(iter(finding.fixes), None))
+    return {
+        "kind": finding.kind,
+        "severity": finding.severity,
+        "headline": _clipped(finding.headline),
+        "module": finding.module,
+        "fault": _line(finding.fault, root),
+        "birth": _line(finding.birth, root),
+        "fix": None if fix is None else _fix(fix, root),
+    }
+
+
+def _fix(fix: Fix, root: Root) -> Json:
+    edits = [_edit(edit, root) for edit in fix.edits]
+    return {"summary": fix.summary, "confidence": fix.confidence, "verified": fix.verified, "code": fix.code, "edits": edits}
+
+
+def _edit(edit: Edit, root: Root) -> Json:
+    file = path_of(edit.file, root) or edit.file
+    return {"file": file, "first": edit.first, "last": edit.last, "was": edit.was, "text": edit.text}
+
+
+def _hops(trace: Trace, root: Root) -> list[Json]:
+    return [
+        {
+            "source": str(hop.source), "target": str(hop.target), "cause": hop.cause, "count": hop.count, "bytes": hop.bytes,
+            "line": _line(hop.site, root),
+        }
+        for hop in group_hops(trace.moves)
+    ]  # fmt: skip
+
+
+def _site(site: Site | None, root: Root) -> Json | None:
+    if site is None:
+        return None
+    return {"file": path_of(site.file, root) or site.file, "line": site.line, "text": site.text, "function": site.function}
+
+
+def _line(site: Site | None, root: Root) -> str | None:
+    return None if site is None else f"{path_of(site.file, root) or site.file}:{site.line}"
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"

@@ -1,0 +1,111 @@
+"""Findings as SARIF 2.1.0: forges and editors show each at its line, with the suggested change.
+
+Source: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import urllib.parse
+from collections.abc import Iterable
+from typing import Any
+
+from devwidget._version import __version__
+from devwidget.records.finding import Edit, Finding, Fix
+from devwidget.records.site import Site
+from devwidget.report.formats.places import path_of
+from devwidget.report.text.finding_text import confidence_words, extra_notes
+
+Json = dict[str, Any]
+_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_ROOT = "SRCROOT"
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def sarif(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> str:
+    """A SARIF log with one run.
+
+    Args:
+        findings: of one or several traces.
+        root: the folder of the repository, against which paths are written.
+    """
+    given = list(dict.fromkeys(findings))
+    whys: dict[str, str] = {}
+    for finding in given:
+        whys.setdefault(finding.kind, finding.why)
+    run = {
+        "tool": {"driver": {"name": "devwidget", "version": __version__, "rules": [_rule(*each) for each in whys.items()]}},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(finding, root) for finding in given],
+    }
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
+
+
+def _rule(kind: str, why: str) -> Json:
+    words = kind.replace("-", " ")
+    return {"id": kind, "shortDescription": {"text": words}, "fullDescription": {"text": why or words}}
+
+
+def _result(finding: Finding, root: str | pathlib.Path) -> Json:
+    at = [each for each in (finding.fault, finding.birth) if each is not None and path_of(each.file, root)]
+    result: Json = {
+        "ruleId": finding.kind,
+        "level": _LEVELS[finding.severity],
+        "message": {"text": "\n".join([finding.headline, *filter(None, [finding.why]), *finding.notes, *extra_notes(finding)])},
+        "partialFingerprints": {"devwidget/v1": _fingerprint(finding, root)},
+        "locations": [{"physicalLocation": _place(at[0], root)}] if at else [],
+        "fixes": [_fix(fix, root) for fix in finding.fixes if fix.edits and all(path_of(e.file, root) for e in fix.edits)],
+    }
+    if len(at) > 1 and at[1] != at[0]:
+        result["relatedLocations"] = [{"physicalLocation": _place(at[1], root), "message": {"text": "placed here"}}]
+    if finding.module is not None:
+        result["properties"] = {"module": finding.module}
+    return result
+
+
+def _fingerprint(finding: Finding, root: str | pathlib.Path) -> str:
+    """The same after lines were moved about: of what the lines say, without their numbers."""
+    sites = [site for site in (finding.fault, finding.birth) if site is not None]
+    words = [finding.kind, finding.module or "", *(part for site in sites for part in (path_of(site.file, root), site.text))]
+    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _place(site: Site, root: str | pathlib.Path) -> Json:
+    return {"artifactLocation": _file(site.file, root), "region": {"startLine": max(site.line, 1)}}
+
+
+def _file(file: str, root: str | pathlib.Path) -> Json:
+    path = path_of(file, root)
+    inside = not pathlib.PurePosixPath(path).is_absolute() and not pathlib.PureWindowsPath(path).is_absolute()
+    if inside:
+        return {"uri": urllib.parse.quote(path), "uriBaseId": _ROOT}
+    return {"uri": f"file://{'' if path.startswith('/') else '/'}{urllib.parse.quote(path)}"}
+
+
+def _fix(fix: Fix, root: str | pathlib.Path) -> Json:
+    changes: dict[str, list[Edit]] = {}
+    for edit in fix.edits:
+        changes.setdefault(edit.file, []).append(edit)
+    return {
+        "description": {"text": f"{fix.summary} ({confidence_words(fix)})"},
+        "artifactChanges": [
+            {"artifactLocation": _file(file, root), "replacements": list(map(_replacement, edits))}
+            for file, edits in changes.items()
+        ],
+    }
+
+
+def _replacement(edit: Edit) -> Json:
+    """Whole lines: put in before a line, taken out with their line break, or exchanged without it."""
+    region: Json = {"startLine": edit.first, "startColumn": 1}
+    if edit.last < edit.first:
+        return {
+            "deletedRegion": {**region, "endLine": edit.first, "endColumn": 1},
+            "insertedContent": {"text": f"{edit.text}\n"},
+        }
+    if not edit.text:
+        return {"deletedRegion": {**region, "endLine": edit.last + 1, "endColumn": 1}}
+    end = {"endLine": edit.last, "endColumn": len(edit.old_lines[-1]) + 1}
+    return {"deletedRegion": {**region, **end}, "insertedContent": {"text": edit.text}}
