@@ -44,7 +44,7 @@ FLOORS = {
     "records": (
         "schema",
         *("errors", "phase", "syntax", "site", "device", "tensor", "memory", "memory_curve"),
-        *("finding", "failure", "parallel", "explanation", "snapshot", "trace", "plan"),
+        *("finding", "failure", "parallel", "explanation", "snapshot", "trace", "answers", "plan"),
         *("comparing", "loading"),
     ),
     "rules": (

@@ -11,13 +11,15 @@ from torch import nn
 from devwidget import simulator
 from devwidget.capture.modules import all_tensors
 from devwidget.capture.restore import keeping
-from devwidget.capture.step.batch import arguments
+from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.validation import refuse_model
+from devwidget.planning.changes import Changed
 from devwidget.planning.placement import PlacedCopy, Placement
 from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
-from devwidget.records.plan import Plan
+from devwidget.planning.what_if import WhatIf
+from devwidget.records.plan import Plan, may_be_asked
 from devwidget.simulator.cluster import parse_cluster
 from devwidget.simulator.devices.ledger_listeners import watch
 
@@ -36,17 +38,29 @@ def make_plan(
 ) -> Plan:
     """See `devwidget.plan`."""
     refuse_model(model)
-    cluster = parse_cluster(gpus, memory, False, card=card)
+    asked = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer, "placement": placement}
+    parse_cluster(gpus, memory, False, card=card)
     refuse(optimizer, placement)
     inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    watcher = Watcher(gpus)
+    plan = plan_of(model, inputs, asked, Changed())
+    may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_of))
+    return plan
+
+
+def plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed) -> Plan:
+    """The plan of one step, with something changed; see `devwidget.plan`."""
+    cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
+    placement, optimizer = asked["placement"], asked["optimizer"]
+    refuse(optimizer, placement)
+    watcher = Watcher(asked["gpus"])
     with keeping(nn.Module()), simulator.Simulation(cluster):  # keeps the random state
         accounts = watch(watcher.saw, watcher.refused, watcher.guessed)
-        copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher)
+        copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher, changed)
         weights = bytes_by_gpu(all_tensors(copied.inner))
-        phases = rehearse(model, copied, inputs, loss_fn, optimizer, watcher)
+        with changed.around():
+            phases = rehearse(model, copied, inputs, asked["loss_fn"], optimizer, watcher)
         copied.placed = copied.inner = nn.Module()  # its storages end before the simulation does
         devices = tuple(watcher.device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts))
     name = placement if isinstance(placement, str) else "device map"
     guesses = tuple(moment.record() for moment in watcher.guesses)
-    return Plan(type(model).__name__, name, tuple(phases), devices, copied.device_map, guesses, card or "")
+    return Plan(type(model).__name__, name, tuple(phases), devices, copied.device_map, guesses, asked["card"] or "")

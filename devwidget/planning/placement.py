@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import named_tensors, own_tensors, walk
+from devwidget.planning.changes import Changed
 from devwidget.planning.gpus import gpu, is_on_gpu
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, error_text
@@ -27,9 +28,19 @@ class PlacedCopy:
         device_map: the map that was used, if any.
         home: where the batch goes.
         last: where the output is expected, for the target.
+
+    Args:
+        changed: what the copy does otherwise.
     """
 
-    def __init__(self, model: nn.Module, placement: Placement, capacities: Sequence[int], watcher: Watcher) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        placement: Placement,
+        capacities: Sequence[int],
+        watcher: Watcher,
+        changed: Changed,
+    ) -> None:
         self.device_map: tuple[tuple[str, str], ...] = ()
         as_is, mapped = placement == "as is", placement == "auto" or isinstance(placement, Mapping)
         there = any(is_on_gpu(parameter) for _, parameter in named_tensors(model, "_parameters"))
@@ -40,7 +51,10 @@ class PlacedCopy:
             watcher.placing = owners.get(id(tensor))
             return tensor.device if as_is and there else bare
 
-        self.inner = self.placed = meta_copy_of_model(model, place, lambda tensor: bare if tensor.is_meta else tensor.device)
+        self.inner = self.placed = meta_copy_of_model(
+            model, place, lambda tensor: bare if tensor.is_meta else tensor.device, changed.dtype
+        )
+        changed.prepare(self.inner)
         watcher.placing = None
         devices = [parameter.device for _, parameter in named_tensors(self.inner, "_parameters") if is_on_gpu(parameter)]
         self.home, self.last = (devices[0], devices[-1]) if devices and as_is else (gpu(0), gpu(0))

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
+from typing import Protocol
 
+from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.bounds import Size
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase
+
+ALLOCATED_BAND, RESERVED_BAND = 0.02, 0.07
+"""How far a prediction may be off, as a share: twice what is usual and no less than the worst of what docs/evidence.md holds
+against real cards, which is 1.9 % of what is allocated and 5.8 % of what is reserved."""
+CONTEXT_BAND = 0.3
+"""The same of a context: those that people have published for one kind of card differ by so much, with driver and libraries."""
+
+
+def band(size: float, share: float) -> tuple[int, int]:
+    """The least and the most that a predicted size stands for."""
+    return int(size * (1 - share)), int(size * (1 + share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +82,55 @@ class DevicePlan:
         return self.peak + self.cached + self.context
 
     @property
+    def peak_band(self) -> tuple[int, int]:
+        """The least and the most that the peak stands for; see `ALLOCATED_BAND`."""
+        return band(self.peak, ALLOCATED_BAND)
+
+    @property
+    def reserved_band(self) -> tuple[int, int]:
+        """The same of what is reserved; see `RESERVED_BAND`."""
+        return band(self.reserved, RESERVED_BAND)
+
+    @property
+    def on_card_band(self) -> tuple[int, int]:
+        """The same of what is taken of the card: of its parts, one beside the other. Without a card, that of the peak."""
+        if not self.reserved:
+            return self.peak_band
+        (least, most), (less, more) = self.reserved_band, band(self.context, CONTEXT_BAND)
+        return least + less, most + more
+
+    @property
     def fits(self) -> bool:
         """Whether all of it is within the capacity."""
         return self.on_card <= self.capacity
 
+    @property
+    def is_close(self) -> bool:
+        """Whether the capacity lies within what the prediction may be off."""
+        least, most = self.on_card_band
+        return least <= self.capacity <= most
 
-@dataclass(frozen=True, slots=True)
+
+class Questions(Protocol):
+    """What can be asked of a plan as long as its model is there; `planning` answers."""
+
+    def largest_batch(self) -> LargestBatch:
+        """See `Plan.largest_batch`."""
+
+    def cheapest_change(self) -> Changes:
+        """See `Plan.cheapest_change`."""
+
+
+_questions: dict[int, Questions] = {}
+
+
+def may_be_asked(plan: Plan, questions: Questions) -> None:
+    """Keep what answers questions about a plan, for as long as the plan is kept; a record itself holds no model."""
+    _questions[id(plan)] = questions
+    weakref.finalize(plan, _questions.pop, id(plan), None).atexit = False
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Plan(Record):
     """Predicted memory of one step.
 
@@ -99,3 +157,26 @@ class Plan(Record):
     def fits(self) -> bool:
         """Whether every GPU has room for its peak."""
         return all(device.fits for device in self.devices)
+
+    def largest_batch(self) -> LargestBatch:
+        """The largest batch whose step fits: a few plans are run, a line is fitted, and the answer is planned itself.
+
+        Raises:
+            DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.
+        """
+        return self._asked().largest_batch()
+
+    def cheapest_change(self) -> Changes:
+        """What would make the step smaller, each change planned in full: the cheapest that fits first.
+
+        Raises:
+            DevwidgetError: for a plan that was loaded, whose model is not here.
+        """
+        return self._asked().cheapest_change()
+
+    def _asked(self) -> Questions:
+        if id(self) not in _questions:
+            raise DevwidgetError(
+                "this plan was loaded or made by hand: its model is not here", instead="ask what devwidget.plan(...) returns"
+            )
+        return _questions[id(self)]

@@ -4,6 +4,6 @@ Importing this package teaches the records how to print, how to become data fram
 """
 
 from devwidget.report import all_texts, frames
-from devwidget.report.page import comparison_html, html, plan_html
+from devwidget.report.page import comparison_html, html, plan_html, what_if_html
 
-__all__ = ["all_texts", "comparison_html", "frames", "html", "plan_html"]
+__all__ = ["all_texts", "comparison_html", "frames", "html", "plan_html", "what_if_html"]

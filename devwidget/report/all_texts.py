@@ -6,5 +6,14 @@ from devwidget.report.text.finding_text import finding_text
 from devwidget.report.text.plan_text import plan_text
 from devwidget.report.text.snapshot_text import snapshot_text
 from devwidget.report.text.trace_text import trace_text
+from devwidget.report.text.what_if_text import what_if_text
 
-__all__ = ["comparison_text", "explanation_text", "finding_text", "plan_text", "snapshot_text", "trace_text"]
+__all__ = [
+    "comparison_text",
+    "explanation_text",
+    "finding_text",
+    "plan_text",
+    "snapshot_text",
+    "trace_text",
+    "what_if_text",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.errors import nearest
 from devwidget.records.memory import CATEGORIES, DeviceMemory
 from devwidget.records.memory_curve import ROLES
@@ -39,6 +40,19 @@ def trace_frame(trace: Trace, part: str = "") -> pd.DataFrame:
 def plan_frame(plan: Plan, part: str = "") -> pd.DataFrame:
     """One row for each GPU (`devices`), or for each part of the device map (`device_map`)."""
     return _frame(plan, part or "devices", _PLAN_PARTS)
+
+
+@presents("frame", LargestBatch)
+def largest_batch_frame(answer: LargestBatch, part: str = "") -> pd.DataFrame:
+    """One row for each plan that was run (`runs`)."""
+    return _frame(answer, part or "runs", {"runs": lambda answer: _columns(answer.runs, "size", "on_card", "fits")})
+
+
+@presents("frame", Changes)
+def changes_frame(answer: Changes, part: str = "") -> pd.DataFrame:
+    """One row for each change (`changes`)."""
+    names = ("what", "on_card", "saved", "fits", "cost", "code", "problem")
+    return _frame(answer, part or "changes", {"changes": lambda answer: _columns(answer.changes, *names)})
 
 
 def _frame(record: Any, part: object, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:

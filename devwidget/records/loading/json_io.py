@@ -7,6 +7,7 @@ import pathlib
 from typing import Any, NoReturn
 
 from devwidget._version import __version__
+from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
@@ -21,7 +22,9 @@ from devwidget.records.trace import Trace
 LARGEST_TEXT = 2**30
 """Characters; a snapshot of 100,000 modules takes 2**26."""
 
-_ROOTS: dict[str, type] = {kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation, Plan, Comparison)}
+_ROOTS: dict[str, type] = {
+    kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation, Plan, LargestBatch, Changes, Comparison)
+}
 
 
 def load(path: str | pathlib.Path) -> Any:

@@ -9,7 +9,7 @@ from devwidget.records.schema.record import presents
 from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.style.units import format_bytes
-from devwidget.report.text.plan_text import PARTS, guess_words, moment_words, sizes, tips_words, totals_of, verdict
+from devwidget.report.text.plan_text import PARTS, band_words, guess_words, moment_words, sizes, tips_words, totals_of, verdict
 
 _PARTS = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations",
           "cached": "cache", "context": "others"}  # fmt: skip
@@ -54,6 +54,7 @@ def plan_html(plan: Plan) -> Markup:
         element("p", keys),
         *problems,
         _figures(plan),
+        element("p", band_words(plan)) if plan.card else "",
         guesses,
         _map(plan),
     )

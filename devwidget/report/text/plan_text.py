@@ -32,6 +32,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     for device in plan.devices:
         if device.tips_over is not None:
             yield tips_words(plan, device)
+    if plan.card:
+        yield band_words(plan)
     if plan.guesses:
         yield guess_words(plan)
     if plan.device_map:
@@ -63,6 +65,14 @@ def tips_words(plan: Plan, device: DevicePlan) -> str:
     """What does not fit, and what is the first to exceed it."""
     over = format_bytes(device.on_card - device.capacity)
     return f"{device.device} needs {over} more: {moment_words(plan, device.tips_over)} is the first to exceed it"
+
+
+def band_words(plan: Plan) -> str:
+    """How far the fullest GPU may be from what is predicted."""
+    fullest = min(plan.devices, key=lambda device: device.capacity - device.on_card)
+    least, most = map(format_bytes, fullest.on_card_band)
+    close = "; the capacity is between" if fullest.is_close else ""
+    return f"{fullest.device} may take {least} to {most}, as far as plans were off on real cards{close}"
 
 
 def guess_words(plan: Plan) -> str:

@@ -25,10 +25,11 @@ class MetaCopies:
 
     Args:
         where: the device on which the copy of a tensor is to be.
+        dtype: of copies of floating numbers; None for that of the tensor.
     """
 
-    def __init__(self, where: Where) -> None:
-        self._where = where
+    def __init__(self, where: Where, dtype: torch.dtype | None = None) -> None:
+        self._where, self._dtype = where, dtype
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -36,9 +37,10 @@ class MetaCopies:
         device = self._where(tensor)
         if tensor.layout != torch.strided:
             return tensor.detach().to(device, copy=True)
-        if tensor.device == device:
+        dtype = self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
+        if tensor.device == device and dtype == tensor.dtype:
             return self._in_place(tensor)
-        copied = torch.empty_like(tensor, device=device)
+        copied = torch.empty_like(tensor, device=device, dtype=dtype)
         if _is_knowable(tensor) and is_small(tensor):
             keep(copied, tensor)
         return copied
@@ -60,19 +62,22 @@ def _is_knowable(tensor: torch.Tensor) -> bool:
     return has_values and not (tensor.requires_grad or isinstance(tensor, nn.Parameter))
 
 
-def meta_copy_of_model(model: nn.Module, where_registered: Where, where_plain: Where) -> nn.Module:
+def meta_copy_of_model(
+    model: nn.Module, where_registered: Where, where_plain: Where, dtype: torch.dtype | None = None
+) -> nn.Module:
     """A copy of a model whose tensors have no values and no gradients.
 
     Args:
         model: is only read.
         where_registered: device for the copy of a parameter or buffer.
         where_plain: device for the copy of a tensor in a plain attribute.
+        dtype: of registered floating numbers; None for those that they have.
 
     Raises:
         DevwidgetError: for a model with lazy parameters, or one that cannot be copied.
     """
     memo: dict[int, Any] = {}
-    registered = MetaCopies(where_registered)
+    registered = MetaCopies(where_registered, dtype)
     for tensor in all_tensors(model):
         _refuse_lazy(tensor)
         memo[id(tensor)] = _like(tensor, registered.of(tensor))

@@ -1,0 +1,147 @@
+"""What could be changed of a step: each change is applied to the copy that a plan runs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from devwidget.capture.modules import own, walk
+from devwidget.planning.gpus import gpu
+
+LEAST_BLOCKS = 2
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How a step differs from what was asked.
+
+    Attributes:
+        prepare: is given the copy of the model before it is placed.
+        around: a context that the step runs in.
+        asked: other arguments of `make_plan`.
+        dtype: of the model's and the batch's floating numbers; None for those that they have.
+    """
+
+    prepare: Callable[[nn.Module], None] = lambda model: None
+    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    asked: dict[str, Any] = field(default_factory=dict)
+    dtype: torch.dtype | None = None
+
+    def cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the batch in the type that is asked for."""
+        return tensor.to(self.dtype) if self.dtype is not None and tensor.is_floating_point() else tensor
+
+
+@dataclass(frozen=True)
+class Option:
+    """A change with its words; the cheapest first in `options`."""
+
+    what: str
+    code: str
+    cost: str
+    changed: Changed
+
+
+def options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
+    """What can be changed of a step, the cheapest first."""
+    optimizer = asked["optimizer"]
+    if optimizer is not None:
+        yield from _of_optimizer(optimizer)
+        if any(True for _ in repeated_blocks(model)):
+            words = "activation checkpointing", "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+            yield Option(*words, "one more forward, about a third of the time", Changed(prepare=recompute))
+    words = "autocast to bfloat16", f'with torch.autocast("{gpu(0).type}", torch.bfloat16):'
+    yield Option(*words, "eight bits of precision in what is computed", Changed(around=_halved))
+    words = "weights in bfloat16", "model.to(torch.bfloat16)"
+    yield Option(*words, "eight bits of precision in the weights too", Changed(dtype=torch.bfloat16))
+    if asked["gpus"] > 1:
+        yield from _of_placement(asked["placement"])
+    if optimizer is not None:
+        other = Changed(asked={"optimizer": torch.optim.SGD})
+        yield Option("SGD without momentum", "torch.optim.SGD(model.parameters())", "another optimizer learns otherwise", other)
+
+
+def _of_optimizer(optimizer: Any) -> Iterator[Option]:
+    kind: Any = optimizer if isinstance(optimizer, type) else type(optimizer)
+    known = inspect.signature(kind.zero_grad).parameters.get("set_to_none")
+    if known is not None and known.default is False:
+        asked = {"optimizer": with_defaults(optimizer, zero_grad=torch.optim.Optimizer.zero_grad)}
+        yield Option("gradients set to none", "optimizer.zero_grad(set_to_none=True)", "nothing", Changed(asked=asked))
+    if "foreach" in inspect.signature(kind).parameters:
+        asked = {"optimizer": with_defaults(optimizer, foreach=False)}
+        yield Option(
+            "one parameter after the other", f"{kind.__name__}(..., foreach=False)", "a slower step", Changed(asked=asked)
+        )
+
+
+def _of_placement(placement: Any) -> Iterator[Option]:
+    for other, code in (("data parallel", "nn.DataParallel(model)"), ("auto", 'device_map="auto"')):
+        if placement != other:
+            yield Option(f"placement: {other}", code, "time for moves between GPUs", Changed(asked={"placement": other}))
+
+
+def with_defaults(optimizer: Any, **more: Any) -> Any:
+    """The same optimizer, with a setting or a method that is another."""
+    kind: Any = optimizer if isinstance(optimizer, type) else type(optimizer)
+    methods = {name: value for name, value in more.items() if callable(value)}
+    settings = {name: value for name, value in more.items() if name not in methods}
+
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+        kind.__init__(self, *args, **{**kwargs, **settings})
+
+    begin.__signature__ = inspect.signature(kind.__init__)  # type: ignore[attr-defined]
+    changed: Any = type(kind.__name__, (kind,), {"__init__": begin, **methods})
+    if isinstance(optimizer, type):
+        return changed
+    same = object.__new__(changed)
+    same.__dict__.update(optimizer.__dict__)
+    same.__dict__["param_groups"] = [{**group, **settings} for group in optimizer.param_groups]
+    return same
+
+
+def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """The blocks of a model: modules of one class, with parameters, that stand beside each other in a list."""
+    for _, module in walk(model):
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            children = [child for child in own(module)["_modules"].values() if child is not None]
+            alike = len({type(child) for child in children}) == 1 and len(children) >= LEAST_BLOCKS
+            if alike and any(own(inner)["_modules"] for inner in children):
+                yield from children
+
+
+def recompute(model: nn.Module) -> None:
+    """Have the blocks keep nothing but their inputs."""
+    enable = getattr(model, "gradient_checkpointing_enable", None)
+    if callable(enable) and getattr(model, "supports_gradient_checkpointing", False):
+        enable({"use_reentrant": False})
+        return
+    for block in repeated_blocks(model):
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+
+
+@contextlib.contextmanager
+def _halved() -> Iterator[None]:
+    with torch.autocast(gpu(0).type, torch.bfloat16):
+        yield
+
+
+def resized(value: torch.Tensor, dim: int, before: int, after: int) -> torch.Tensor:
+    """A tensor of the batch with another size, of the samples that it has; others as they are."""
+    if value.dim() <= dim or value.shape[dim] != before:
+        return value
+    return value.index_select(dim, torch.arange(after, device=value.device) % before)
+
+
+def size_of(tensors: list[torch.Tensor], dim: int) -> int | None:
+    """The size that the tensors of a batch share first, or those of whole numbers second; None if none do."""
+    texts = [tensor for tensor in tensors if dim == 0 or not (tensor.is_floating_point() or tensor.is_complex())]
+    sizes = [tensor.shape[dim] for tensor in texts if tensor.dim() > dim]
+    return max(sizes, key=lambda size: (sizes.count(size), -sizes.index(size)), default=None)

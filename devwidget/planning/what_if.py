@@ -1,0 +1,106 @@
+"""Questions about a plan: each answer is a plan that was run."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.step.batch import Arguments
+from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.planning.changes import Changed, Option, options, resized, size_of
+from devwidget.planning.largest import Largest, tightest
+from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.plan import Plan
+
+
+@dataclass
+class WhatIf:
+    """The step of a plan, to be planned again with something changed.
+
+    Attributes:
+        model: as it was given; it is kept as long as the plan is.
+        inputs: what it is called with.
+        asked: the other arguments of the plan.
+        first: the plan itself.
+        again: plans a step.
+    """
+
+    model: nn.Module
+    inputs: Arguments
+    asked: dict[str, Any]
+    first: Plan
+    again: Callable[[nn.Module, Arguments, dict[str, Any], Changed], Plan]
+
+    def plan(self, change: Callable[[torch.Tensor], torch.Tensor], changed: Changed) -> Plan:
+        """The step again, with the tensors of the batch and other things changed."""
+        parts = (self.inputs.args, self.inputs.kwargs, self.inputs.target)
+        inputs = Arguments(*(replace_tensors(part, change) for part in parts))
+        return self.again(self.model, inputs, {**self.asked, **changed.asked}, changed)
+
+    def largest_batch(self) -> LargestBatch:
+        """See `Plan.largest_batch`."""
+        size = self._size(0)
+        if size is None:
+            raise DevwidgetError("the batch has no size to be changed", why="it holds no tensor with a dimension")
+        found = self._largest(0, size)
+        answer = found.answer()
+        gpu = tightest(found.plans[answer or min(found.plans)])
+        runs = tuple(PlannedSize(each, tightest(plan).on_card, plan.fits) for each, plan in found.plans.items())
+        return LargestBatch(self.first.model, answer, gpu.on_card, gpu.capacity, runs)
+
+    def _size(self, dim: int) -> int | None:
+        inputs = self.inputs
+        return size_of(list(tensors_in((inputs.args, inputs.kwargs, inputs.target))), dim)
+
+    def _largest(self, dim: int, size: int) -> Largest:
+        """The largest size of a dimension that fits, or does up to what the step has in a text."""
+
+        def plan(after: int) -> Plan:
+            return self.plan(lambda tensor: resized(tensor, dim, size, after), Changed())
+
+        found = Largest(plan, {size: self.first})
+        found.search()
+        return found
+
+    def cheapest_change(self) -> Changes:
+        """See `Plan.cheapest_change`."""
+        found = [self._change(option) for option in options(self.model, self.asked)]
+        if not self.first.fits:
+            found += [*self._smaller(0, "batch"), *self._smaller(1, "text")]
+        fitting = [change for change in found if change.fits]
+        rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
+        return Changes(self.first.model, tightest(self.first).on_card, (*fitting, *rest))
+
+    def _change(self, option: Option) -> Change:
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of a step that the user has not written
+                plan = self.plan(option.changed.cast, option.changed)
+        except DevwidgetError as error:
+            return Change(option.what, option.code, option.cost, 0, 0, False, error.what)
+        return self._told(option.what, option.code, option.cost, plan)
+
+    def _smaller(self, dim: int, what: str) -> list[Change]:
+        """The largest batch, or the longest text, for a step that does not fit."""
+        size = self._size(dim)
+        if size is None:
+            return []
+        try:
+            found = self._largest(dim, size)
+        except DevwidgetError:  # a model for texts of one length, for instance: there is nothing to propose
+            return []
+        if not (answer := found.answer()):
+            return []
+        steps = f"{math.ceil(size / answer)} steps in place of one; gradients may be accumulated"
+        cost = steps if dim == 0 else f"what stands beyond in texts of {size}"
+        return [self._told(f"a {what} of {answer}", "", cost, found.plans[answer])]
+
+    def _told(self, what: str, code: str, cost: str, plan: Plan) -> Change:
+        taken = tightest(plan).on_card
+        return Change(what, code, cost, taken, tightest(self.first).on_card - taken, plan.fits)

@@ -1,0 +1,37 @@
+"""Answers to `what if` as HTML, without script: the sentence and the table."""
+
+from __future__ import annotations
+
+from devwidget.records.answers.what_if import Changes, LargestBatch
+from devwidget.records.schema.record import presents
+from devwidget.report.style.safe_text import Markup, element, together
+from devwidget.report.text.what_if_text import rows, sentence
+
+_STYLE = """
+.devwidget-what-if { font: 13px/1.5 system-ui, sans-serif; max-width: 80em }
+.devwidget-what-if table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .6em 0 }
+.devwidget-what-if th, .devwidget-what-if td { text-align: left; padding: .15em .7em; border: 0; background: none }
+"""
+
+
+@presents("html", LargestBatch)
+@presents("html", Changes)
+def what_if_page(answer: LargestBatch | Changes) -> str:
+    """One page that stands alone."""
+    light_or_dark = element("style", Markup(":root { color-scheme: light dark }"))
+    head = element("head", Markup('<meta charset="utf-8">'), element("title", sentence(answer)), light_or_dark)
+    return f"<!DOCTYPE html>\n{element('html', head, element('body', what_if_html(answer)), lang='en')}\n"
+
+
+@presents("notebook", LargestBatch)
+@presents("notebook", Changes)
+def what_if_html(answer: LargestBatch | Changes) -> Markup:
+    """What a notebook shows."""
+    head, *planned = rows(answer)
+    lines = (_row("th", head), *(_row("td", row) for row in planned))
+    parts = (element("p", element("b", sentence(answer))), element("table", *lines))
+    return together(element("style", Markup(_STYLE)), element("div", *parts, class_="devwidget-what-if"))
+
+
+def _row(cell: str, texts: tuple[str, ...]) -> Markup:
+    return element("tr", *(element(cell, text) for text in texts))
