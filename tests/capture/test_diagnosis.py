@@ -1,6 +1,7 @@
 """Which line is blamed, and for what: programs that once were told wrongly."""
 
 import inspect
+import types
 
 import pytest
 import torch
@@ -310,3 +311,63 @@ def test_a_model_without_a_registered_parameter_is_still_the_model_of_an_explana
         model(torch.ones(3, 3, device="cuda:0"))
     (found,) = devwidget.explain(caught.value).findings
     assert (found.kind, found.birth.line) == ("unregistered-tensor", line_of(Tower, "self.blocks ="))
+
+
+class TablesOfAHelper(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("frequencies", torch.ones(2))
+        self.fill()
+
+    def fill(self):
+        spots = torch.arange(4.0)
+        self.cos = torch.outer(spots, self.frequencies).cos()
+
+    def forward(self, x):
+        return x * self.cos
+
+
+def test_a_tensor_is_not_put_beside_a_buffer_that_moved_only_later():
+    def program(recording):
+        model = TablesOfAHelper().to("cuda:0")
+        recording.attach(model)
+        model(torch.ones(4, 2, device="cuda:0"))
+
+    (found,) = recorded(program).findings
+    assert "register_buffer('cos'" in found.fixes[0].code
+    assert not any("self.frequencies.device" in fix.code for fix in found.fixes)
+
+
+class WindowOfAClosure(nn.Linear):
+    def forward(self, x):
+        def window(size):
+            ramp = torch.arange(x.shape[-1] + 1.0)
+            return ramp < size
+
+        return super().forward(x) * window(2)
+
+
+def test_a_function_inside_forward_takes_the_device_of_what_forward_was_given():
+    def program(recording):
+        model = WindowOfAClosure(3, 4).to("cuda:0")
+        recording.attach(model)
+        model(torch.ones(4, 3, device="cuda:0"))
+
+    (found,) = recorded(program).findings
+    assert found.fixes[0].code == "ramp = torch.arange(x.shape[-1] + 1.0, device=x.device)"
+
+
+class InANamespace(nn.Linear):
+    def __init__(self):
+        super().__init__(3, 4)
+        self.extra = types.SimpleNamespace(bias=torch.ones(4))
+
+    def forward(self, x):
+        return super().forward(x) + self.extra.bias
+
+
+def test_what_is_no_module_is_not_moved_as_one():
+    model = InANamespace().to("cuda:0")
+    (found,) = devwidget.trace(model, torch.ones(4, 3, device="cuda:0"), verify=False).findings
+    assert found.fixes
+    assert not any("SimpleNamespace(bias=torch.ones(4)).to(" in fix.code for fix in found.fixes)

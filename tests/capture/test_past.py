@@ -199,3 +199,69 @@ def test_an_item_of_what_a_call_gave_is_not_moved_by_moving_the_call():
         run("parts = build()")
         found = run(TRACE)["found"]
     assert not any("build().to(" in edit.text for f in found.findings for fix in f.fixes for edit in fix.edits)
+
+
+def test_what_a_partial_function_was_given():
+    found = built(
+        "model = Net().cuda()\nweight = torch.ones(2)\ncriterion = functools.partial(nn.functional.cross_entropy, weight=weight)\n"
+        "def loss(out, y):\n    return criterion(out, y)\n"
+        "return dict(model=model, batch=torch.rand(2, 3).cuda(), loss=loss, target=torch.tensor([0, 1]).cuda())",
+        NET + "\n    import functools\n",
+    )
+    assert found == [("wrong-device", "weight = torch.ones(2)")]
+
+
+def test_a_field_of_a_named_tuple_that_a_helper_fills():
+    net = """
+    from typing import NamedTuple
+    class State(NamedTuple):
+        keys: torch.Tensor
+        values: torch.Tensor
+    def blank(rows):
+        return State(torch.zeros(rows, 3), torch.ones(rows, 3))
+    class Net(nn.Linear):
+        def forward(self, x, state):
+            return super().forward(x) @ state.keys.T
+    """
+    found = built("model = Net(3, 3).cuda()\nreturn dict(model=model, batch=(torch.rand(2, 3).cuda(), blank(4)))", net)
+    assert found == [("wrong-device", "return State(torch.zeros(rows, 3), torch.ones(rows, 3))")]
+
+
+def test_the_default_of_an_argument():
+    net = """
+    def scaled(x, scale=torch.ones(2) / 3):
+        return x * scale
+    class Net(nn.Linear):
+        def forward(self, x):
+            return scaled(super().forward(x))
+    """
+    found = built("return dict(model=Net(3, 2).cuda(), batch=torch.rand(2, 3).cuda())", net)
+    assert found == [("wrong-device", "def scaled(x, scale=torch.ones(2) / 3):")]
+
+
+def test_what_a_method_of_a_local_object_hands_out():
+    net = """
+    class Net(nn.Linear):
+        def forward(self, x, state):
+            return super().forward(x) + state[0]
+    class Trainer:
+        def __init__(self, rows):
+            self.state = tuple(torch.zeros(rows, 2) for _ in range(2))
+        def batch(self):
+            return torch.rand(4, 3).cuda(), self.state
+    """
+    found = built("trainer = Trainer(4)\nreturn dict(model=Net(3, 2).cuda(), batch=trainer.batch())", net)
+    assert found == [("wrong-device", "self.state = tuple(torch.zeros(rows, 2) for _ in range(2))")]
+
+
+def test_an_attribute_that_is_set_by_its_name():
+    net = """
+    class Net(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 2)
+            object.__setattr__(self, "bank", torch.zeros(2))
+        def forward(self, x):
+            return super().forward(x) + self.bank
+    """
+    found = built("return dict(model=Net().cuda(), batch=torch.rand(2, 3).cuda())", net)
+    assert found == [("unregistered-tensor", 'object.__setattr__(self, "bank", torch.zeros(2))')]

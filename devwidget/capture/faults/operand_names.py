@@ -254,7 +254,8 @@ class Names:
                 yield str(name)
         owner = locals_.get("self") if frame is not None else _module_of(self._state, code)
         if is_module(owner) and code is not None and code.co_name not in class_attributes.INITIALISERS:
-            yield from (f"self{path}" for path, tensor in deep_tensors(owner) if tensor.device == target)
+            there = ((path, each) for path, each in deep_tensors(owner) if each.device == target)
+            yield from (f"self{path}" for path, each in there if _known_before(self._state, each, root))
 
 
 def _follows(root: Birth, device: torch.device, target: torch.device) -> Birth | None:

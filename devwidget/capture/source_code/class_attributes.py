@@ -18,7 +18,8 @@ def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site
     for owner in classes(filename, class_name):
         for method in sorted(methods_of(owner), key=lambda m: m.name != "__init__"):
             for node in statements_of(method):
-                if any(_is_self(target, attribute) for target in targets(node)) or _registers(node, attribute):
+                sets = any(_is_self(target, attribute) for target in targets(node))
+                if sets or _registers(node, attribute) or set_by_name(node, attribute) is not None:
                     return site_at(filename, node.lineno, method.name)
         for node in owner.body:
             if any(isinstance(target, ast.Name) and target.id == attribute for target in targets(node)):
@@ -33,6 +34,16 @@ def _registers(node: ast.stmt, attribute: str) -> bool:
         return False
     registers = call.func.attr in ("register_buffer", "register_parameter") and _is_self(call.func, call.func.attr)
     return registers and isinstance(call.args[0], ast.Constant) and call.args[0].value == attribute
+
+
+def set_by_name(node: ast.stmt, attribute: str) -> ast.expr | None:
+    """`tensor` of `setattr(self, 'bank', tensor)` and of `object.__setattr__(self, 'bank', tensor)`."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or len(call.args) != 3:
+        return None
+    owner, name, value = call.args
+    sets = ast.unparse(call.func).endswith(("setattr", "__setattr__")) and ast.unparse(owner) == "self"
+    return value if sets and isinstance(name, ast.Constant) and name.value == attribute else None
 
 
 def attribute_read(filename: str, class_name: str, attribute: str) -> Site | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from types import FrameType
@@ -11,8 +12,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import is_module, own, own_tensors, registered
-from devwidget.capture.object_fields import dict_of, is_a, is_scalar, stored
+from devwidget.capture.object_fields import dict_of, is_a, is_scalar, parts_of, stored
 from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
+from devwidget.capture.source_code.value_paths import fields_of_class
 from devwidget.capture.tensors import is_tensor
 
 MOST_ITEMS = 64
@@ -46,6 +48,8 @@ def _items(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         pairs = [(f"[{key!r}]", part) for key, part in itertools.islice(stored(value), MOST_ITEMS) if is_scalar(key)]
     elif type(value) is list or type(value) is tuple:
         pairs = [(f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS])]
+    else:
+        pairs = _fields(value)
     for suffix, part in pairs:
         if is_tensor(part):
             yield suffix, part
@@ -79,8 +83,21 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{key!r}]", part) for key, part in first if is_tensor(part) and is_scalar(key))
     elif type(value) is list or type(value) is tuple:
         yield from ((f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS]) if is_tensor(part))
+    elif fields := _fields(value):
+        yield from ((name, part) for name, part in fields if is_tensor(part))
     elif is_a(dict_of(value), dict):  # an object: not a class, whose fields are no dict
         yield from ((f".{name}", part) for name, part in stored(dict_of(value)) if is_tensor(part))
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:
+    """Of a named tuple, and what `functools.partial` keeps; [] for anything else."""
+    if is_a(value, tuple) and type(value) is not tuple:
+        names = fields_of_class(type(value))
+        return [(f".{name}", part) for name, part in zip(names, parts_of(value), strict=False)]
+    if type(value) is not functools.partial:
+        return []
+    given = [(f".keywords[{key!r}]", part) for key, part in stored(value.keywords) if is_scalar(key)]
+    return [*given, *((f".args[{index}]", part) for index, part in enumerate(value.args))]
 
 
 def lookup(frame: FrameType, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,10 @@ def selected(value: Any, keys: Keys) -> Any:
             value = value[key]
         elif type(value) is dict and type(key) in (str, int):
             value = dict.get(value, key, None)
+        elif type(value) is functools.partial and key in ("keywords", "args"):
+            value = value.keywords if key == "keywords" else value.args
+        elif is_a(value, tuple) and key in (names := fields_of_class(type(value))):
+            value = tuple.__getitem__(value, names.index(key))
         else:
             fields = dict_of(value)
             value = fields.get(key) if type(key) is str and is_a(fields, dict) else None

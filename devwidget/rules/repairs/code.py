@@ -88,11 +88,12 @@ class Code:
 
     def bound(self, statement: ast.stmt) -> set[str]:
         """Names that are sure to have a value before a statement: arguments without the default None, and what every
-        way to the statement has assigned."""
+        way to the statement has assigned; the same of the functions around."""
         found: set[str] = set()
         inner: ast.AST = statement
+        functions = [each for each in self.around(statement) if isinstance(each, Function)]
         for outer in self.around(statement):
-            for block in _blocks(outer):
+            for block in _blocks(outer) if not isinstance(outer, ast.ClassDef) or not functions else ():
                 if inner in block:
                     found |= {name for each in block[: block.index(inner)] for name in _sure(each)}
             if isinstance(outer, ast.For | ast.AsyncFor) and inner in outer.body:
@@ -100,7 +101,9 @@ class Code:
             if isinstance(outer, ast.With | ast.AsyncWith):
                 found |= {name for item in outer.items if item.optional_vars for name in _names(item.optional_vars)}
             if isinstance(outer, Function):
-                return found | _arguments(outer)
+                found |= _arguments(outer)
+                if outer is functions[-1]:
+                    return found
             inner = outer
         return found
 

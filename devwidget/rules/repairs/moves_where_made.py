@@ -92,9 +92,10 @@ def _is_factory(node: ast.Call) -> bool:
 
 def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
     """`nn.Linear(8, 8)` of `head = nn.Linear(8, 8)` for the stray `head.weight`; a container for `critic[0].weight`."""
-    value = getattr(statement, "value", None)
+    value, held = getattr(statement, "value", None), stray.held
     name = ast.unparse(targets(statement)[0]) if len(targets(statement)) == 1 else ""
-    if not isinstance(value, ast.Call) or not name:
+    of_module = held is None or held.how in ("parameter", "buffer") or bool(held.note)
+    if not isinstance(value, ast.Call) or not name or not of_module:
         return None
     holds = ast.unparse(value.func).rpartition(".")[2] in ("Sequential", "ModuleList", "ModuleDict")
     return value if stray.expression.startswith((f"{name}.", f"{name}[") if holds else f"{name}.") else None

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.source_code.class_attributes import set_by_name
 from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.source_code.definitions import statements_of
 from devwidget.capture.source_code.past.decisions import Maker
@@ -58,6 +59,9 @@ def _puts(statement: ast.stmt, attribute: str, keys: Keys) -> Iterator[tuple[ast
     elif isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         fills = value.func.attr in _FILLING and _is_own(value.func.value, attribute)
         yield from ((added, keys[1:]) for added in value.args[-1:] if fills)
+    given = set_by_name(statement, attribute)
+    if given is not None:
+        yield given, keys
 
 
 def _is_own(node: Any, attribute: str) -> bool:

@@ -128,14 +128,14 @@ class _Search:
             yield from self.follow(func.value, scope, site, keys if func.attr in THEMSELVES else ())
 
     def _of_unknown(self, node: ast.Call, scope: Scope, site: Site) -> PastCall | None:
-        """A method of an object that a user's class has just made: `Net().spread()`."""
-        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        kind = scope.value(owner.func) if isinstance(owner, ast.Call) else UNKNOWN
+        """A method of an object that a user's class has made: `Net().spread()`, `trainer.batch()`."""
+        owner = _made_by_class(node.func.value, scope, site) if isinstance(node.func, ast.Attribute) else None
+        kind = owner.scope.value(owner.node.func) if owner is not None and isinstance(owner.node, ast.Call) else UNKNOWN
         method = defined(kind, node.func.attr) if is_a(kind, type) and isinstance(node.func, ast.Attribute) else None
         if type(method) is not FunctionType or owner is None or not method.__code__.co_argcount:
             return None
         given = given_by(node, method, None, scope, site)
-        return entered(method, UNKNOWN, {method.__code__.co_varnames[0]: Argument(owner, scope, site), **given})
+        return entered(method, UNKNOWN, {method.__code__.co_varnames[0]: owner, **given})
 
     def _of_torch(self, node: ast.Call, name: str, scope: Scope, site: Site) -> Iterator[Maker | torch.Tensor]:
         """A factory, or an operation: its result is where its arguments are."""
@@ -167,6 +167,9 @@ class _Search:
     def _object(self, node: ast.Call, kind: type, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         """What a constructor makes, or a field of that: a keyword of `dict(...)`, a data class or a torch module, an item of a
         list, else what `__init__` assigns to it."""
+        if kind is functools.partial and len(keys) > 1:
+            yield from self._bound(node, scope, site, keys)
+            return
         if not keys:
             yield from [Maker(site, ast.unparse(node), kind.__name__, scope)] if self._aspect == "object" else ()
             yield from self.follow(node.args[0], scope, site, ()) if kind in (list, tuple) and node.args else ()
@@ -181,6 +184,13 @@ class _Search:
             yield from [made] if made is not None and self._aspect != "object" else ()
         elif type(keys[0]) is str:
             yield from self._field(node, kind, scope, site, keys)
+
+    def _bound(self, node: ast.Call, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
+        """What `functools.partial` was given, for `criterion.keywords['weight']`."""
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        given = named if keys[0] == "keywords" else dict(enumerate(node.args[1:]))
+        if keys[1] in given:
+            yield from self.follow(given[keys[1]], scope, site, keys[2:])
 
     def _item(self, node: ast.Call, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         """`nn.Sequential(a, b)[1]`, `nn.ModuleList([a, b])[1]`, `nn.ModuleDict({'a': a})['a']`."""
@@ -201,6 +211,14 @@ class _Search:
         change = change_of(past, me, keys, past.last_line + 1, moves=self._aspect != "object" and self._moves)
         if change is not None:
             yield from self._changed(change, keys)
+
+
+def _made_by_class(node: ast.expr, scope: Scope, site: Site) -> Argument | None:
+    """The call that an expression is, or that a variable of a function that has returned was assigned."""
+    if isinstance(node, ast.Name) and isinstance(scope, PastCall):
+        change = change_of(scope, node.id, (), site.line, moves=False)
+        return Argument(change.value, change.scope, change.site) if change is not None and change.value is not None else None
+    return Argument(node, scope, site) if isinstance(node, ast.Call) else None
 
 
 def _given_as_field(node: ast.Call, kind: type, key: Any) -> ast.expr | None:

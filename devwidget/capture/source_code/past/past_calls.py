@@ -100,7 +100,7 @@ class PastCall(Scope):
         if node.id in self.arguments:
             given = self.arguments[node.id]
             return given.scope.value(given.node)
-        default = _defaults(self.node).get(node.id)
+        default = defaults(self.node).get(node.id)
         return default.value if isinstance(default, ast.Constant) else UNKNOWN
 
     def returns(self) -> Iterator[tuple[ast.expr, Site]]:
@@ -118,7 +118,8 @@ def _choices(node: Function) -> Iterator[tuple[str, frozenset[str]]]:
                 yield each.target.id, frozenset(map(str, values))
 
 
-def _defaults(node: Function) -> dict[str, ast.expr]:
+def defaults(node: Function) -> dict[str, ast.expr]:
+    """The parameters that have a default, and what the source says for it."""
     plain = [*node.args.posonlyargs, *node.args.args]
     pairs: list[tuple[ast.arg, ast.expr | None]] = list(zip(plain[::-1], node.args.defaults[::-1], strict=False))
     named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
