@@ -203,7 +203,8 @@ def test_an_item_of_what_a_call_gave_is_not_moved_by_moving_the_call():
 
 def test_what_a_partial_function_was_given():
     found = built(
-        "model = Net().cuda()\nweight = torch.ones(2)\ncriterion = functools.partial(nn.functional.cross_entropy, weight=weight)\n"
+        "model = Net().cuda()\nweight = torch.ones(2)\n"
+        "criterion = functools.partial(nn.functional.cross_entropy, weight=weight)\n"
         "def loss(out, y):\n    return criterion(out, y)\n"
         "return dict(model=model, batch=torch.rand(2, 3).cuda(), loss=loss, target=torch.tensor([0, 1]).cuda())",
         NET + "\n    import functools\n",
