@@ -18,6 +18,7 @@ from devwidget.simulator.tensor_surface import attributes, device_type, factorie
 from devwidget.simulator.torch_surface import (
     autocast,
     autograd,
+    backward_devices,
     compiling,
     composites,
     fake_tensors,
@@ -36,6 +37,7 @@ PARTS = (
     comm,
     composites,
     autograd,
+    backward_devices,
     autocast,
     generators,
     legacy_types,

@@ -1,9 +1,13 @@
 """Small things of CUDA that a program meets by chance, each once: found where virtual GPUs had been otherwise."""
 
+import numpy as np
 import pytest
 import torch
+import torch.utils.dlpack
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parallel import comm, gather
+from torch.utils.checkpoint import checkpoint
 
 from devwidget import SimulationError, simulate
 
@@ -39,6 +43,69 @@ def test_backward_runs_with_the_gpu_of_its_gradients_as_the_current_one():
     y.register_hook(lambda gradient: seen.append(torch.cuda.current_device()))
     y.sum().backward()
     assert (x.grad.tolist(), seen, torch.cuda.current_device()) == ([2, 2], [1], 0)
+
+
+def seen_in_hooks(x):
+    """The current GPU in each kind of hook that backward runs, for a tensor on some GPU."""
+    seen = []
+
+    def note(*args):
+        seen.append(torch.cuda.current_device())
+
+    model, leaf = nn.Linear(2, 2).to(x.device), x.clone().requires_grad_()
+    leaf.register_hook(note)
+    leaf.register_post_accumulate_grad_hook(note)
+    model.register_full_backward_hook(note)
+    model.register_full_backward_pre_hook(note)
+    with saved_tensors_hooks(lambda tensor: tensor.cpu(), lambda tensor: (note(), tensor.to("cuda"))[1]):
+        y = model(leaf).pow(2)
+    y.sum().backward()
+    return seen
+
+
+def test_hooks_of_backward_run_with_their_gpu_as_the_current_one():
+    seen = seen_in_hooks(torch.ones(1, 2, device=SECOND))
+    assert len(seen) >= 6
+    assert set(seen) == {1}
+    assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_checkpoint_is_computed_again_on_its_gpu(use_reentrant):
+    seen, x = [], torch.ones(2, device=SECOND, requires_grad=True)
+
+    def double(x):
+        seen.append(torch.cuda.current_device())
+        return x * torch.full((2,), 2.0, device="cuda:1" if len(seen) == 1 else "cuda")
+
+    checkpoint(double, x, use_reentrant=use_reentrant).sum().backward()
+    assert (seen, x.grad.tolist()) == ([0, 1], [2, 2])
+
+
+def test_hooks_are_the_users_own_after_the_simulation(gpus):
+    leaf, hook = torch.ones(2, requires_grad=True), print
+    leaf.register_post_accumulate_grad_hook(hook)
+    gpus.stop()
+    assert list(leaf._post_accumulate_grad_hooks.values()) == [hook]
+
+
+def test_gradients_of_two_gpus_are_not_unscaled_together():
+    inverse, found = torch.ones(1, device=FIRST), torch.zeros(1, device=FIRST)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch._amp_foreach_non_finite_check_and_unscale_([torch.ones(2, device=i) for i in (0, 1)], found, inverse)
+
+
+def test_no_memory_is_handed_to_other_libraries():
+    assert np.from_dlpack(torch.ones(1)).tolist() == [1]
+    for export in (torch.utils.dlpack.to_dlpack, np.from_dlpack):
+        with pytest.raises(SimulationError, match="hand no memory to other libraries"):
+            export(torch.ones(1, device=FIRST))
+
+
+def test_kernels_in_the_language_of_cuda_are_refused():
+    twice = torch.cuda.jiterator._create_jit_fn("template <typename T> T twice(T x) { return 2 * x; }")
+    with pytest.raises(SimulationError, match="compile no kernels"):
+        twice(torch.ones(1, device=FIRST))
 
 
 def test_room_is_asked_for_before_the_cpu_has_to_find_it():

@@ -151,6 +151,9 @@ def _is_in_bad_fork() -> bool:
     return Machine.is_forked
 
 
+_no_jiterator = refusing(
+    "virtual GPUs compile no kernels", why="the source of one is CUDA's C++", instead="the same in torch's operators"
+)(_nothing)
 _tell_of_waits = refusing(
     "virtual GPUs do not tell of synchronization",
     why="nothing on them is asynchronous, so nothing waits",
@@ -185,6 +188,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "getCurrentRawStream": lambda index: 0,
     "sleep": _nothing,
     "isCurrentStreamCapturing": lambda: False,
+    "jiterator_compile_and_launch_kernel": _no_jiterator,
 }
 """Behind the prefix of the accelerator, such as `_cuda_`."""
 

@@ -125,7 +125,7 @@ def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
 def _by_table(schema: OpSchema) -> Any:
     if schema.name.startswith("_nested_"):  # the parts of a nested tensor: sizes may be elsewhere
         return placement_rules.by_destination
-    if schema.name.startswith("_foreach_") or schema.name.startswith(("_fused_", "_amp_foreach")):
+    if schema.name.startswith(("_foreach_", "_fused_")) and schema.name in native_rules.UNCHECKED:
         return placement_rules.by_position
     if schema.name in native_rules.UNCHECKED or schema.name in native_rules.COMPOSITE:
         return placement_rules.by_iterator

@@ -13,7 +13,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, refusing
 from devwidget.simulator.tensor_surface import conversions
 from devwidget.simulator.torch_internals import device_constructors, tree_map_only
 from devwidget.simulator.without_values import known_values
@@ -39,6 +39,8 @@ def install(patches: Patches) -> None:
         patches.wrap(torch, name, from_data)
     patches.wrap(torch.nested, "nested_tensor", beside_first)
     patches.wrap(torch.Tensor, "new_tensor", new_tensor)
+    for owner, name in ((torch.Tensor, "__dlpack__"), (torch, "to_dlpack"), (torch.utils.dlpack, "to_dlpack")):
+        patches.wrap(owner, name, of_cpu_alone)
     patches.wrap(torch, "from_dlpack", from_dlpack)
     patches.wrap(torch.utils.dlpack, "from_dlpack", from_dlpack)
 
@@ -141,6 +143,19 @@ def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
     if label >= 0 or (label == META and not SimulationState.compute):
         labels.put_label(tensor, label)
     return tensor
+
+
+def of_cpu_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What hands the memory of a tensor to other libraries, which would take it for that of the CPU."""
+    refused = refusing(
+        "virtual GPUs hand no memory to other libraries", why="what these found there would be the CPU's", instead="x.cpu()"
+    )(original)
+
+    @functools.wraps(original)
+    def to_dlpack(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return (refused if labels.label_of(tensor) >= 0 else original)(tensor, *args, **kwargs)
+
+    return to_dlpack
 
 
 def from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

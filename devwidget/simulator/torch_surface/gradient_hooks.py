@@ -36,10 +36,15 @@ def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
 
         handle = original(self, checked)
         if self.is_leaf:
-            _outliving.append((handle, checked, hook))
+            remember(handle, checked, hook)
         return handle
 
     return register_hook
+
+
+def remember(handle: Any, put: Callable[..., Any], hook: Callable[..., Any]) -> None:
+    """A hook of a leaf, which may outlive the simulation, and what was put in its place."""
+    _outliving.append((handle, put, hook))
 
 
 def release_hooks() -> None:
@@ -69,7 +74,7 @@ def check_module_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _apply_on_tensors(self: Any, fn: Callable[[Any], None], args: Any) -> Any:
         def hooked_and_checked(node: Any) -> None:
-            fn(node)
+            fn(_There(node))
             expected = getattr(node, "_devwidget_inputs", [])
             name = made_by(type(node).__name__)
 
@@ -83,6 +88,22 @@ def check_module_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, hooked_and_checked, args)
 
     return _apply_on_tensors
+
+
+class _There:
+    """A node whose hook runs with the GPU of its gradients as the current one."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    def register_hook(self, hook: Callable[..., Any]) -> Any:
+        """Put it on the node."""
+
+        def there(*gradients: Sequence[Any]) -> Any:
+            found = (labels.label_of(each) for group in gradients for each in group if isinstance(each, torch.Tensor))
+            return machine.call_on(max(found, default=labels.CPU), hook, *gradients)
+
+        return self._node.register_hook(there)
 
 
 def settle(gradient: torch.Tensor, owner: torch.Tensor) -> None:
