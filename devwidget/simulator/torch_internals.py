@@ -58,6 +58,7 @@ NEEDED = {
     "nvtx": "torch.cuda.nvtx._nvtx",
     "parallel_streams": "torch.nn.parallel._functions._streams",
     "parse_to": "torch._C._nn._parse_to",
+    "push_saved_hooks": "torch._C._autograd._push_saved_tensors_default_hooks",
     "pop_mode_temporarily": "torch.utils._python_dispatch._pop_mode_temporarily",
     "printed_tensor": "torch._tensor_str._tensor_str",
     "reraise_worker_error": "torch._utils.ExceptionWrapper.reraise",
@@ -91,11 +92,19 @@ def check(accelerator: Accelerator) -> None:
     missing = ", ".join(f"`{path}`" for path in _absent())
     if missing:
         raise _refusal(f"virtual GPUs do not know torch {version}: it has no {missing}")
-    if hasattr(torch._C, accelerator.c_prefix + "getDeviceCount") and torch.get_device_module(accelerator.type).is_available():
+    if has_real(accelerator) and torch.get_device_module(accelerator.type).is_initialized():
         raise SimulationError(
-            "this machine has real GPUs", why=f"virtual GPUs stand in for {accelerator.title} where there is none",
-            instead=f'hide them: os.environ["{accelerator.visible_variable}"] = "" before torch is imported, in a new kernel',
+            "this process uses real GPUs already", why="tensors on them and on virtual ones could not be told apart",
+            instead=f'a new kernel, in which `simulate` comes first, or os.environ["{accelerator.visible_variable}"] = "" '
+            "before torch is imported",
         )  # fmt: skip
+
+
+def has_real(accelerator: Accelerator) -> bool:
+    """Whether there are real devices of this kind; virtual ones stand in their place until somebody has used one."""
+    if not hasattr(torch._C, accelerator.c_prefix + "getDeviceCount"):
+        return False
+    return bool(torch.get_device_module(accelerator.type).is_available())
 
 
 def target(name: str) -> tuple[Any, str]:

@@ -196,12 +196,36 @@ def test_a_thread_that_was_left_alone_ends_on_its_virtual_gpus(monkeypatch):
     assert seen == [2]
 
 
-def test_a_machine_with_real_gpus_is_told_how_to_hide_them(monkeypatch):
+@pytest.fixture
+def a_real_gpu(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: 1, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(SimulationError, match=r"real GPUs[\s\S]*CUDA_VISIBLE_DEVICES"):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+
+def test_real_gpus_that_are_in_use_are_not_replaced(a_real_gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(SimulationError, match=r"uses real GPUs[\s\S]*CUDA_VISIBLE_DEVICES"):
         simulate(2).start()
     assert active() is None
+    assert torch.cuda.device_count() == 1
+
+
+def test_virtual_gpus_stand_in_place_of_real_ones_until_they_end(a_real_gpu, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # of the real ones
+    with simulate(2):
+        assert torch.cuda.device_count() == 2
+        assert torch.ones(1, device="cuda:1").tolist() == [1]
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert torch.cuda.device_count() == torch._C._cuda_getDeviceCount() == 1
+    assert not torch.cuda.is_initialized()
+
+
+def test_a_list_of_visible_gpus_counts_from_the_start_of_the_simulation(a_real_gpu, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with simulate(2):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+        assert torch.cuda.device_count() == 1
 
 
 IMPORTED_IN_A_THREAD = """

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from devwidget.simulator import torch_internals
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
 from devwidget.simulator.allocator.settings import parse_settings
 from devwidget.simulator.cards import Card
@@ -48,8 +49,12 @@ def build(capacities: tuple[int, ...], card: Card | None) -> None:
     """Set up the GPUs of a simulation; none to take them away."""
     Machine.capacities, Machine.card, Machine.is_in_use, Machine.is_forked = capacities, card, False, False
     given = _variable()
-    # Set before the simulation, an empty list hid the real GPUs; nobody asks for virtual ones to see none of them.
-    Machine._ignored = given if given is not None and not _parse(given, len(capacities)) else None
+    # Set before the simulation, a list was of the real GPUs if there are any; an empty one hid them, and nobody asks for
+    # virtual ones to see none of them.
+    is_of_real = given is not None and (
+        torch_internals.has_real(SimulationState.accelerator) or not _parse(given, len(capacities))
+    )
+    Machine._ignored = given if is_of_real else None
     _look(given)
     _current.index = 0
 
