@@ -119,6 +119,8 @@ class Names:
         aspect: Aspect = "dtype" if of_dtype else "device"
         found = self._origin(tensor, family, target, aspect)
         held = holder(self._state.tracker, self._frames, [*family, *found.tensors])
+        if held is not None and self._is_followed(held, found):
+            held = None
         past = self._decisions(held, tensor, aspect) if held is not None else []
         if held is not None and past:
             kept = dataclasses.replace(operand, held=held, birth=past[0].site)
@@ -141,6 +143,11 @@ class Names:
             from_move=found.op in statements.MOVES,
             ineffective=operand.ineffective or found.dropped,
         )
+
+    def _is_followed(self, held: Held, found: provenance.Origin) -> bool:
+        """Whether what a module keeps was moved to where another tensor is, which a line that still runs has made."""
+        alone = held.how in ("parameter", "buffer") and held.left_behind is None
+        return alone and found.direct and holder(self._state.tracker, [], found.tensors[-1:]) is None
 
     def _origin(
         self, tensor: torch.Tensor, family: list[torch.Tensor], target: torch.device, aspect: Aspect

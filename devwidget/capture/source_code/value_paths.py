@@ -81,10 +81,6 @@ def parts_of_value(node: ast.expr, keys: Keys) -> Iterator[tuple[ast.AST | None,
         yield from ((part, keys) for part in (node.body, node.orelse))
     elif isinstance(node, ast.Starred | ast.NamedExpr):
         yield node.value, keys
-    elif isinstance(node, ast.ListComp | ast.GeneratorExp):
-        yield node.elt, keys[1:]
-    elif isinstance(node, ast.DictComp):
-        yield node.value, keys[1:]
 
 
 def fields_of_class(kind: type) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import defined, is_a, mro_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.past.changes import Change, change_of, dropped_move, path_of_node
+from devwidget.capture.source_code.past.comprehensions import Comprehension, items_of_comprehension
 from devwidget.capture.source_code.past.decisions import ARRIVALS, THEMSELVES, Aspect, Maker, decided_by_move, made_by_factory
 from devwidget.capture.source_code.past.past_calls import Argument, PastCall, entered, given_by, past_call
 from devwidget.capture.source_code.source_index import MOVES
@@ -46,12 +47,16 @@ def makers(
 class _Search:
     def __init__(self, aspect: Aspect, moves: bool) -> None:
         self._aspect, self._moves, self._left = aspect, moves, MOST_NODES
+        self._items: dict[tuple[int, str], ast.expr] = {}
+        """What the variables of the comprehensions around are items of, by scope."""
 
     def follow(self, node: ast.AST | None, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         self._left -= 1
         if self._left < 0 or not isinstance(node, ast.expr):
             return
-        value = scope.value(node)
+        if isinstance(node, ast.Name):
+            node = self._items.get((id(scope), node.id), node)
+        value = UNKNOWN if self._is_of_comprehension(node, scope) else scope.value(node)
         if value is not UNKNOWN and not isinstance(node, ast.Tuple | ast.List):
             yield from tensors_in(selected(value, keys), depth=2) if self._aspect != "object" else ()
         elif isinstance(node, ast.Call):
@@ -63,9 +68,24 @@ class _Search:
             yield from self.follow(node.value, scope, site, keys if key is None else (key, *keys))
         elif isinstance(node, ast.Attribute):
             yield from self.follow(node.value, scope, site, (node.attr, *keys))
+        elif isinstance(node, Comprehension):
+            yield from self._comprehension(node, scope, site, keys)
         else:
             for part, rest in parts_of_value(node, keys):
                 yield from self.follow(part, scope, site, rest)
+
+    def _is_of_comprehension(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression reads a variable of a comprehension around it, whatever else bears its name."""
+        names = (part.id for part in ast.walk(node) if isinstance(part, ast.Name)) if self._items else ()
+        return any((id(scope), name) in self._items for name in names)
+
+    def _comprehension(self, node: Comprehension, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
+        """What it computes for each element, or for the one that is asked for."""
+        outer, key = self._items, keys[0] if keys else None
+        found = items_of_comprehension(node, key)
+        self._items = outer | {(id(scope), name): item for name, item in found.items()}
+        yield from self.follow(node.value if isinstance(node, ast.DictComp) else node.elt, scope, site, keys[1:])
+        self._items = outer
 
     def _variable(self, name: str, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         """A variable of a function that has returned: its last change above, else what the caller gave."""
