@@ -49,6 +49,10 @@ class Held:
     left_class: str = ""
 
 
+MOST_LETTERS = 40
+"""Of an expression that names a tensor in a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One tensor that a faulty call was given.
@@ -90,6 +94,12 @@ class Operand:
     ineffective: Site | None = None
     source: str = ""
     birth_partners: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the reader knows it by: the user's words for it if they are few, else the operator's."""
+        few = self.source if len(self.source) <= MOST_LETTERS and "\n" not in self.source else ""
+        return self.expression or few or self.argument
 
 
 @dataclass(frozen=True, slots=True)

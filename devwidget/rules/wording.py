@@ -15,7 +15,7 @@ def shape_of(operand: Operand) -> str:
 def described(operands: Iterable[Operand]) -> tuple[str, ...]:
     """`h0 float32[1, 3, 7] cpu`, each once; of what is gone no shape is known."""
     shapes = ((o, f" {shape_of(o)}" if o.dtype else "") for o in operands)
-    return tuple(dict.fromkeys(f"{o.expression or o.argument}{shape} {o.device}" for o, shape in shapes))
+    return tuple(dict.fromkeys(f"{o.name}{shape} {o.device}" for o, shape in shapes))
 
 
 def devices_of(fault: Fault) -> str:

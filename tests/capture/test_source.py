@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.capture.faults import failed_call
+from devwidget.capture.faults import call_arguments
 from devwidget.capture.source_code import class_attributes, expressions, source_index, statements
 from devwidget.records.syntax import parsed
 from devwidget.rules.repairs import calls
@@ -119,7 +119,7 @@ def test_a_parser_that_another_thread_has_disturbed_is_asked_again(monkeypatch):
 def test_an_expression_nested_too_deeply_has_no_repairs_and_no_values(expression):
     frame = sys._getframe()
     assert expressions._parsed(expression) is None
-    assert failed_call._written(expression, (), {}, "f", direct=True) == {}
+    assert call_arguments.written(expression, (), {}, "f", direct=True) == {}
     assert list(expressions.Scope(frame).leaves(ast.Constant(1))) == []
     assert calls.moved_name(expression) == ""
     assert not calls.hands_on(f"y = {expression}")

@@ -1,9 +1,11 @@
-"""The tensors that a torch call was given, under the operator's own names for them."""
+"""The tensors that a torch call was given: the operator's own names for them, and what the failing line writes."""
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Mapping
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch.overrides import get_testing_overrides
 from devwidget.capture.object_fields import word
 from devwidget.capture.patching.patched_function import PatchedFunction
 from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.records.syntax import parsed_statement
 
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
@@ -27,8 +30,19 @@ def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> li
 
 
 def _signature(func: Any) -> tuple[str, ...]:
-    """Argument names as torch's own override table writes them; () for a function that it does not list."""
-    return _signatures().get(id(_original(func)), ())
+    """Argument names as torch's own override table writes them, else as the operator of that name does; () if there is none."""
+    original = _original(func)
+    listed = _signatures().get(id(original))
+    names = _of_operator(original.__name__) if listed is None and type(original) is BuiltinFunctionType else listed or ()
+    return tuple("input" if name == "self" else name for name in names)  # as the documentation of torch calls it
+
+
+@functools.cache
+def _of_operator(name: str) -> tuple[str, ...]:
+    """Argument names of the first overload of an operator."""
+    packet = getattr(torch.ops.aten, name, None)
+    first = getattr(packet, packet.overloads()[0]) if packet is not None else None
+    return tuple(each.name for each in first._schema.arguments) if first is not None else ()
 
 
 def _original(func: Any) -> Any:
@@ -42,3 +56,65 @@ def _signatures() -> dict[int, tuple[str, ...]]:
     codes = {id(_original(func)): stand_in.__code__ for func, stand_in in get_testing_overrides().items()}
     names = {key: tuple(code.co_varnames[: code.co_argcount]) for key, code in codes.items()}
     return names | {id(torch.embedding): ("weight", "indices")}  # the table has them the wrong way round (torch 2.13)
+
+
+def written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:
+    """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`.
+
+    A function of torch.nn.functional passes its arguments on to one of nearly the same name.
+    """
+    node = _parsed(text)
+    if not direct:
+        called = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+        if not called or not name.startswith(called):
+            return {}
+    parts = _parts(node, len(args) if direct else len(node.args)) if isinstance(node, ast.Call) else (
+        _parts(node, len(args)) if node is not None else [])  # fmt: skip
+    pairs = list(zip(parts, args, strict=False)) if len(parts) == len(args) or not direct else []
+    if isinstance(node, ast.Call):
+        pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
+    for part, arg in list(pairs):
+        if isinstance(part, ast.List | ast.Tuple) and type(arg) in (list, tuple) and len(part.elts) == len(arg):
+            pairs += zip(part.elts, arg, strict=True)
+    return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
+
+
+def computed(text: str) -> str:
+    """The one argument of a call of a module, or of a library, that is computed on the line, so that it has no name."""
+    node = _parsed(text)
+    given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+    found = [ast.unparse(part) for part in given if _is_computed(part)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_computed(part: ast.expr) -> bool:
+    named = any(isinstance(node, ast.Name) for node in ast.walk(part))
+    return named and isinstance(part, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript)
+
+
+def _parsed(text: str) -> ast.AST | None:
+    statement = parsed_statement(text.strip())
+    return statement.value if isinstance(statement, ast.Expr) else statement
+
+
+def _parts(node: ast.AST, count: int) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.Subscript):
+        return [node.value, node.slice]
+    if not isinstance(node, ast.Call):
+        return []
+    is_method = isinstance(node.func, ast.Attribute) and len(node.args) == count - 1
+    return [node.func.value, *node.args] if is_method and isinstance(node.func, ast.Attribute) else node.args
+
+
+def is_a_place(text: str) -> bool:
+    """True for what can be written once more without computing anything: names, attributes and items."""
+    part = _parsed(text)
+    return isinstance(part, ast.Attribute | ast.Subscript) and not any(
+        isinstance(inner, ast.Call | ast.BinOp) for inner in ast.walk(part)
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,15 +13,14 @@ import torch.utils.checkpoint
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
-from devwidget.capture.faults.call_arguments import arguments
+from devwidget.capture.faults.call_arguments import arguments, computed, is_a_place, written
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import call_text, caller, raw_site
-from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
+from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.records.errors import error_text
-from devwidget.records.syntax import parsed_statement
 from devwidget.records.trace import Fault, Operand
 
 """Not a failure: a checkpoint has computed again all that backward asked for."""
@@ -118,16 +116,14 @@ class FailedCall:
         names = operand_names.Names(self.state, self.frame)
         site = raw_site(self.frame)
         near = caller(self.frame)
-        direct = near is not None and site is not None and near.f_code is site.code
-        written = _written(call_text(site), self.args, self.kwargs, self.name, direct=direct)
-        computed = "" if direct or written else _computed(call_text(site))
+        given = arguments(self.func, self.args, self.kwargs)
+        sources = self._sources(names, given, direct=near is not None and site is not None and near.f_code is site.code)
         of_dtype = what == "dtype" or bool(facts.get("dtype"))
         operands = []
-        for argument, tensor in arguments(self.func, self.args, self.kwargs):
+        for argument, tensor in given:
             stray = any(tensor is other for other in strays)
-            name = names.expression(tensor)
-            source = written.get(id(tensor), "") or ("" if name or argument.endswith("]") else computed)
-            expression = name or (source if _is_a_place(source) else "")
+            source = sources.get(id(tensor), "")
+            expression = names.expression(tensor) or (source if is_a_place(source) else "")
             operand = operand_of(tensor, argument, expression, stray=stray, source=source)
             operands.append(names.with_birth(operand, tensor, target, of_dtype=of_dtype) if stray else operand)
         return fault_at(
@@ -144,64 +140,13 @@ class FailedCall:
             facts=tuple(sorted({**facts, **names.line_facts(call_text(site), operands, target)}.items())),
         )
 
-
-def _written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:
-    """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`.
-
-    A function of torch.nn.functional passes its arguments on to one of nearly the same name.
-    """
-    node = _parsed(text)
-    if not direct:
-        called = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-        if not called or not name.startswith(called):
-            return {}
-    parts = _parts(node, len(args) if direct else len(node.args)) if isinstance(node, ast.Call) else (
-        _parts(node, len(args)) if node is not None else [])  # fmt: skip
-    pairs = list(zip(parts, args, strict=False)) if len(parts) == len(args) or not direct else []
-    if isinstance(node, ast.Call):
-        pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
-    for part, arg in list(pairs):
-        if isinstance(part, ast.List | ast.Tuple) and type(arg) in (list, tuple) and len(part.elts) == len(arg):
-            pairs += zip(part.elts, arg, strict=True)
-    return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
-
-
-def _computed(text: str) -> str:
-    """The one argument of a call of a module, or of a library, that is computed on the line, so that it has no name."""
-    node = _parsed(text)
-    given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
-    found = [ast.unparse(part) for part in given if _is_computed(part)]
-    return found[0] if len(found) == 1 else ""
-
-
-def _is_computed(part: ast.expr) -> bool:
-    named = any(isinstance(node, ast.Name) for node in ast.walk(part))
-    return named and isinstance(part, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript)
-
-
-def _parsed(text: str) -> ast.AST | None:
-    statement = parsed_statement(text.strip())
-    return statement.value if isinstance(statement, ast.Expr) else statement
-
-
-def _parts(node: ast.AST, count: int) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp):
-        return [node.left, node.right]
-    if isinstance(node, ast.AugAssign):
-        return [node.target, node.value]
-    if isinstance(node, ast.Compare):
-        return [node.left, *node.comparators]
-    if isinstance(node, ast.Subscript):
-        return [node.value, node.slice]
-    if not isinstance(node, ast.Call):
-        return []
-    is_method = isinstance(node.func, ast.Attribute) and len(node.args) == count - 1
-    return [node.func.value, *node.args] if is_method and isinstance(node.func, ast.Attribute) else node.args
-
-
-def _is_a_place(text: str) -> bool:
-    """True for what can be written once more without computing anything: names, attributes and items."""
-    part = _parsed(text)
-    return isinstance(part, ast.Attribute | ast.Subscript) and not any(
-        isinstance(inner, ast.Call | ast.BinOp) for inner in ast.walk(part)
-    )
+    def _sources(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]], *, direct: bool) -> dict[int, str]:
+        """What the failing line writes for each tensor, by its id; what a library has computed from one counts as that one."""
+        text = call_text(raw_site(self.frame))
+        found = written(text, self.args, self.kwargs, self.name, direct=direct)
+        if direct or found:
+            return found
+        nameless = [tensor for argument, tensor in given if not argument.endswith("]") and not names.expression(tensor)]
+        alike = {id(tensor): source for tensor in nameless if (source := names.alike(text, tensor))}
+        one = computed(text)
+        return alike | {id(tensor): one for tensor in nameless if one and id(tensor) not in alike}

@@ -21,6 +21,7 @@ from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import class_attributes, provenance, statements
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, raw_site, to_site, user_frame
 from devwidget.capture.source_code.class_functions import functions_of
+from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, user_frames
 from devwidget.capture.source_code.past.attributes import attribute_makers
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
@@ -43,6 +44,18 @@ class Names:
     def expression(self, tensor: object) -> str:
         """How the failing frame's code can write this tensor; "" if it has no name there."""
         return name_in(self._frame, lambda value: value is tensor) if self._frame is not None else ""
+
+    def alike(self, text: str, tensor: torch.Tensor) -> str:
+        """The one argument of a call that is like a tensor, from which a library has sorted or copied it; "" without one."""
+        node, scope = parsed_expression(text), Scope(self._frame) if self._frame is not None else None
+        if not isinstance(node, ast.Call) or scope is None:
+            return ""
+        given = [(part, scope.value(part)) for part in (*node.args, *(keyword.value for keyword in node.keywords))]
+        kind = (tensor.shape, tensor.dtype, tensor.device)
+        same = {
+            ast.unparse(part) for part, value in given if is_tensor(value) and (value.shape, value.dtype, value.device) == kind
+        }
+        return same.pop() if len(same) == 1 else ""
 
     def model_name(self) -> str:
         """The variable that holds the root module."""
@@ -147,7 +160,7 @@ class Names:
     def _is_followed(self, held: Held, found: provenance.Origin) -> bool:
         """Whether what a module keeps was moved to where another tensor is, which a line that still runs has made."""
         alone = held.how in ("parameter", "buffer") and held.left_behind is None
-        return alone and found.direct and holder(self._state.tracker, [], found.tensors[-1:]) is None
+        return alone and found.direct and holder(self._state.tracker, [], list(found.tensors[-1:])) is None
 
     def _origin(
         self, tensor: torch.Tensor, family: list[torch.Tensor], target: torch.device, aspect: Aspect

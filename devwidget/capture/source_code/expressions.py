@@ -113,7 +113,7 @@ def stays(node: ast.Call, scope: Scope) -> bool:
     if name != "to":
         return name not in MOVES or name in _CASTS
     given = [*node.args, *(keyword.value for keyword in node.keywords)]
-    return all(type(scope.value(each)) is torch.dtype or ast.unparse(each).endswith(".dtype") for each in given)
+    return all(type(scope.value(each)) is torch.dtype or ast.unparse(each).endswith("dtype") for each in given)
 
 
 def failing_call(frame: FrameType) -> Call | None:

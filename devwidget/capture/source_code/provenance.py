@@ -98,7 +98,7 @@ def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step, aspect
     if handed is not UNKNOWN and not isinstance(value, ast.Tuple | ast.List) and selected(handed, keys) is tensor:
         above = frames[next(index for index, each in enumerate(frames) if each is frame) + 1 :]
         return _step(above, tensor, last, aspect) if above else None  # `mask = self.mask`, `x, y = batch`
-    own = _parents(frame, site)
+    own = _parents(frame, site, tensor, aspect)
     if own is None:
         return _Step(frame, site)
     found = _of_sources(frame, site, tensor, makers(value, _scope(frames, frame, site), site, keys, aspect), aspect)
@@ -184,12 +184,12 @@ def _given(frames: Sequence[FrameType], home: FrameType, site: Site) -> list[tor
     return [t for t in found if isinstance(t, torch.Tensor)][:1]
 
 
-def _parents(frame: FrameType, site: Site) -> list[torch.Tensor] | None:
+def _parents(frame: FrameType, site: Site, tensor: torch.Tensor, aspect: Aspect) -> list[torch.Tensor] | None:
     """What a value was computed from; None for an activation, which is where it is because of its layer's weights."""
     value, scope = _value(site.text), Scope(frame)
     found = [] if value is None else list(scope.leaves(value))
     called = value is not None and any(isinstance(n, ast.Call) and is_module(scope.value(n.func)) for n in ast.walk(value))
-    weights = [t for t in found if is_parameter(t)]
+    weights = [t for t in found if is_parameter(t) and _same(t, tensor, aspect)]
     return None if weights and (called or len(weights) < len(found)) else found
 
 

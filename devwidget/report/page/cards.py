@@ -52,7 +52,7 @@ def finding_card(
 
 def _operands(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
     """The tensors that met; those in the wrong place first, and told so."""
-    strays = {(f"{o.expression or o.argument} ", f" {o.device}") for fault in faults for o in fault.operands if o.stray}
+    strays = {(f"{o.name} ", f" {o.device}") for fault in faults for o in fault.operands if o.stray}
     culprits = {text for text in finding.operands for start, end in strays if text.startswith(start) and text.endswith(end)}
     cards = [{"text": text, "device": text.rpartition(" ")[2], "culprit": text in culprits} for text in finding.operands]
     return sorted(cards, key=lambda card: not card["culprit"])

@@ -29,7 +29,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _finding(fault: Fault, stray: Operand) -> Finding:
     held = stray.held
-    name = f"{held.module}.{held.name}".strip(".") if held is not None else stray.expression or stray.argument
+    name = f"{held.module}.{held.name}".strip(".") if held is not None else stray.name
     return finding_of(
         fault,
         "meta-tensor",

@@ -40,7 +40,7 @@ def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
         why="`Tensor.to` returns the moved tensor and leaves the tensor itself where it is",
         birth=move,
         fixes=_fixes(move, subject),
-        notes=(f"`{subject or stray.argument}` is still on {stray.device}",),
+        notes=(f"`{subject or stray.name}` is still on {stray.device}",),
     )
 
 

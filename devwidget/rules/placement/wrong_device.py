@@ -55,7 +55,7 @@ def _headline(fault: Fault) -> str:
 
 
 def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
-    name = stray.expression or stray.argument
+    name = stray.name
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         path = f"{stray.held.module}.{stray.held.name}".strip(".")
         where = f"`{path}` is on {stray.device}"

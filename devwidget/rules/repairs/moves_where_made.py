@@ -12,7 +12,7 @@ from devwidget.rules.repairs.code import Code, code_at, root_of, targets
 from devwidget.rules.repairs.edits import Draft, fix
 
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load", "as_tensor", "asarray", "Parameter", "clone"})
-
+_CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 _PER_STEP = ("forward", "__call__")
 
 
@@ -172,7 +172,8 @@ def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") 
         return None
     (only, *more) = targets(at[1])
     value = at[1].value
-    makes_more = isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.GeneratorExp)
+    ways = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    makes_more = any(isinstance(way, _CONTAINERS) for way in ways)
     made = isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2][:1].isupper()
     holds = isinstance(value, ast.Call) and not stray.birth_call and stray.held is None  # `parts = build()`: an item of it
     if more or makes_more or made or holds or not isinstance(only, ast.Name | ast.Attribute):

@@ -31,7 +31,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _promotion(fault: Fault, stray: Operand) -> Finding:
-    name = stray.expression or stray.argument
+    name = stray.name
     return finding_of(
         fault,
         "wrong-dtype",
@@ -67,7 +67,7 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
         why="this operator wants one floating type and casts nothing for you",
         birth=stray.birth,
         fixes=_fixes(fault, stray),
-        notes=(f"`{stray.expression or stray.argument}` is {stray.dtype}, the others are {dict(fault.facts)['wanted']}",),
+        notes=(f"`{stray.name}` is {stray.dtype}, the others are {dict(fault.facts)['wanted']}",),
     )
 
 

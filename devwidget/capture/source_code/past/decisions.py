@@ -87,7 +87,7 @@ def decided_by_move(node: ast.Call, scope: Scope, site: Site, aspect: Aspect) ->
         number = scope.value(node.args[0]) if node.args else None
         device = torch.device(name) if type(number) is not int else torch.device(name, number)
         return Maker(_at(node, site), ast.unparse(node), name, scope, device, is_move=True)
-    others = [each for each in given if _dtype(each, scope) is None and not ast.unparse(each).endswith(".dtype")]
+    others = [each for each in given if _dtype(each, scope) is None and not ast.unparse(each).endswith("dtype")]
     if not others:
         return None
     value = scope.value(others[0])

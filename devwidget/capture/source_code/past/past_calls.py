@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+import torch
+
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import defined, is_a
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.source_code.class_functions import written
 from devwidget.capture.source_code.definitions import definition, statements_of
-from devwidget.capture.source_code.expressions import UNKNOWN, Scope
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.past.branches import branches, exclude, may_have_run
 from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.source_code.statements import site_at
@@ -31,6 +33,8 @@ class Argument:
     site: Site
 
 
+SOMETHING = object()
+"""What a call gave that is gone, and was not None."""
 Choices = Mapping[str, frozenset[str]]
 """Variables of loops over a few constants, and what they are made, as text."""
 EMPTY: Choices = {}
@@ -49,7 +53,8 @@ class PastCall(Scope):
     def __init__(self, function: FunctionType, node: Function, given: dict[str, Argument] | None, owner: Any) -> None:
         code = function.__code__
         hidden = dict.fromkeys((*code.co_varnames, *code.co_cellvars), UNKNOWN)
-        known = {name: each.scope.value(each.node) for name, each in (given or {}).items()}
+        anew = {part.id for each in statements_of(node) for part in targets(each) if isinstance(part, ast.Name)}
+        known = {name: each.scope.value(each.node) for name, each in (given or {}).items() if name not in anew}
         own = {code.co_varnames[0]: owner} if owner is not UNKNOWN and code.co_argcount else {}
         self._locals, self._globals = hidden | closure_of(function) | known | own, function.__globals__
         self.describe(code, node, given)
@@ -59,6 +64,7 @@ class PastCall(Scope):
         self.node, self.file, self.name = node, code.co_filename, code.co_name
         self.arguments, self._called = given or {}, given is not None
         self._branches = branches(node)
+        self._known: dict[tuple[str, int], Any] = {}
         self.choices = dict(_choices(node))
 
     def site(self, node: ast.stmt) -> Site:
@@ -91,16 +97,31 @@ class PastCall(Scope):
         """The value of an argument, or of a field of the object, when the test at a line asked for it."""
         if not isinstance(node, ast.Name):
             return self.value(node) if isinstance(node, ast.Constant) or ast.unparse(node).startswith("self.") else UNKNOWN
-        parts = (n for each in statements_of(self.node) for target in targets(each) for n in ast.walk(target))
-        stores = [n.lineno for n in parts if isinstance(n, ast.Name) and n.id == node.id]
+        key = node.id, line
+        if key not in self._known:
+            self._known[key] = UNKNOWN  # while it is being asked for
+            self._known[key] = self._variable_was(node, line)
+        return self._known[key]
+
+    def _variable_was(self, node: ast.Name, line: int) -> Any:
+        stores = [each for each in statements_of(self.node) for target in targets(each) for n in ast.walk(target)
+                  if isinstance(n, ast.Name) and n.id == node.id]  # fmt: skip
         if not stores and (now := self.value(node)) is not UNKNOWN:
             return now
-        if any(at < line for at in stores) or not self._called:
+        first = self._given(node.id) if self._called else UNKNOWN
+        if (first is None or first is UNKNOWN) and any(each.lineno < line for each in stores):
             return UNKNOWN
-        if node.id in self.arguments:
-            given = self.arguments[node.id]
-            return given.scope.value(given.node)
-        default = defaults(self.node).get(node.id)
+        changed = [each for each in self.ran_above(line) if each in stores] if stores else []
+        of_torch = all(_is_of_torch(getattr(each, "value", None), self) for each in changed)
+        return first if not changed else SOMETHING if of_torch else UNKNOWN
+
+    def _given(self, name: str) -> Any:
+        """What a parameter was, when the call began."""
+        if name in self.arguments:
+            given = self.arguments[name]
+            found = given.scope.value(given.node)
+            return SOMETHING if found is UNKNOWN and _is_of_torch(given.node, given.scope) else found
+        default = defaults(self.node).get(name)
         return default.value if isinstance(default, ast.Constant) else UNKNOWN
 
     def returns(self) -> Iterator[tuple[ast.expr, Site]]:
@@ -108,6 +129,15 @@ class PastCall(Scope):
         for each in statements_of(self.node):
             if isinstance(each, ast.Return) and each.value is not None and may_have_run(self._branches[each], self.was):
                 yield each.value, self.site(each)
+
+
+def _is_of_torch(node: ast.AST | None, scope: Scope) -> bool:
+    """Whether an expression is the result of one of torch's functions, or of a method that tensors have."""
+    if not isinstance(node, ast.Call):
+        return False
+    name, func = ast.unparse(node.func).rpartition(".")[2], scope.value(node.func)
+    of_torch = origin_of(func).startswith("torch") or func is getattr(torch, name, node)
+    return of_torch or (isinstance(node.func, ast.Attribute) and name != "backward" and hasattr(torch.Tensor, name))
 
 
 def _choices(node: Function) -> Iterator[tuple[str, frozenset[str]]]:
