@@ -20,6 +20,7 @@ __all__ = [
     "compare",
     "explain",
     "load",
+    "open",
     "plan",
     "record",
     "show",
@@ -29,7 +30,21 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from devwidget.api import Recording, allow, check, compare, explain, load, plan, record, show, simulate, snapshot, trace
+    from devwidget.api import (
+        Recording,
+        allow,
+        check,
+        compare,
+        explain,
+        load,
+        open,
+        plan,
+        record,
+        show,
+        simulate,
+        snapshot,
+        trace,
+    )
     from devwidget.capture.step.batch import Inputs
     from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 else:  # a type checker that saw this would take any name for one of ours

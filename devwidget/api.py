@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
-    "explain", "is_about_placement", "load", "plan", "record", "show", "simulate", "snapshot", "trace",
+    "explain", "is_about_placement", "load", "open", "plan", "record", "show", "simulate", "snapshot", "trace",
 ]  # fmt: skip
 
 
@@ -461,6 +461,25 @@ def load(path: str | pathlib.Path) -> Any:
     from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
     return json_io.load(path)
+
+
+def open(path: str | pathlib.Path) -> Any:
+    """A file of another tool as a record, or a saved record.
+
+    Args:
+        path: a memory snapshot that `torch.cuda.memory._dump_snapshot` wrote, or what `load` takes.
+
+    Returns:
+        Of a memory snapshot a trace, with the memory of each GPU and the owners of its peak; what the file does not say is
+            inferred, and called so. No class that the file names is loaded.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is neither.
+    """
+    from devwidget.opening.files import open_file
+
+    return open_file(path)
 
 
 def plan(

@@ -124,10 +124,10 @@ def compare(options: Namespace) -> int:
 
 
 def _loaded(file: pathlib.Path, kind: type = object) -> Any:
-    from devwidget.records.loading import json_io  # not `api`, which waits for torch
+    from devwidget.opening.files import open_file  # not `api`, which waits for torch
 
     try:
-        record = json_io.load(file)
+        record = open_file(file)
     except (OSError, ValueError) as error:
         raise DevwidgetError(f"{file.name} cannot be read: {error}") from None
     if not isinstance(record, kind):

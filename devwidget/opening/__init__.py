@@ -1,0 +1,1 @@
+"""OPENING: files that other tools wrote, as records."""

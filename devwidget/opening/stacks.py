@@ -1,0 +1,77 @@
+"""What a recorded stack tells of an allocation: the user's line, the modules around it, and the part of the step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from devwidget.records.phase import Phase
+from devwidget.records.site import Site, cell_label
+
+_LIBRARY = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3\.\d+)[/\\]|^<(frozen|__|eval_with)|^torch[/\\]")
+_MODULE = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py$")
+_LOSS = re.compile(r"torch[/\\]nn[/\\](modules[/\\]loss|functional)\.py$")
+_OPTIMIZER = re.compile(r"torch[/\\]optim[/\\]")
+_AUTOGRAD = re.compile(r"torch[/\\](autograd[/\\]|_tensor\.py$)")
+_ENGINE = "torch::autograd::"
+_PLACING = frozenset({"_apply", "to", "cuda", "load_state_dict", "__init__", "to_empty"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One stack, read.
+
+    Attributes:
+        phase: the part of the step.
+        module: files of the `forward` functions of the user's modules, the outermost first, `net/block`; None without one.
+        site: the innermost line of the user.
+    """
+
+    phase: Phase
+    module: str | None
+    site: Site | None
+
+
+NO_STACK = Stack("backward", None, None)
+"""Autograd's threads have no Python stack, and all others that allocate do."""
+
+
+def read_stack(frames: Sequence[dict[str, Any]]) -> Stack:
+    """What the frames tell, innermost first as torch writes them: `filename`, `line` and `name`."""
+    users = [frame for frame in frames if _is_users(frame["filename"])]
+    python = users or any(frame["filename"].endswith(".py") for frame in frames)
+    if not python:
+        return NO_STACK
+    forwards = [frame for frame in reversed(users) if frame["name"].rpartition(".")[2] == "forward"]
+    module = "/".join(dict.fromkeys(map(_owner, forwards))) if forwards else None
+    site = Site(users[0]["filename"], max(int(users[0]["line"]), 1), "", users[0]["name"]) if users else None
+    return Stack(_phase(frames), module, site)
+
+
+def _phase(frames: Sequence[dict[str, Any]]) -> Phase:
+    """The outermost one that a library function stands for; a loss counts where no module calls it."""
+    names = [(frame["filename"], frame["name"].rpartition(".")[2]) for frame in frames]
+    if any(_OPTIMIZER.search(file) for file, _ in names):
+        return "optimizer"
+    if any(_ENGINE in name or (name == "backward" and _AUTOGRAD.search(file)) for file, name in names):
+        return "backward"
+    calls = [index for index, (file, name) in enumerate(names) if _MODULE.search(file) and name == "_call_impl"]
+    if len(calls) <= 1 and any(
+        _LOSS.search(file) and ("loss" in file or "loss" in name or name == "cross_entropy") for file, name in names
+    ):
+        return "loss"
+    if calls:
+        return "forward"
+    return "build" if any(_MODULE.search(file) and name in _PLACING for file, name in names) else "other"
+
+
+def _owner(frame: dict[str, Any]) -> str:
+    """`Block` of `Block.forward` where the name is qualified, else the file."""
+    qualified = frame["name"].rpartition(".")[0]
+    return qualified or re.split(r"[/\\]", frame["filename"])[-1].removesuffix(".py")
+
+
+def _is_users(file: str) -> bool:
+    return bool((file.endswith(".py") and not _LIBRARY.search(file)) or cell_label(file))
