@@ -25,9 +25,10 @@ FILES = {
     "sarif": "the findings as SARIF 2.1.0, with their fixes, for a forge or an editor",
     "json": "the report as JSON, for scripts",
     "brief": "the same within 4 kB, for agents",
+    "perfetto": "modules, moves and memory over time, for ui.perfetto.dev or chrome://tracing",
 }
 """Options that write a file, and what is in it."""
-FORMATS = ("text", "json", "brief", "sarif")
+FORMATS = ("text", "json", "brief", "sarif", "perfetto")
 
 
 def run(options: Namespace) -> int | BaseException:
@@ -182,9 +183,9 @@ def _write(trace: Trace, options: Namespace) -> None:
 def _text(record: Any, form: str) -> str:
     if form == "text":
         return str(record)
-    from devwidget.report.formats import findings_json, sarif
+    from devwidget.report.formats import findings_json, perfetto, sarif
 
-    forms = {"json": findings_json.findings_json, "brief": findings_json.brief_json}
+    forms = {"json": findings_json.findings_json, "brief": findings_json.brief_json, "perfetto": perfetto.perfetto_json}
     return sarif.sarif(record.findings) if form == "sarif" else forms[form](record)
 
 

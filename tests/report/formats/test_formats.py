@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
+from collections import Counter
 from typing import Any
 
 import jsonschema
@@ -14,6 +15,7 @@ from devwidget.records.finding import Edit, Finding, Fix, applied
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.report.formats import findings_json as written
+from devwidget.report.formats.perfetto import perfetto_json
 from devwidget.report.formats.sarif import sarif
 from tests.saved_records import real_records
 
@@ -105,6 +107,31 @@ def test_a_brief_report_fits_whatever_there_is_to_say(tmp_path: pathlib.Path) ->
     assert report["findings"][0]["fix"] is None
     assert report["findings"][3]["fix"]["edits"][0] == {"file": "model.py", "first": 1, "last": 1, "was": "b", "text": "a"}
     assert len(report["findings"]) + report["left_out"]["findings"] == 103
+
+
+def test_real_traces_are_slices_counters_and_marks_for_perfetto() -> None:
+    for trace in traces():
+        events = json.loads(perfetto_json(trace))["traceEvents"]
+        kinds = Counter(event["ph"] for event in events)
+        assert (kinds["M"], kinds["X"]) == (3, len(trace.modules) + len(trace.moves))
+        assert kinds["C"] == sum(len(curve.points) for curve in trace.memory)
+        assert kinds["i"] == sum(bool(finding.explains) for finding in trace.findings)
+        assert all(event["ts"] >= 0 and event.get("dur", 0) >= 0 for event in events if event["ph"] != "M")
+
+
+def test_the_slice_of_a_module_lies_within_that_of_its_parent() -> None:
+    trace = next(trace for trace in traces() if trace.findings)
+    slices = {event["name"]: event for event in json.loads(perfetto_json(trace))["traceEvents"] if event["ph"] == "X"}
+    outer, inner = slices["the model itself"], slices["norm"]
+    assert outer["ts"] <= inner["ts"]
+    assert inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"]
+
+
+def test_the_counters_of_a_device_add_up_to_what_is_allocated() -> None:
+    trace = next(trace for trace in traces() if trace.virtual_gpus)
+    events = [event for event in json.loads(perfetto_json(trace))["traceEvents"] if event["ph"] == "C"]
+    points = [point for curve in trace.memory for point in curve.points]
+    assert [sum(event["args"].values()) for event in events] == [point.allocated for point in points]
 
 
 def test_the_schemas_refuse_what_is_not_theirs() -> None:

@@ -1,0 +1,83 @@
+"""A trace as Chrome's trace events, which https://ui.perfetto.dev and chrome://tracing open.
+
+Source of the format: the document "Trace Event Format" of the Chromium project; times are microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from devwidget.records.memory_curve import ROLES
+from devwidget.records.trace import ModuleEvent, Trace
+from devwidget.report.style.memory_names import part_name
+from devwidget.report.style.words import first_line, module_words, site_words, tensor_words
+from devwidget.views.clock import Clock
+
+Json = dict[str, Any]
+_MODULES, _MOVES, _MEMORY = 1, 2, 3
+_TRACKS = {_MODULES: "modules", _MOVES: "moves between devices", _MEMORY: "memory"}
+
+
+def perfetto_json(trace: Trace) -> str:
+    """Slices for the first call of each module and for moves, counters for the memory of each device, marks for findings.
+
+    Where nothing was timed, as in a memory snapshot of torch, an event takes a microsecond.
+    """
+    clock = Clock(trace)
+
+    def at(place: float) -> float:
+        return clock.at(place) * 1e6 if clock.runs else place
+
+    events = [*_names(), *_modules(trace, at), *_moves(trace, at), *_memory(trace, at), *_findings(trace, at)]
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+
+
+def _names() -> Iterator[Json]:
+    for number, name in _TRACKS.items():
+        yield {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}}
+
+
+def _modules(trace: Trace, at: Any) -> Iterator[Json]:
+    for event in trace.modules:
+        start = event.started * 1e6
+        args = {"class": event.class_name, "calls": event.calls, "out": ", ".join(map(str, event.outputs))}
+        yield _slice(module_words(event.path), start, _end(event, at) - start, _MODULES, event.replica + 1, args)
+
+
+def _end(event: ModuleEvent, at: Any) -> float:
+    once = (event.started + event.seconds / max(event.calls, 1)) * 1e6
+    return once if event.calls == 1 or event.stopped < 0 else float(at(event.stopped))
+
+
+def _moves(trace: Trace, at: Any) -> Iterator[Json]:
+    for move in trace.moves:
+        args = {
+            "bytes": move.bytes,
+            "times": move.count,
+            "cause": move.cause,
+            "line": site_words(move.site),
+            "code": first_line(move.site),
+        }
+        name = f"{move.source} -> {move.target} {tensor_words(move.dtype, move.shape)}"
+        yield _slice(name, at(move.number), move.seconds * 1e6, _MOVES, 0, args)
+
+
+def _memory(trace: Trace, at: Any) -> Iterator[Json]:
+    for curve in trace.memory:
+        used = [role for role in ROLES if any(getattr(point, role) for point in curve.points)]
+        for point in curve.points:
+            args = {part_name(role): getattr(point, role) for role in used}
+            yield {"ph": "C", "name": str(curve.device), "ts": at(point.number), "pid": _MEMORY, "args": args}
+
+
+def _findings(trace: Trace, at: Any) -> Iterator[Json]:
+    for finding in trace.findings:
+        for number in finding.explains[:1]:
+            args = {"what": finding.headline, "line": site_words(finding.fault), "made": site_words(finding.birth)}
+            yield {"ph": "i", "s": "g", "name": finding.kind, "ts": at(number), "pid": _MODULES, "tid": 0, "args": args}
+
+
+def _slice(name: str, start: float, length: float, process: int, thread: int, args: Json) -> Json:
+    return {"ph": "X", "name": name, "ts": start, "dur": max(length, 0.0), "pid": process, "tid": thread, "args": args}
