@@ -253,6 +253,68 @@ def test_what_a_helper_returns_is_followed_when_it_has_no_name(gpu):
     assert found.fixes[-1].edits[0].text.strip().endswith("blank(2).unsqueeze(0).to(x.device))).findings")
 
 
+class Tables(nn.Linear):
+    frequencies = torch.ones(2)
+
+    @property
+    def mask(self):
+        return torch.ones(2).bool()  # made in a property
+
+    def of_the_class(self, x):
+        return x[:, None] * self.frequencies
+
+    def of_a_property(self, x):
+        return x.masked_fill(~self.mask, 0.0)
+
+    def of_a_comprehension(self, x):
+        def window(size):
+            ramp = torch.arange(2.0)
+            return ramp < size
+
+        return [
+            part
+            * window(
+                2,
+            )
+            for part in x
+        ]
+
+
+@pytest.mark.parametrize(
+    ("method", "birth"),
+    [
+        (Tables.of_the_class, "frequencies = torch.ones(2)"),
+        (Tables.of_a_property, "return torch.ones(2).bool()  # made in a property"),
+        (Tables.of_a_comprehension, "ramp = torch.arange(2.0)"),
+    ],
+)
+def test_attributes_of_a_class_properties_and_lines_of_a_comprehension_are_followed(gpu, method, birth):
+    model, x = Tables(2, 2).cuda(), torch.ones(2, 2, device="cuda:0")
+    (found,) = devwidget.explain(failing(lambda: method(model, x))).findings
+    assert found.birth.text == birth
+    assert found.fixes[0].edits
+
+
+class Momentum(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            state["speed"] = torch.zeros(parameter.shape)
+            state["speed"].add_(parameter.grad)
+
+
+def test_state_that_an_optimizer_makes_in_its_step_is_made_in_the_wrong_place(gpu):
+    model = nn.Linear(2, 2).cuda()
+    model(torch.ones(2, 2, device="cuda:0")).sum().backward()
+    (found,) = devwidget.explain(failing(Momentum(model.parameters()).step)).findings
+    assert (found.kind, found.birth.text) == ("wrong-device", 'state["speed"] = torch.zeros(parameter.shape)')
+    assert found.fixes[0].code == 'state["speed"] = torch.zeros(parameter.shape, device=parameter.device)'
+
+
 def test_an_item_of_what_a_helper_returned_is_told_from_its_neighbours(gpu):
     def added():
         x, batch = torch.ones(2, device="cuda:0"), named(2)

@@ -45,7 +45,10 @@ def parsed_statement(text: str, line: int = 1) -> ast.stmt | None:
 
 def parsed_expression(text: str, line: int = 1) -> ast.expr | None:
     """The expression that a text is, which stands at a line; columns are counted in the text without the spaces around it."""
-    node = parsed_statement(text.strip(), line)
+    text = text.strip()
+    node = parsed_statement(text, line)
+    if node is None and "\n" in text:  # a part of something in brackets may go on at the next line
+        node = parsed_statement(f"(\n{text}\n)", line - 1)
     return node.value if isinstance(node, ast.Expr) else None
 
 

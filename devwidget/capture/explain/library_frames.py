@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import re
+from types import FrameType
 from typing import Any
 
 import torch
@@ -23,7 +24,10 @@ from devwidget.capture.recording.descriptions import fault_at, lost_operand, ope
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
+from devwidget.capture.source_code.definitions import statements_of
 from devwidget.capture.source_code.expressions import Scope
+from devwidget.capture.source_code.past.past_calls import definition_of
+from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import message
 from devwidget.records.site import Site
@@ -35,13 +39,21 @@ _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*ex
 
 def optimizer_state(context: ErrorContext) -> None:
     """A step failed, and the state is not where its parameters are."""
-    frame = next((f for f in context.frames if is_a(_self(f), torch.optim.Optimizer)), None)
-    if frame is None or frame.f_code.co_name in ("__init__", "add_param_group"):
+    running = [f for f in context.frames if is_a(_self(f), torch.optim.Optimizer)]
+    frame = next(iter(running), None)
+    if frame is None or frame.f_code.co_name in ("__init__", "add_param_group") or any(map(_fills_items, running)):
         return
     optimizer, caller = _self(frame), context.caller_of(frame)
     _, assigned = operand_names.Names(context.state, caller).argument_of(optimizer)
     optimizers.check_state(context.state, optimizer, {}, caller)
     _born(context, assigned, optimizer)
+
+
+def _fills_items(frame: FrameType) -> bool:
+    """Whether the function of the user that a frame runs puts items into something: `state['speed'] = torch.zeros(3)`."""
+    node = definition_of(frame.f_code)
+    parts = [part for each in statements_of(node) for part in targets(each)] if node is not None else []
+    return any(isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Constant) for part in parts)
 
 
 def uncalled_move(context: ErrorContext) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import class_name, dict_of, is_a, is_scalar, items_of, module_name, parts_of
+from devwidget.capture.object_fields import class_name, defined, dict_of, is_a, is_scalar, items_of, module_name, parts_of
 from devwidget.capture.source_code.call_sites import call_text, locals_of, site_of
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_tensor, seen
@@ -198,7 +198,8 @@ def _attribute(owner: Any, name: str) -> Any:
         found = dict.get(group, name, UNKNOWN) if is_a(group, dict) else UNKNOWN
         if found is not UNKNOWN:
             return found
-    return UNKNOWN
+    of_class = defined(type(owner), name) if type(fields) is dict else None
+    return of_class if is_tensor(of_class) else UNKNOWN
 
 
 def _item(owner: Any, key: Any) -> Any:

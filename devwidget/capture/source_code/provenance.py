@@ -14,10 +14,11 @@ from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.frames import name_in
+from devwidget.capture.source_code.past.changes import change_of
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.lost_values import argument_sources
 from devwidget.capture.source_code.past.makers import makers
-from devwidget.capture.source_code.past.past_calls import PastCall
+from devwidget.capture.source_code.past.past_calls import PastCall, definition_of
 from devwidget.capture.source_code.past.running_calls import enclosing_call, running_call
 from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of, selected
 from devwidget.capture.tensors import is_parameter, is_tensor
@@ -141,14 +142,26 @@ def _assignment(
         name, keys = path_of(name_in(frame, lambda value: value is tensor))
         if name in ("", "self"):  # what `self` keeps is found through the model
             continue
-        code = frame.f_code
-        site = _last_assignment(frames, frame, name, before if frame is home else frame.f_lineno)
+        code, above = frame.f_code, before if frame is home else frame.f_lineno
+        filled = _filled(frames, frame, name, keys, above)
+        if filled is not None:
+            return frame, *filled
+        site = _last_assignment(frames, frame, name, above)
         if site is None and name in frame.f_globals:
             site = statements.cell_assignment(name)
         own = site is not None and (name not in code.co_varnames or site.function == code.co_name)  # no argument's namesake
         if site is not None and own and not _denied(frame, site, tensor):
             return frame, site, keys_of(site, name) + keys
     return None
+
+
+def _filled(frames: Sequence[FrameType], frame: FrameType, name: str, keys: Keys, before: int) -> tuple[Site, Keys] | None:
+    """The last line above another that put an item into what a variable holds: `state['speed'] = torch.zeros(3)`."""
+    here = Site(frame.f_code.co_filename, before, "", frame.f_code.co_name)
+    scope = _scope(frames, frame, here) if keys else None
+    change = change_of(scope, name, keys, before, moves=False) if isinstance(scope, PastCall) else None
+    inside = change is not None and change.value is not None and change.scope is scope and len(change.keys) < len(keys)
+    return (change.site, change.keys) if change is not None and inside else None
 
 
 def _last_assignment(frames: Sequence[FrameType], frame: FrameType, name: str, before: int) -> Site | None:
@@ -209,9 +222,18 @@ def _partner(frame: FrameType, site: Site, target: torch.device) -> tuple[str, .
     if site.function != code.co_name or site.function == "<module>":
         return ()
     given = code.co_varnames[: code.co_argcount]
-    earlier = [name for name in variables if name not in given and _assigned_above(frame, name, site)]
+    looped = _loop_variables(frame, site)
+    earlier = [n for n in variables if n not in given and (n in looped or _assigned_above(frame, n, site))]
     names = [*given, *earlier]
     return tuple(n for n in names if is_tensor(t := variables.get(n)) and t.device == target)
+
+
+def _loop_variables(frame: FrameType, site: Site) -> set[str]:
+    """Those of the loops around a line."""
+    node = definition_of(frame.f_code)
+    loops = [each for each in ast.walk(node) if isinstance(each, ast.For)] if node is not None else []
+    around = [each for each in loops if each.lineno < site.line <= (each.end_lineno or 0)]
+    return {part.id for each in around for part in ast.walk(each.target) if isinstance(part, ast.Name)}
 
 
 def _assigned_above(frame: FrameType, name: str, site: Site) -> bool:

@@ -13,6 +13,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import defined, is_a, mro_of
+from devwidget.capture.source_code.class_functions import written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.past.changes import Change, change_of, dropped_move, path_of_node
 from devwidget.capture.source_code.past.comprehensions import Comprehension, items_of_comprehension
@@ -67,7 +68,7 @@ class _Search:
             key = node.slice.value if isinstance(node.slice, ast.Constant) else None
             yield from self.follow(node.value, scope, site, keys if key is None else (key, *keys))
         elif isinstance(node, ast.Attribute):
-            yield from self.follow(node.value, scope, site, (node.attr, *keys))
+            yield from self._field_of(node, scope, site, keys)
         elif isinstance(node, Comprehension):
             yield from self._comprehension(node, scope, site, keys)
         else:
@@ -86,6 +87,18 @@ class _Search:
         self._items = outer | {(id(scope), name): item for name, item in found.items()}
         yield from self.follow(node.value if isinstance(node, ast.DictComp) else node.elt, scope, site, keys[1:])
         self._items = outer
+
+    def _field_of(self, node: ast.Attribute, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
+        """A part of what a value is, or what a property of a class returns."""
+        owner = UNKNOWN if self._is_of_comprehension(node.value, scope) else scope.value(node.value)
+        member = defined(type(owner), node.attr) if owner is not UNKNOWN else None
+        getter = next(written(member), None) if type(member) is property else None
+        past = entered(getter, owner, {}) if getter is not None else None
+        if past is None:
+            yield from self.follow(node.value, scope, site, (node.attr, *keys))
+            return
+        for returned, where in past.returns():
+            yield from self.follow(returned, past, where, keys)
 
     def _variable(self, name: str, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         """A variable of a function that has returned: its last change above, else what the caller gave."""
