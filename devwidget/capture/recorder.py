@@ -34,6 +34,7 @@ from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.threads import threads
 from devwidget.capture.source_code.call_sites import forget_sites
+from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
 from devwidget.records.errors import DevwidgetError, error_text, message
@@ -67,6 +68,7 @@ class Recorder:
         self._error = ""
         self._failure: Failure | None = None
         self._seconds = 0.0
+        self._samples = 0
         self._once = threading.Lock()
         self._facts: Trace | None = None
 
@@ -98,6 +100,8 @@ class Recorder:
 
     def given(self, inputs: Any) -> None:
         """These tensors are the batch and the target."""
+        lengths = {shape[0] for tensor in tensors_in(inputs) if (shape := shape_of(tensor))}
+        self._samples = lengths.pop() if len(lengths) == 1 else 0
         if self._memory is not None:
             self._memory.given(inputs)
 
@@ -151,6 +155,7 @@ class Recorder:
             failure=self._failure,
             not_checked=tuple(log.troubles),
             seconds=self._seconds,
+            samples=self._samples,
         )
 
     def refuse_again(self) -> None:

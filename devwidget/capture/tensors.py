@@ -46,6 +46,11 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     return device
 
 
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Its shape, as `seen`; () for a nested tensor, which has none."""
+    return () if seen(tensor, "is_nested") else tuple(int(size) for size in seen(tensor, "shape"))
+
+
 def viewed(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The tensor that another is a view of; () for one that is no view."""
     base = seen(tensor, "_base")

@@ -92,6 +92,8 @@ class Refusal:
         phase: part of the step.
         module: where, as for a point.
         site: the line, as for a point.
+        live: what was in use then; None in files of older versions.
+        holdings: what was allocated during the recording and lived then, largest first; at most `MOST_HOLDINGS`.
     """
 
     number: int
@@ -100,6 +102,8 @@ class Refusal:
     phase: Phase
     module: str | None
     site: Site | None
+    live: MemoryPoint | None = None
+    holdings: tuple[Holding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -329,6 +329,7 @@ class Trace(Record):
         not_restored: what the step changed and could not be put back, each with its reason.
         virtual_gpus: how many virtual GPUs were active, 0 for none.
         seconds: wall time of the recording.
+        samples: length of the batch, 0 where its tensors have several lengths or it is not known.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -348,3 +349,4 @@ class Trace(Record):
     parallel: tuple[DataParallelCall, ...] = ()
     not_restored: tuple[str, ...] = ()
     failure: Failure | None = None
+    samples: Size = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -48,6 +50,23 @@ def test_peak_and_its_parts_are_the_same(both):
     assert found.peak.allocated == told.peak.allocated
     assert parts(found.peak) == parts(told.peak)
     assert (found.peak.phase, found.peak.module) == (told.peak.phase, told.peak.module)
+
+
+def test_what_found_no_room_is_the_same_and_how_much_is_read_from_the_exception():
+    refusals = []
+    for make in (simulator.memory, CudaMemory):
+        with devwidget.simulate(1, memory="3MiB"):
+            model, batch = nn.Linear(256, 512).to("cuda:0"), torch.randn(1024, 256, device="cuda:0")
+            recorder = Recorder()
+            with contextlib.suppress(torch.OutOfMemoryError), recorder:
+                recorder.watch_memory(make())
+                recorder.attach(model)
+                model(batch)
+            refusals.append(recorder.facts().memory[0].refused)
+    told, found = refusals
+    assert [(each.bytes, each.allocated, each.module) for each in told] == [(2 * 1024**2, 1574912, "")]
+    assert [(each.bytes, each.allocated, each.module) for each in found] == [(2 * 1024**2, 1574912, "")]
+    assert (found[0].live, found[0].holdings) == (told[0].live, told[0].holdings)
 
 
 def test_every_point_adds_up(both):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thi
 from devwidget.capture.memory.training_state import training_bytes
 from devwidget.records.device import DeviceId
 from devwidget.records.memory_curve import ROLES, MemoryCurve
+from devwidget.report.text.memory_advice import memory_advice
 from devwidget.simulator.devices.ledger import Ledger
 
 MIB = 1024**2
@@ -184,6 +186,48 @@ def test_out_of_memory_ends_with_a_true_picture():
     # Kept: what both GELUs and the second Linear were given. What the second GELU was about to keep is not yet.
     assert (curve.peak.activations, curve.peak.other) == (4 * MIB, 2 * MIB)
     assert "cuda:0 had no room for 2.00 MiB" in str(trace)
+
+
+def reached(trace):
+    """How many allocations each device got to before one did not fit."""
+    full = [curve for curve in trace.memory if curve.refused]
+    return {curve.device: sum(point.number <= curve.refused[0].number for point in curve.points) for curve in full}
+
+
+@pytest.mark.parametrize("name", ["mlp", "transformer"])
+def test_the_batch_that_is_advised_gets_past_the_line_that_found_no_room(name):
+    with devwidget.simulate(2, memory="4MiB"):
+        model, whole = program(name, 2)
+        samples = 64 if name == "transformer" else 1024
+        batch = torch.randn(samples, *whole.shape[1:], device="cuda:0")
+        for _ in range(6):
+            trace = devwidget.trace(model, batch, loss_fn=lambda out: out.square().sum())
+            if not trace.error:
+                break
+            told = next(each.text for each in memory_advice(trace) if each.about == "batch")
+            fits = int(re.search(r"([\d,]+) of the", told)[1].replace(",", ""))
+            assert 0 < fits < len(batch)
+            gc.collect()  # replicas of a step that failed live in cycles
+            failed = reached(trace)
+            batch = batch[:fits].clone()
+            again = devwidget.trace(model, batch, loss_fn=lambda out: out.square().sum())
+            gc.collect()
+            assert all(place > failed.get(device, 0) for device, place in reached(again).items())
+
+
+def test_a_refusal_knows_what_lived_then_which_is_not_what_lived_at_the_peak():
+    with devwidget.simulate(1, memory="8MiB"), devwidget.record() as recording:
+        high = torch.ones(6 * MIB, dtype=torch.uint8, device="cuda")
+        del high
+        kept = torch.ones(2 * MIB, dtype=torch.uint8, device="cuda")
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.ones(7 * MIB, dtype=torch.uint8, device="cuda")
+    (curve,) = recording.trace.memory
+    (refused,) = curve.refused
+    assert (curve.peak.allocated, refused.allocated) == (6 * MIB, 2 * MIB)
+    assert (refused.live.allocated, refused.live.other) == (2 * MIB, 2 * MIB)
+    assert [(each.bytes, each.site.text[:4]) for each in refused.holdings] == [(2 * MIB, "kept")]
+    assert kept is not None
 
 
 def test_a_recording_sees_what_was_there_before_and_what_goes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import weakref
 from collections import deque
@@ -17,7 +18,11 @@ from devwidget.capture.memory.block import Block
 from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode
 from devwidget.capture.tensors import tensors_in
+from devwidget.records.errors import message
 from devwidget.records.memory import DeviceMemory, allocated_bytes
+
+_ASKED = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)\. GPU (\d+)")
+_UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 
 class _Storage(weakref.ref[Any]):
@@ -90,6 +95,13 @@ class CudaMemory:
                 if known is not None and known[1] and self._listener is not None:
                     self._listener.taken(known[0], self.allocated(known[0].index))
 
+    def refused(self, error: torch.OutOfMemoryError) -> None:
+        """An operator found no room; how much it asked for is told nowhere but in the words of the exception."""
+        told = _ASKED.search(message(error))
+        if told is not None and self._listener is not None:
+            size, unit, index = float(told[1]), told[2], int(told[3])
+            self._listener.refused(index, round(size * 1024 ** _UNITS.index(unit)), self.allocated(index))
+
     def _known(self, tensor: torch.Tensor) -> tuple[Block, bool] | None:
         """The block of a tensor, and whether it is new."""
         if not tensor.is_cuda or tensor.layout is not torch.strided:
@@ -125,6 +137,10 @@ class _Results(DispatchMode):  # type: ignore[no-untyped-call]
         """Run the operator, then look where its results are."""
         if isinstance(func, torch_internals.HigherOrderOperator):
             return take_apart(self, func, args, kwargs)
-        out = func(*args, **(kwargs or {}))
+        try:
+            out = func(*args, **(kwargs or {}))
+        except torch.OutOfMemoryError as error:
+            self._memory.refused(error)
+            raise
         self._memory.saw(out)
         return out

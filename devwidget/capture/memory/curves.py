@@ -71,7 +71,8 @@ class Curves:
         self._points: dict[int, list[_Point]] = {}
         self._peaks: dict[int, int] = {}
         self._holdings: dict[int, dict[tuple[Any, ...], int]] = {}
-        self._refused: dict[int, list[tuple[Allocation, int, int]]] = {}
+        self._refused: dict[int, list[tuple[_Event, int]]] = {}
+        self._live_then: dict[_Event, tuple[_Point, dict[tuple[Any, ...], int]]] = {}
         self._sites: dict[RawSite | None, Site | None] = {}
         self._before: dict[int, int] = {}
 
@@ -98,7 +99,9 @@ class Curves:
 
     def refused(self, index: int, size: int, held: int) -> None:
         """An allocation did not fit."""
-        self._refused.setdefault(index, []).append((self._allocation(), size, held))
+        event = _Event(None, index, held, self._allocation())
+        self._refused.setdefault(index, []).append((event, size))
+        self._note(event)
 
     def mark(self, index: int, held: int) -> None:
         """A look at a device, where nothing needs to be allocated: the end of a phase."""
@@ -133,8 +136,11 @@ class Curves:
             for event in events:
                 if event.allocation and event.held > max(self._peaks.get(event.device, -1), _held(highest.get(event.device))):
                     highest[event.device] = event
+            refused = {event for refusals in self._refused.values() for event, _ in refusals}
             for event in events:
                 self._count(event)
+                if event in refused:
+                    self._live_then[event] = self._points[event.device][-1], self._held_by(event.device)
                 if event is highest.get(event.device):
                     self._peaks[event.device], self._holdings[event.device] = event.held, self._held_by(event.device)
             self._points = {index: thinned(points) for index, points in self._points.items()}
@@ -169,15 +175,21 @@ class Curves:
 
     def holdings(self, index: int) -> tuple[Holding, ...]:
         """What lived at the peak of one device."""
-        largest = sorted(self._holdings.get(index, {}).items(), key=lambda item: -item[1])[:MOST_HOLDINGS]
-        return tuple(Holding(role, size, phase, path, to_site(site)) for (role, phase, path, site), size in largest)
+        return self._largest(self._holdings.get(index, {}))
+
+    def _largest(self, held: dict[tuple[Any, ...], int]) -> tuple[Holding, ...]:
+        largest = sorted(held.items(), key=lambda item: -item[1])[:MOST_HOLDINGS]
+        return tuple(Holding(role, size, phase, path, self._site(site)) for (role, phase, path, site), size in largest)
 
     def refusals(self, index: int) -> tuple[Refusal, ...]:
         """What did not fit on one device."""
-        return tuple(
-            Refusal(allocation.number, size, held, allocation.phase, allocation.module, self._site(allocation.site))
-            for allocation, size, held in self._refused.get(index, ())
-        )
+        return tuple(self._refusal(event, size) for event, size in self._refused.get(index, ()))
+
+    def _refusal(self, event: _Event, size: int) -> Refusal:
+        point, held = self._live_then[event]
+        here = point.allocation
+        where = here.phase, here.module, self._site(here.site)
+        return Refusal(here.number, size, event.held, *where, self._record(point), self._largest(held))
 
     def _record(self, point: _Point) -> MemoryPoint:
         allocation, parts = point.allocation, dict(zip(ROLES, point.parts, strict=True))

@@ -8,11 +8,13 @@ from typing import Any
 from devwidget.records.failure import Failure
 from devwidget.records.trace import Trace
 from devwidget.report.style.words import module_words, site_words
-from devwidget.report.text.memory_words import memory_cards
-from devwidget.report.text.parallel_advice import advice
+from devwidget.report.text.memory_advice import memory_advice
+from devwidget.report.text.memory_words import holding_card, memory_cards
+from devwidget.report.text.parallel_advice import Advice, advice
 from devwidget.views.parallel import parallel_calls
 
 Card = dict[str, Any]
+_MOST_HOLDERS = 3
 
 
 def failure_card(trace: Trace) -> Card | None:
@@ -48,6 +50,10 @@ def failure_lines(trace: Trace) -> Iterator[str]:
     if card["place"]:
         yield f"  where: {card['module']}, {card['place']}: {' '.join(card['source'].split())}"
     yield from (f"  note:  {note}" for note in (*_refused(trace, trace.failure), *card["notes"]))
+    for cure in card["cures"]:
+        first, *code = cure["code"].splitlines() or [""]
+        yield f"  help:  {cure['text']}" + (f"  {first}" if first and not code else "")
+        yield from (f"           {line}" for line in ((first, *code) if code else ()))
 
 
 def _parted(error: str) -> tuple[str, str]:
@@ -63,17 +69,31 @@ def _refused(trace: Trace, failure: Failure | None) -> list[str]:
 def _notes(trace: Trace, failure: Failure) -> Iterator[str]:
     """What the recording knows of it."""
     if failure.out_of_memory:
-        for each in memory_cards(trace)["holdings"][:3]:
+        for each in _live_then(trace):
             code = f"  `{each['code']}`" if each["code"] else ""
-            yield f"live then on {each['device']}: {each['bytes']} {each['role']}, {each['place']}{code}"
+            module = f" of `{each['path']}`" if each["path"] else ""
+            yield f"live then on {each['device']}: {each['bytes']} {each['role']}{module}, {each['place']}{code}"
     errors = [finding for finding in trace.findings if finding.severity == "error"]
     if errors:
         yield f"found on the way: {errors[0].headline}"
     yield "what comes after this line was not run, and so not checked"
 
 
-def _cures(trace: Trace, failure: Failure) -> Iterator[Any]:
-    """Advice of the DataParallel call whose gather point was full; a fault's own cure is on its finding."""
+def _live_then(trace: Trace) -> list[Card]:
+    """The lines that held most on the device that was full, when it was."""
+    full = [(curve, refused) for curve in trace.memory for refused in curve.refused]
+    if not full:
+        return []
+    curve, refused = max(full, key=lambda each: each[1].number)
+    return [holding_card(curve, holding) for holding in refused.holdings[:_MOST_HOLDERS]]
+
+
+def _cures(trace: Trace, failure: Failure) -> Iterator[Advice]:
+    """Of the finding on whose line the step ended; for want of room, of DataParallel calls and of the memory measured."""
+    for finding in trace.findings:
+        if finding.fixes and failure.site is not None and finding.fault == failure.site:
+            yield Advice(finding.kind, finding.fixes[0].summary, finding.fixes[0].code)
     if failure.out_of_memory:
         for call in parallel_calls(trace):
             yield from advice(call)
+        yield from memory_advice(trace)

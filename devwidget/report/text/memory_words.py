@@ -31,7 +31,7 @@ def memory_cards(trace: Trace) -> Card:
     series = memory_series(trace)
     notes = [NO_ALLOCATOR] if not series else [MODEL_ONLY] if any(each.curve.source == "model" for each in series) else []
     refused = [refusal_words(each.curve, refused) for each in series for refused in each.curve.refused[:3]]
-    holdings = [_holding(each.curve, holding) for each in series for holding in each.curve.holdings[:_MOST_HOLDINGS]]
+    holdings = [holding_card(each.curve, holding) for each in series for holding in each.curve.holdings[:_MOST_HOLDINGS]]
     return {"peaks": [_card(each) for each in series], "refused": refused, "holdings": holdings, "notes": notes}
 
 
@@ -46,7 +46,8 @@ def _card(series: MemorySeries) -> Card:
     }
 
 
-def _holding(curve: MemoryCurve, holding: Holding) -> Card:
+def holding_card(curve: MemoryCurve, holding: Holding) -> Card:
+    """What one line had allocated, as a row of a table."""
     return {
         "device": str(curve.device),
         "bytes": format_bytes(holding.bytes),
@@ -81,10 +82,13 @@ def _in_words(at: MemoryPoint | Refusal) -> str:
 
 def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
     """What did not fit, where."""
-    missing = refused.allocated + refused.bytes - curve.total
+    others = curve.end.others
+    missing = refused.allocated + refused.bytes + others - curve.total
+    beside = f", {format_bytes(others)} belonged to other processes and the driver" if others else ""
+    lack = f"{format_bytes(missing)} were missing" if missing > 0 else "the rest was in smaller pieces"
     return (
         f"{curve.device} had no room for {format_bytes(refused.bytes)} {_in_words(refused)}: {format_bytes(refused.allocated)}"
-        f" of {format_bytes(curve.total)} were in use, {format_bytes(missing)} were missing"
+        f" of {format_bytes(curve.total)} were in use{beside}, {lack}"
     )
 
 
@@ -99,7 +103,7 @@ def memory_lines(trace: Trace) -> Iterator[str]:
     fullest = max(memory_series(trace), key=lambda each: each.peak.allocated).curve
     if fullest.holdings:
         yield f"live at the peak of {fullest.device}, by the line that allocated it"
-        rows = [_cells(_holding(fullest, holding), "bytes", "role") for holding in fullest.holdings]
+        rows = [_cells(holding_card(fullest, holding), "bytes", "role") for holding in fullest.holdings]
         yield from columns(rows, right=(1,), indent="  ")
 
 
