@@ -56,6 +56,7 @@ class DeviceWidget(ipywidgets.VBox):
         self._actions, self._request = actions, actions.request
         self._held: Held = {}
         self._was_shown = False
+        self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self._lock = threading.RLock()
         self.jobs = MainThreadJobs()
         self.control, self.live = Control(), Live()
@@ -97,7 +98,7 @@ class DeviceWidget(ipywidgets.VBox):
             snapshot = self._actions.snapshot()
             self.view.gone = snapshot is None
             self._offer_inputs()
-            if snapshot is None or snapshot == self.snapshot:
+            if snapshot is None or (snapshot == self.snapshot and not self._sampled):
                 return
             before, self.snapshot = self.snapshot, snapshot
             if before is None or replace(before, memory=snapshot.memory) != snapshot:
@@ -156,10 +157,11 @@ class DeviceWidget(ipywidgets.VBox):
 
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
+        self._sampled, drawn = True, {"over": self._drawn}  # the page ignores it when the bars have been drawn again
         try:
-            self.live.figure = memory_content(self._memory_now(), self.trace, running=True)
+            self.live.figure = memory_content(self._memory_now(), self.trace, running=True) | drawn
         except Exception as error:
-            self.live.figure = {"error": f"memory cannot be watched: {error_text(error)}"}
+            self.live.figure = {"error": f"memory cannot be watched: {error_text(error)}"} | drawn
             return False
         return True
 
@@ -227,7 +229,8 @@ class DeviceWidget(ipywidgets.VBox):
 
     def _draw_memory(self) -> None:
         if self.snapshot is not None:
-            self.view.memory = memory_content(self.snapshot.memory, self.trace)
+            self._drawn, self._sampled = self._drawn + 1, False
+            self.view.memory = memory_content(self.snapshot.memory, self.trace) | {"drawn": self._drawn}
 
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = place(snapshot)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move, Trace
+from devwidget.views.backward_hops import with_forward_copies
 from devwidget.views.placement import Placement, device_order
 
 MOST_BLOCKS = 60
@@ -43,7 +44,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """What goes from one block to another in the forward pass; `source` is -1 for what comes from outside."""
+    """What goes from one block to another; -1 as source or target is outside of all blocks."""
 
     source: int
     target: int
@@ -62,8 +63,11 @@ class DeviceMap:
     devices: tuple[DeviceId, ...]
     blocks: tuple[Block, ...]
     crossings: tuple[Crossing, ...]
-    back: tuple[Move, ...]
-    """What crosses in the backward pass."""
+    """In the forward pass and the loss."""
+    back: tuple[Crossing, ...] = ()
+    """In backward: gradients, each on the way of the copy of the forward pass that it belongs to."""
+    elsewhere: tuple[Move, ...] = ()
+    """What crosses in backward besides, on no way of the forward pass."""
 
 
 def device_map(table: Placement, trace: Trace | None = None) -> DeviceMap | None:
@@ -78,8 +82,8 @@ def device_map(table: Placement, trace: Trace | None = None) -> DeviceMap | None
     moves = [move for move in trace.moves if move.source != move.target] if trace is not None else []
     crossings = _crossings(tuple(joined), [move for move in moves if move.phase in ("forward", "loss")])
     shown = devices | {move.source for crossing in crossings for move in crossing.moves}
-    back = tuple(move for move in moves if move.phase == "backward")
-    return DeviceMap(tuple(sorted(shown, key=device_order)), tuple(joined), crossings, back)
+    back, elsewhere = _back(moves, crossings)
+    return DeviceMap(tuple(sorted(shown, key=device_order)), tuple(joined), crossings, back, elsewhere)
 
 
 def _blocks(table: Placement, row: int) -> Iterator[Block]:
@@ -136,6 +140,18 @@ def _crossings(blocks: tuple[Block, ...], moves: list[Move]) -> tuple[Crossing, 
         if target >= 0:
             found.setdefault((_source(blocks, move, target), target), []).append(move)
     return tuple(Crossing(source, target, tuple(group)) for (source, target), group in found.items())
+
+
+def _back(moves: list[Move], crossings: tuple[Crossing, ...]) -> tuple[tuple[Crossing, ...], tuple[Move, ...]]:
+    """What crosses in backward, with and without a way of the forward pass."""
+    ways = {id(move): (each.target, each.source) for each in crossings for move in each.moves}
+    found: dict[tuple[int, int], list[Move]] = {}
+    elsewhere: list[Move] = []
+    for move, copy in with_forward_copies(moves):
+        if move.phase == "backward":
+            way = ways.get(id(copy))
+            (elsewhere if way is None else found.setdefault(way, [])).append(move)
+    return tuple(Crossing(*way, tuple(group)) for way, group in found.items()), tuple(elsewhere)
 
 
 def _target(blocks: tuple[Block, ...], move: Move) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Severity
-from devwidget.records.trace import Trace
+from devwidget.records.trace import Fault, Trace
 from devwidget.views.hops import group_hops
 from devwidget.views.placement import Placement, nearest_row
 
@@ -90,9 +91,11 @@ def _hops(index: dict[str, int], trace: Trace) -> dict[int, int]:
 def _findings(index: dict[str, int], trace: Trace, result: Overlay) -> dict[int, list[int]]:
     """Row -> numbers of findings. An attribute named by a path such as `attention.mask` has a row of its own."""
     rows: dict[int, list[int]] = {}
+    faults = {fault.number: fault for fault in trace.faults}
     for number, finding in enumerate(trace.findings):
         first = -1
-        for path in (finding.module, *finding.also):
+        strays = [path for name in finding.explains if name in faults for path in _stray_paths(faults[name]) if path in index]
+        for path in (finding.module, *finding.also, *strays):
             if path is None:
                 continue
             row = nearest_row(index, path)
@@ -101,6 +104,13 @@ def _findings(index: dict[str, int], trace: Trace, result: Overlay) -> dict[int,
                 rows[row].append(number)
         result.rows_of_findings.append(first)
     return rows
+
+
+def _stray_paths(fault: Fault) -> Iterator[str]:
+    """Where modules keep the tensors that were in the wrong place."""
+    for operand in fault.operands:
+        if operand.stray and operand.held is not None and operand.held.module is not None:
+            yield f"{operand.held.module}.{operand.held.name}".lstrip(".")
 
 
 def _ancestors(placement: Placement, rows: list[int]) -> set[int]:

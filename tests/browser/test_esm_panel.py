@@ -7,9 +7,9 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.failure import Failure
-from devwidget.records.memory_curve import Refusal
+from devwidget.records.memory_curve import Holding, MemoryPoint, Refusal
 from devwidget.records.trace import Operand, Trace
-from devwidget.report.page.content import compared_content, traced_content
+from devwidget.report.page.content import compared_content, memory_content, traced_content
 from devwidget.views.overlay import overlay
 from devwidget.views.placement import place
 from tests.browser.esm import BarePage
@@ -31,7 +31,9 @@ def traced(trace):
 def test_before_a_trace_each_tab_says_how_to_get_one(bare):
     for name in ("Findings", "Trace", "Parallel", "Memory"):
         bare.page.get_by_role("tab", name=name).click()
-        expect(bare.page.get_by_role("tabpanel", name=name)).to_contain_text("press Trace batch: batch looks like a batch")
+        expect(bare.page.get_by_role("tabpanel", name=name)).to_contain_text(
+            "Name a batch above, such as batch, and press Trace batch."
+        )
 
 
 def test_the_button_sends_what_was_typed(bare):
@@ -53,6 +55,28 @@ def test_what_was_typed_survives_new_offers(bare):
     bare.page.get_by_label("batch", exact=True).fill("mine")
     bare.update("panel", "inputs", {"batch": "", "names": ["other"]})
     expect(bare.page.get_by_label("batch", exact=True)).to_have_value("mine")
+
+
+def test_a_panel_that_was_traced_before_it_is_shown_opens_as_one_traced_after(bare):
+    bare.update("panel", "traced", traced(one_step()))
+    bare.page.evaluate("() => window.models.panel.set('status', { kind: 'done', text: '2 errors' })")
+    bare.page.evaluate("() => window.show('b')")
+    expect(bare.page.locator("#b").get_by_role("tab", name="Findings")).to_have_attribute("aria-selected", "true")
+    expect(bare.page.locator("#b .dw-status")).to_have_text("2 errors")
+
+
+def test_bars_of_a_running_cell_that_come_after_its_end_are_not_drawn(bare):
+    memory = split_model().memory
+    ended = memory_content(memory, None)
+    running = memory_content([replace(each, activations=5 * MIB, free=0) for each in memory], None, running=True)
+    legend = bare.page.locator(".dw-memory .dw-legend")
+    bare.update("panel", "memory", ended | {"drawn": 1})
+    bare.update("live", "figure", running | {"over": 1})
+    expect(legend).to_contain_text("activations and other tensors")
+    bare.update("panel", "memory", ended | {"drawn": 2})
+    expect(legend).to_contain_text("other models and tensors")
+    bare.update("live", "figure", running | {"over": 1})
+    expect(legend).to_contain_text("other models and tensors")
 
 
 def test_a_queued_trace_says_that_it_waits(bare):
@@ -132,6 +156,9 @@ def test_the_tensor_in_the_wrong_place_stands_first_and_bold_and_the_others_are_
     assert weights == [700, 400]
 
 
+LIVE = MemoryPoint(20, "forward", "decoder", None, 15 * MIB, parameters=3 * MIB, activations=10 * MIB, inputs=2 * MIB)
+HELD = (Holding("activations", 5 * MIB, "forward", "encoder", site(41, "h = encoder(x)")),)
+NO_ROOM = Refusal(20, 4 * MIB, 15 * MIB, "forward", "decoder", None, LIVE, HELD)
 FULL = replace(
     one_step(),
     error="OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 MiB.",
@@ -139,7 +166,8 @@ FULL = replace(
         "OutOfMemoryError", "CUDA out of memory. Tried to allocate 4.00 MiB.", site(41, "y = x @ x"), "decoder.head",
         ("a.py:1 in f",), out_of_memory=True,
     ),
-    memory=(replace(one_step().memory[0], refused=(Refusal(20, 4 * MIB, 15 * MIB, "forward", "decoder", None),)),),
+    memory=(replace(one_step().memory[0], refused=(NO_ROOM,)),),
+    samples=64,
 )  # fmt: skip
 
 
@@ -148,7 +176,12 @@ def test_out_of_memory_says_what_had_no_room_and_folds_the_allocators_own_text(b
     bare.update("panel", "status", {"kind": "error", "text": "ended by an exception"})
     card = bare.page.locator(".dw-failure")
     expect(card.locator(".dw-message")).to_have_text(re.compile("cuda:0 had no room for 4.00 MiB in forward of decoder"))
-    expect(card).to_contain_text("live then on cuda:0: 5.00 MiB activations")
+    expect(card).to_contain_text("live then on cuda:0: 5.00 MiB activations of encoder, train.py:41")
+    expect(card).to_contain_text("took 12.0 MiB and asked for 4.00 MiB more")
+    expect(card).to_contain_text("51 of the 64 samples get past this line")
+    expect(card.locator(".dw-fix code")).to_have_text(
+        [re.compile(r"devwidget\.plan\(model, smaller"), re.compile("checkpoint")]
+    )
     expect(card.get_by_text("CUDA out of memory")).to_be_hidden()
     card.get_by_text("traceback, 1 frame").click()
     expect(card.get_by_text("CUDA out of memory")).to_be_visible()

@@ -173,6 +173,23 @@ def test_large_models_are_drawn_with_few_elements(browser, count):
     bare.close()
 
 
+def test_rows_in_sight_are_painted_wherever_the_table_scrolls_and_stay_while_they_are(browser):
+    bare = BarePage(browser, large(1000))
+    bare.page.get_by_role("button", name="Expand all rows").click()
+    for top in (0, 50, 400, 20_000, 19_000, 23_500, 100, 100, 0):
+        bare.page.evaluate("(top) => { document.querySelector('.dw-grid').scrollTop = top }", top)
+        bare.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        shown = bare.page.locator(".dw-body [data-row]").evaluate_all("(rows) => rows.map((row) => Number(row.dataset.row))")
+        assert shown == list(range(shown[0], shown[-1] + 1))
+        assert shown[0] * 24 <= top
+        assert shown[-1] * 24 >= min(top + 400, 999 * 24)
+    first = bare.page.locator("[data-row='5']").element_handle()
+    bare.page.evaluate("() => { document.querySelector('.dw-grid').scrollTop = 60 }")
+    bare.page.wait_for_timeout(200)
+    assert first.evaluate("(row) => row.isConnected")
+    bare.close()
+
+
 def test_words_are_looked_for_in_the_whole_path(bare):
     bare.page.get_by_label("filter rows").fill("weight nothing")
     assert bare.paths() == []

@@ -130,7 +130,7 @@ def test_names_on_the_map_stay_in_their_boxes(browser, devices, width):
     spread = stack(16, lambda block: DeviceId("cuda", block * devices // 16))
     bare = BarePage(browser, spread, Trace(modules=one_step().modules), plotly=True, viewport={"width": width, "height": 900})
     bare.page.get_by_role("tab", name="Parallel").click()
-    names = bare.page.locator(".dw-map .annotation-text").filter(has_text="…")
+    names = bare.page.locator(".dw-map .annotation-text").filter(has_text="–")
     expect(names).to_have_count(devices)
     room = bare.page.locator(".dw-map .dw-plot").bounding_box()["width"] * 0.74 / devices
     assert max(name.bounding_box()["width"] for name in names.all()) <= room + 1

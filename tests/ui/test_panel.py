@@ -165,6 +165,17 @@ def test_memory_is_sampled_and_a_failing_look_stops_the_watch(opened):
     assert "memory cannot be watched" in panel.live.figure["error"]
 
 
+def test_bars_are_drawn_again_after_a_cell_in_which_they_were_sampled(opened):
+    panel, _ = opened
+    assert panel.sample_memory() is True
+    assert panel.live.figure["over"] == panel.view.memory["drawn"]
+    panel.refresh_after_cell()
+    assert panel.live.figure["over"] < panel.view.memory["drawn"]
+    before = panel.view.memory
+    panel.refresh_after_cell()
+    assert panel.view.memory is before
+
+
 def test_what_appears_while_a_cell_runs_is_named_gradients_and_not_activations(opened):
     panel, _ = opened
     plain = DeviceMemory(GPU0, "virtual GPU", True, 16 * MIB, activations=9 * MIB, free=7 * MIB)

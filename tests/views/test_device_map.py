@@ -6,7 +6,7 @@ import pytest
 
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import ModuleEvent, Trace
-from devwidget.report.figures.device_map import block_words, device_map_figure, map_words
+from devwidget.report.figures.device_map import block_words, device_map_figure, map_rows, map_words
 from devwidget.views.device_map import MOST_BLOCKS, device_map
 from devwidget.views.placement import place
 from tests.views.builders import CPU, GPU0, GPU1, one_step, site
@@ -27,7 +27,7 @@ def traced(*moves):
 def test_blocks_on_one_device_are_joined_in_a_column_each():
     drawn = device_map(SPLIT)
     assert drawn.devices == (GPU0, GPU1)
-    assert [block_words(block) for block in drawn.blocks] == ["h.0 … 4  5 × Block", "h.5 … 11  7 × Block"]
+    assert [block_words(block) for block in drawn.blocks] == ["h.0–4  5 × Block", "h.5–11  7 × Block"]
 
 
 def test_a_model_on_one_device_has_no_map():
@@ -40,7 +40,28 @@ def test_what_crosses_goes_from_the_block_before_to_the_block_behind():
     )
     assert [(each.source, each.target) for each in drawn.crossings] == [(0, 1), (-1, 0)]
     assert drawn.devices == (GPU0, GPU1, CPU)
-    assert map_words(drawn) == ["Forward: 2 hops, 32 KiB.", "Backward: 1 hop, 16 KiB."]
+    assert map_words(drawn)[:2] == ["Forward: 2 hops, 32 KiB.", "Backward: 1 hop, 16 KiB."]
+
+
+def test_a_gradient_comes_back_on_the_way_of_its_copy():
+    there, back = crossing("", 54), crossing("", 200, GPU1, GPU0, phase="backward")
+    other = replace(back, shape=(2, 2), bytes=16)
+    drawn = device_map(SPLIT, traced(crossing("", 2, CPU, GPU0), there, back, other))
+    assert [(each.source, each.target, each.moves) for each in drawn.back] == [(1, 0, (back,))]
+    assert drawn.elsewhere == (other,)
+    first, second = "h.0–4  5 × Block", "h.5–11  7 × Block"
+    assert map_rows(drawn) == [["outside", first, "16 KiB, 1 hop", ""], [first, second, "16 KiB, 1 hop", "16 KiB, 1 hop"]]
+    assert map_words(drawn)[:2] == ["Forward: 2 hops, 32 KiB.", "Backward: 2 hops, 16 KiB."]
+
+
+def test_ribbons_of_forward_and_backward_lie_beside_each_other():
+    drawn = device_map(SPLIT, traced(crossing("", 54), crossing("", 200, GPU1, GPU0, phase="backward")))
+    there, back = [each for each in device_map_figure(drawn)["data"] if "crossing" in each["meta"]]
+    assert (there["meta"]["crossing"], back["meta"]["crossing"]) == ([0, 1], [1, 0])
+    assert "fillpattern" in back
+    assert "fillpattern" not in there
+    half = len(there["y"]) // 2
+    assert all(lower < upper for lower, upper in zip(there["y"][half:], reversed(back["y"][:half]), strict=False))
 
 
 def test_a_hook_of_accelerate_is_named_with_the_module_that_it_serves():
@@ -62,7 +83,7 @@ def test_names_are_as_long_as_their_boxes_on_wide_pages_and_on_narrow_ones(devic
     for notes, page in ((figure["layout"]["annotations"], 1000), (figure["narrow"]["annotations"], 540)):
         lines = [line for note in notes[devices:] for line in note["text"].split("<br>")]
         assert max(map(len, lines)) * 6 <= page * 0.74 / devices
-        assert any(line.startswith("h.0 … ") for line in lines)
+        assert any(line.startswith("h.0–") for line in lines)
 
 
 def test_a_long_zigzag_stays_drawable():

@@ -7,7 +7,7 @@ import pytest
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.trace import OpEvent, Trace
+from devwidget.records.trace import Held, Operand, OpEvent, Trace
 from devwidget.views.clock import Clock
 from devwidget.views.flow import flow
 from devwidget.views.hops import group_hops
@@ -16,7 +16,7 @@ from devwidget.views.overlay import overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import place
 from devwidget.views.timeline import in_seconds, timeline
-from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, site, split_model
+from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, site, split_model, unregistered
 
 
 def test_hops_of_one_line_are_one_group_and_the_dearest_is_first():
@@ -47,6 +47,16 @@ def test_a_collapsed_row_knows_of_findings_and_hops_below():
 def test_a_finding_also_marks_the_attribute_that_it_names():
     table = place(split_model())
     assert overlay(table, one_step()).marks[table.paths.index("encoder.attention.mask")].findings == (1,)
+
+
+def test_a_finding_marks_the_attribute_that_its_fault_had_in_the_wrong_place():
+    held = Held("encoder.attention", "mask", "attribute")
+    stray = Operand("mask", "self.mask", (1024, 1024), "bool", CPU, MIB, stray=True, held=held)
+    fault = replace(one_step().faults[0], operands=(stray,))
+    finding = replace(unregistered(), also=(), explains=(fault.number,))
+    table = place(split_model())
+    marks = overlay(table, replace(one_step(), faults=(fault,), findings=(finding,)))
+    assert marks.marks[table.paths.index("encoder.attention.mask")].findings == (0,)
 
 
 def test_a_finding_outside_the_model_marks_no_row():

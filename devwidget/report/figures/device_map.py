@@ -16,6 +16,8 @@ _ROW_PX = 42
 _WIDE = 0.74
 """Width of a column's boxes; the rest is for ribbons."""
 _THINNEST, _THICKEST = 0.07, 0.62
+_BESIDE = 0.18
+"""How far above the middle of its boxes a copy of the forward pass is drawn, and below it the gradient that comes back."""
 _MOST_EXAMPLES = 3
 _PAGES_PX = 1000, 540
 """Figures at least this wide, and narrow ones: names are as long as their boxes are then."""
@@ -23,10 +25,10 @@ _LETTER_PX = 6.4
 
 
 def device_map_figure(drawn: DeviceMap) -> Figure:
-    """One box for each block in the column of its device, and the crossings of the forward pass between them."""
+    """One box for each block in the column of its device; between them what crosses, hatched on its way back."""
     columns = {device: at for at, device in enumerate(drawn.devices)}
-    most = max((crossing.bytes for crossing in drawn.crossings), default=1)
-    data = [_ribbon(each, drawn, most) for each in drawn.crossings]
+    data = [_ribbon(each, drawn) for each in drawn.crossings]
+    data += [_ribbon(Crossing(each.target, each.source, each.moves), drawn, back=True) for each in drawn.back]
     data += [_box(block, row, columns[block.device]) for row, block in enumerate(drawn.blocks)]
     above = 1.25 if any(crossing.source < 0 for crossing in drawn.crossings) else 0.6
     layout = base_layout(30 + round(_ROW_PX * (len(drawn.blocks) - 0.4 + above)), {"l": 4, "r": 4, "t": 26, "b": 4})
@@ -52,14 +54,31 @@ def _notes(drawn: DeviceMap, columns: dict[DeviceId, int], page: int) -> list[Fi
 
 
 def map_words(drawn: DeviceMap) -> list[str]:
-    """What crosses, in sentences; () before a trace."""
-    forward = [move for crossing in drawn.crossings for move in crossing.moves]
+    """What crosses, in sentences; [] before a trace."""
+    forward, back = ([move for crossing in way for move in crossing.moves] for way in (drawn.crossings, drawn.back))
     words = [_sum_words("Forward", forward)] if forward else []
-    return [*words, _sum_words("Backward", list(drawn.back))] if drawn.back else words
+    words += [_sum_words("Backward", [*back, *drawn.elsewhere])] if back or drawn.elsewhere else []
+    return [*words, "Ribbons are as thick as their bytes; hatched ones are gradients on their way back."] if back else words
+
+
+def map_rows(drawn: DeviceMap) -> list[list[str]]:
+    """Each way with what crosses on it: from, to, forward, backward."""
+    ways = dict.fromkeys((each.source, each.target) for each in drawn.crossings)
+    there = {(each.source, each.target): _way_words(each) for each in drawn.crossings}
+    back = {(each.target, each.source): _way_words(each) for each in drawn.back}
+    return [[_end(drawn, s, t), _end(drawn, t, s), there[s, t], back.get((s, t), "")] for s, t in ways]
+
+
+def _end(drawn: DeviceMap, block: int, other: int) -> str:
+    return block_words(drawn.blocks[block]) if block >= 0 else "outside"
+
+
+def _way_words(crossing: Crossing) -> str:
+    return f"{format_bytes(crossing.bytes)}, {counted(sum(move.count for move in crossing.moves), 'hop')}"
 
 
 def block_words(block: Block) -> str:
-    """`lower.0 … 5  6 × Block`."""
+    """`lower.0–5  6 × Block`."""
     return "  ".join(_names(block))
 
 
@@ -68,7 +87,7 @@ def _names(block: Block) -> tuple[str, str]:
     if len(block.paths) == 1:
         return module_words(block.path), block.class_name
     last = block.paths[-1].rpartition(".")[2]
-    return f"{block.path} … {last}", f"{len(block.paths)} × {block.class_name or 'modules'}"
+    return f"{block.path}–{last}", f"{len(block.paths)} × {block.class_name or 'modules'}"
 
 
 def _sum_words(phase: str, moves: list[Move]) -> str:
@@ -108,19 +127,30 @@ def _name(block: Block, kind: str, row: int, column: int, letters: int) -> Figur
     return place | {"text": f"{plotly_text(name)}<br>{plotly_text(kind)}"}
 
 
-def _ribbon(crossing: Crossing, drawn: DeviceMap, most: int) -> Figure:
-    """From the side of one box to the side of the other; what comes from outside enters from above."""
+def _ribbon(crossing: Crossing, drawn: DeviceMap, *, back: bool = False) -> Figure:
+    """From the side of one box to the side of the other; what comes from outside enters from above. `back`: against it."""
     first, target = crossing.moves[0], drawn.blocks[crossing.target]
-    start = drawn.devices.index(first.source), float(crossing.source) if crossing.source >= 0 else -0.85
-    end = drawn.devices.index(target.device), float(crossing.target)
+    start_device, shift = (first.target if back else first.source), (_BESIDE if drawn.back else 0.0) * (1 if back else -1)
+    start = drawn.devices.index(start_device), (float(crossing.source) if crossing.source >= 0 else -0.85) + shift
+    end = drawn.devices.index(target.device), float(crossing.target) + shift
     side = _WIDE / 2 if end[0] > start[0] else -_WIDE / 2 if end[0] < start[0] else 0.0
     x0, x1 = start[0] + (side if crossing.source >= 0 else 0.0), end[0] - side
-    half = (_THINNEST + (_THICKEST - _THINNEST) * crossing.bytes / most) / 2
+    half = _thickness(crossing.bytes, drawn) / 2
     along = [x0 + (x1 - x0) * t for t, _ in CURVE]
     middle = [start[1] + (end[1] - start[1]) * rise for _, rise in CURVE]
     y = [*(each - half for each in middle), *(each + half for each in reversed(middle))]
-    shape = area([*along, *reversed(along)], y, device_hue(target.device), 0.55, _crossing_words(crossing))
-    return shape | {"meta": {"path": target.path, "bytes": crossing.bytes, "crossing": [crossing.source, crossing.target]}}
+    hue = device_hue(start_device if back else target.device)
+    shape = area([*along, *reversed(along)], y, hue, 0.2 if back else 0.55, _crossing_words(crossing))
+    if back:
+        shape["fillpattern"] = {"shape": "/", "size": 5, "solidity": 0.35, "fgcolor": hue, "bgcolor": shape["fillcolor"]}
+    ends = [crossing.target, crossing.source] if back else [crossing.source, crossing.target]
+    return shape | {"meta": {"path": target.path, "bytes": crossing.bytes, "crossing": ends}}
+
+
+def _thickness(size: int, drawn: DeviceMap) -> float:
+    """In rows, of all crossings to one scale; half of it where gradients come back beside."""
+    most = max(each.bytes for each in (*drawn.crossings, *drawn.back))
+    return (_THINNEST + (_THICKEST - _THINNEST) * size / most) / (2 if drawn.back else 1)
 
 
 def _crossing_words(crossing: Crossing) -> str:

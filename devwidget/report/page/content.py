@@ -9,7 +9,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
-from devwidget.report.figures.device_map import device_map_figure, map_words
+from devwidget.report.figures.device_map import device_map_figure, map_rows, map_words
 from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail
 from devwidget.report.page.packing import packed_table
 from devwidget.report.page.parallel_card import parallel_card
@@ -122,7 +122,7 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
 def _map_card(table: Placement, trace: Trace | None) -> Content | None:
     """The model on its devices, where there are several."""
     drawn = device_map(table, trace)
-    return None if drawn is None else {"figure": device_map_figure(drawn), "words": map_words(drawn)}
+    return None if drawn is None else {"figure": device_map_figure(drawn), "words": map_words(drawn), "rows": map_rows(drawn)}
 
 
 def _with_rows(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:

@@ -59,18 +59,24 @@ def _bytes_words(size: int) -> str:
 
 
 def _dtype_texts(table: Placement) -> list[str]:
-    texts = {mask: " ".join(map(dtype_words, table.dtypes_of(row))) for row, mask in reversed(list(enumerate(table.dtypes)))}
+    texts = {mask: _dtypes_words(table.dtypes_of(row)) for row, mask in reversed(list(enumerate(table.dtypes)))}
     return [texts[mask] for mask in table.dtypes]
 
 
+def _dtypes_words(dtypes: Sequence[str]) -> str:
+    """Two of them, or the first and how many others: more would be cut."""
+    first, *others = map(dtype_words, dtypes or [""])
+    return f"{first} +{len(others)}" if len(others) > 1 else " ".join([first, *others])
+
+
 COLUMNS = (
-    Column("module", "module", "name", ("minmax(180px, 2.3fr)", "minmax(136px, 2fr)", "minmax(120px, 2fr)")),
-    Column("device", "device", "devices", ("minmax(156px, 1.3fr)", "minmax(116px, 1.5fr)", "minmax(84px, 1.5fr)")),
-    Column("dtype", "dtype", "words", ("70px", "60px", "60px"), words=_dtype_texts),
-    Column("params", "params", "amount", ("76px", "68px", ""), values=_own_parameters, shown=_count_words),
+    Column("module", "module", "name", ("minmax(180px, 2.3fr)", "minmax(170px, 3fr)", "minmax(120px, 2fr)")),
+    Column("device", "device", "devices", ("minmax(156px, 1.3fr)", "minmax(112px, 1fr)", "minmax(84px, 1.5fr)")),
+    Column("dtype", "dtype", "words", ("76px", "74px", "74px"), words=_dtype_texts),
+    Column("params", "params", "amount", ("76px", "66px", ""), values=_own_parameters, shown=_count_words),
     Column("bytes", "bytes", "amount", ("80px", "76px", "76px"), values=lambda table: table.bytes, shown=_bytes_words),
     Column("flow", "in → out", "flow", ("minmax(168px, 1fr)", "", "")),
-    Column("notes", "notes", "notes", ("minmax(164px, 1.5fr)", "minmax(178px, 2fr)", "minmax(130px, 1.5fr)")),
+    Column("notes", "notes", "notes", ("minmax(164px, 1.5fr)", "minmax(150px, 1.5fr)", "minmax(130px, 1.5fr)")),
 )
 
 

@@ -8,8 +8,8 @@ export function headline(head, filterBy) {
   return [
     h("strong", { class: "dw-title" }, head.title),
     h("span", { class: "dw-soft" }, [head.parameters, head.bytes].filter(Boolean).join(" · ")),
-    h("span", { class: "dw-chips" }, head.devices.map(([name, size]) => chip(name, size, () => filterBy(`device:${name}`))), head.dtypes.map(dtype)),
     head.virtual ? h("span", { class: "dw-tag dw-virtual", title: "simulated on the CPU; numbers are real, speed is not" }, `virtual GPUs: ${head.virtual}`) : "",
+    h("span", { class: "dw-chips" }, head.devices.map(([name, size]) => chip(name, size, () => filterBy(`device:${name}`))), head.dtypes.map(dtype)),
   ];
 }
 

@@ -13,8 +13,8 @@ const NO_GPU = "No GPU here. Virtual GPUs show the same: run %devwidget simulate
 
 // An empty tab says what it will show, and how to get there with a variable that the notebook has.
 function howTo(what, names) {
-  const batch = names?.length ? `\`${names[0]}\` looks like a batch` : "a batch is a variable, or an expression such as `next(iter(loader))`";
-  return `Here will be ${what}. Name a batch above and press Trace batch: ${batch}.`;
+  const batch = names?.length ? `such as \`${names[0]}\`` : "a variable, or an expression such as `next(iter(loader))`";
+  return `Here will be ${what}. Name a batch above, ${batch}, and press Trace batch.`;
 }
 
 async function render({ model, el, host, signal }) {
@@ -247,16 +247,18 @@ async function render({ model, el, host, signal }) {
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
   const lead = () => reveal(tree.get("lead"));
   tree?.on("change:lead", lead);
-  const sampled = () => drawMemory(live.get("figure"));
+  // While a cell runs; what was on its way when the cell ended comes too late.
+  const sampled = () => live?.get("figure")?.over !== undefined && live.get("figure").over === model.get("memory")?.drawn && drawMemory(live.get("figure"));
   live?.on("change:figure", sampled);
   drawHead();
   drawInputs();
   drawMemory();
+  sampled();
   drawTrace();
   drawGone();
   drawPrinted();
   drawCompared();
-  if (model.get("status")?.kind && !model.get("gone")) say(model.get("status").kind, model.get("status").text);
+  if (!model.get("gone")) drawStatus(); // a panel that was traced before it was shown opens as one traced after
   const inner = tabs.page("Modules").appendChild(h("div"));
   await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
   if (control) ask(control, { ask: "hello" }); // the answer lets later clicks be heard while a cell runs

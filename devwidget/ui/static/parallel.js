@@ -19,8 +19,17 @@ export function callSection(call, drawing, strip) {
 }
 
 // The model on its devices.
-export function mapSection({ words }, drawing) {
-  return h("section", { class: "dw-parallel dw-mapped" }, h("h4", null, "The model on its devices"), drawing.el, h("ul", { class: "dw-words" }, words.map((text) => h("li", null, text))));
+export function mapSection({ words, rows }, drawing) {
+  const ways = rows.map((texts) => h("tr", { class: "dw-way" }, texts.map((text, at) => h("td", { class: at > 1 ? "dw-number" : null }, text))));
+  const head = [["from"], ["to"], ["forward", "dw-number"], ["backward", "dw-number"]];
+  return h(
+    "section",
+    { class: "dw-parallel dw-mapped" },
+    h("h4", null, "The model on its devices"),
+    drawing.el,
+    h("ul", { class: "dw-words" }, words.map((text) => h("li", null, text))),
+    ways.length ? table("what crosses between the devices", head, ways) : "",
+  );
 }
 
 function advised({ about, text, code }) {

@@ -16,7 +16,7 @@ export function moduleLink({ path = null, row = -1, module }, reveal) {
 // `reveal` leads to a row of the module tree, or to a place of the timeline.
 export function hopTable(hops, reveal) {
   if (!hops.length) return h("p", { class: "dw-empty" }, "No tensor crossed between devices.");
-  const head = [["from → to"], ["times", "dw-number"], ["bytes", "dw-number"], ["cost", "dw-number"], ["cause"], ["tensor"], ["module"], ["line"]];
+  const head = [["from → to"], ["times", "dw-number"], ["bytes", "dw-number"], ["where"], ["cost", "dw-number"], ["cause"], ["tensor"]];
   const rows = hops.map((hop) =>
     h(
       "tr",
@@ -24,11 +24,10 @@ export function hopTable(hops, reveal) {
       h("td", { class: "dw-nowrap" }, chip(hop.source), " ", traceLink(hop, reveal, "→"), " ", chip(hop.target)),
       h("td", { class: "dw-number" }, hop.count),
       h("td", { class: "dw-number" }, hop.bytes),
+      h("td", { class: "dw-place" }, moduleLink(hop, reveal), " ", h("span", { class: "dw-nowrap" }, hop.place), hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
       h("td", { class: "dw-number", title: "time of the calls in the host" }, hop.seconds),
       h("td", null, hop.cause, h("span", { class: "dw-soft" }, ` ${hop.phase}`)),
       h("td", { class: "dw-mono dw-shapes" }, hop.what),
-      h("td", null, moduleLink(hop, reveal)),
-      h("td", null, hop.place, hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
     ),
   );
   return table("hops by line", head, rows);

@@ -31,7 +31,7 @@ export class TreeView {
     this.body = h("div", { class: "dw-body", role: "rowgroup" });
     this.grid = h(
       "div",
-      { class: "dw-grid", role: "treegrid", tabindex: "0", "aria-label": "modules", "aria-readonly": "true", onscroll: () => this.paint() },
+      { class: "dw-grid", role: "treegrid", tabindex: "0", "aria-label": "modules", "aria-readonly": "true", onscroll: () => this.scrolled() },
       h("div", { role: "rowgroup", class: "dw-head-group" }, this.head),
       this.body,
     );
@@ -158,15 +158,39 @@ export class TreeView {
     this.paint();
   }
 
+  // All rows in sight anew: something about them has changed.
   paint() {
     if (!this.shown) return;
-    this.deviceWidth = this.head.querySelector(".dw-is-devices")?.offsetWidth || 220;
-    const first = Math.max(0, Math.floor(this.grid.scrollTop / ROW) - SPARE);
-    const stop = Math.min(this.shown.length, Math.ceil((this.grid.scrollTop + (this.grid.clientHeight || 480)) / ROW) + SPARE);
-    const painted = [];
-    for (let place = first; place < stop; place++) painted.push(this.rowView(place));
-    if (!this.shown.length) painted.push(h("div", { class: "dw-empty", role: "row" }, h("span", { role: "gridcell" }, this.filterText ? "no row matches the filter" : "no modules")));
-    this.body.replaceChildren(...painted);
+    this.deviceWidth = this.head.querySelector(".dw-is-devices")?.offsetWidth || 220; // asked here alone: it makes the page lay itself out
+    this.body.replaceChildren();
+    this.painted = [0, 0];
+    this.fill();
+    if (!this.shown.length) this.body.append(h("div", { class: "dw-empty", role: "row" }, h("span", { role: "gridcell" }, this.filterText ? "no row matches the filter" : "no modules")));
+  }
+
+  // While the table scrolls rows that are painted stay; a jump paints those in sight, and the spare ones when it rests.
+  scrolled() {
+    if (!this.shown?.length) return;
+    const far = Math.abs(this.grid.scrollTop - this.top) > this.grid.clientHeight;
+    this.fill(far ? 2 : SPARE);
+    clearTimeout(this.rest);
+    if (far) this.rest = setTimeout(() => this.fill(), 100);
+  }
+
+  fill(spare = SPARE) {
+    this.top = this.grid.scrollTop;
+    const first = Math.max(0, Math.floor(this.top / ROW) - spare);
+    const stop = Math.min(this.shown.length, Math.ceil((this.top + (this.grid.clientHeight || 480)) / ROW) + spare);
+    const [from, to] = this.painted;
+    const rows = (start, end) => Array.from({ length: Math.max(0, end - start) }, (_, at) => this.rowView(start + at));
+    if (first >= to || stop <= from) this.body.replaceChildren(...rows(first, stop));
+    else {
+      for (let gone = from; gone < Math.min(first, to); gone++) this.body.firstChild.remove();
+      for (let gone = Math.max(stop, from); gone < to; gone++) this.body.lastChild.remove();
+      this.body.prepend(...rows(first, from));
+      this.body.append(...rows(to, stop));
+    }
+    this.painted = [first, stop];
     const active = this.shown[this.active];
     if (active !== undefined && this.active >= first && this.active < stop) this.grid.setAttribute("aria-activedescendant", `${this.id}-${active}`);
     else this.grid.removeAttribute("aria-activedescendant");
@@ -349,5 +373,6 @@ export class TreeView {
   close() {
     this.watcher.disconnect();
     clearTimeout(this.pause);
+    clearTimeout(this.rest);
   }
 }
