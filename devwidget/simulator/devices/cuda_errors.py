@@ -31,6 +31,13 @@ def lost_by_fork() -> RuntimeError:
     return torch.AcceleratorError(f"{error}initialization error")
 
 
+def no_dtype(operator: str, dtype: torch.dtype) -> NotImplementedError:
+    """An operator without a kernel for a dtype; how kernels are called in there, nothing but CUDA's sources say."""
+    name = operator.partition(".")[0].removesuffix("_")
+    kind = type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
+    return NotImplementedError(f"\"{name}_{SimulationState.accelerator.type}\" not implemented for '{kind}'")
+
+
 def two_devices(common: str, other: str) -> RuntimeError:
     """Element-wise operations. Source: `TensorIterator.cpp`, compute_types."""
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {common} and {other}!")

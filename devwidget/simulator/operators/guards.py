@@ -9,7 +9,7 @@ import torch
 from devwidget.simulator.devices import cuda_errors, generators, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import workspaces
-from devwidget.simulator.operators.op_schema import OpSchema
+from devwidget.simulator.operators.op_schema import Guard, OpSchema
 
 
 def no_kernel(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
@@ -20,6 +20,21 @@ def no_kernel(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], t
     """
     if target >= 0:
         raise cuda_errors.no_kernel("aten::" + schema.name)
+
+
+def without_kernel_for(dtypes: frozenset[torch.dtype], further: Guard | None) -> Guard:
+    """A guard against dtypes for which only the CPU has a kernel, in front of another guard."""
+
+    def no_kernel_for_dtype(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
+        if further is not None:
+            further(schema, args, kwargs, target)
+        given = args[0] if args else None
+        if isinstance(given, torch.Tensor) and given.dtype in dtypes and isinstance(target, int) and target >= 0:
+            others = [each.dtype for each in args if isinstance(each, torch.Tensor)]
+            if all(dtype in dtypes or not (dtype.is_floating_point or dtype.is_complex) for dtype in others):  # else promoted
+                raise cuda_errors.no_dtype(schema.name, given.dtype)
+
+    return no_kernel_for_dtype
 
 
 def lengths_on_cpu(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:

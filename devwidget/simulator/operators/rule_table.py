@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import creation, guards, native_rules, placement_rules, propagate, special_rules
-from devwidget.simulator.operators.kernels import determinism, gpu_kernels
+from devwidget.simulator.operators.kernels import determinism, dtype_rules, gpu_kernels
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload, has_kernel
 
@@ -73,6 +75,10 @@ GUARDS: dict[str, Any] = {
     **dict.fromkeys(determinism.KERNELS, determinism.alert),
     **dict.fromkeys(guards.INTEGER_KERNELS, guards.product),
 }
+LACKING: dict[str, frozenset[torch.dtype]] = {}
+"""Operator -> the dtypes for which CUDA has no kernel."""
+for _dtypes, _names in dtype_rules.LACKING.items():
+    LACKING |= dict.fromkeys(_names.split(), frozenset(getattr(torch, dtype) for dtype in _dtypes.split()))
 
 
 def schema_of(func: OpOverload) -> OpSchema:
@@ -86,6 +92,8 @@ def schema_of(func: OpOverload) -> OpSchema:
     schema.guard = GUARDS.get(schema.name)
     if schema.name in native_rules.CPU_ONLY:
         schema.guard = guards.no_kernel
+    if (dtypes := LACKING.get(schema.name.partition(".")[0].removesuffix("_"))) is not None and func.namespace == "aten":
+        schema.guard = guards.without_kernel_for(dtypes, schema.guard)
     if schema.special is not None or schema.guard is not None:
         schema.passive = False
     return schema
