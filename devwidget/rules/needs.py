@@ -25,7 +25,12 @@ _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
 """Need -> what is missing without it, and whether a trace has it."""
 
 
-def missing(needs: tuple[Need, ...], trace: Trace) -> str:
-    """`no backward pass and no optimizer step in this trace`; "" if nothing is."""
-    names = [name for name, met in map(_MET.__getitem__, needs) if not met(trace)]
+def unmet(trace: Trace) -> frozenset[Need]:
+    """What a trace lacks; asked once for all rules, because an answer may take a look at every operator."""
+    return frozenset(need for need, (_, met) in _MET.items() if not met(trace))
+
+
+def missing(needs: tuple[Need, ...], lacking: frozenset[Need]) -> str:
+    """`no backward pass and no optimizer step in this trace`; "" if nothing that is needed is lacking."""
+    names = [_MET[need][0] for need in needs if need in lacking]
     return f"no {' and no '.join(names)} in this trace" if names else ""

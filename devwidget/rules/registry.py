@@ -12,7 +12,7 @@ from devwidget.records.errors import error_text
 from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
-from devwidget.rules.needs import Need, missing
+from devwidget.rules.needs import Need, missing, unmet
 
 Check = Callable[[Trace], Iterator[Finding]]
 
@@ -62,7 +62,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
     """The trace with its findings, worst first."""
     found: list[Finding] = []
     checked, not_checked = [], []
-    chosen = all_rules() if rules is None else tuple(rules)
+    chosen, unmet_needs = all_rules() if rules is None else tuple(rules), unmet(trace)
     for each in chosen:
         try:
             told = list(each.check(trace))
@@ -70,7 +70,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
             not_checked.append(f"{each.kind}: the rule itself failed with {error_text(error)}")
             continue
         found += told
-        lacking = "" if told else missing(each.needs, trace)  # what was found is an answer, whatever else did not run
+        lacking = "" if told else missing(each.needs, unmet_needs)  # what was found is an answer, whatever else did not run
         if lacking:
             not_checked.append(f"{each.kind}: {lacking}")
         else:

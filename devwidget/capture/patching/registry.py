@@ -224,7 +224,7 @@ def _resume(block: object) -> None:
 
 
 def _standing(owner: Any, name: str) -> Any:
-    aside = _aside.get((id(owner), name))
+    aside = _aside.get((id(owner), name)) if _aside else None
     return vars(owner).get(name, ABSENT) if aside is None else aside.standing
 
 

@@ -45,8 +45,14 @@ class Ties:
         if root in self._looked or torch_internals.tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
         self._looked[root] = True
+        with torch_internals.DisableTorchFunction():
+            groups = _alike_and_apart(root)
+        if groups:  # seldom: most models are on one device, and nothing is read of them
+            self._compare(root, groups)
+
+    def _compare(self, root: nn.Module, groups: list[list[_Named]]) -> None:
         with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), torch_internals.disable_current_modes():
-            for (_, first, _), (path, copy, owner) in _equal_pairs(root):
+            for (_, first, _), (path, copy, owner) in itertools.chain.from_iterable(map(_equal_in, groups)):
                 self._pairs.append((self._fault(root, first, copy, path, owner), TensorRef(first), TensorRef(copy)))
 
     def trained(self) -> None:
@@ -76,8 +82,8 @@ class Ties:
 _Named = tuple[str, nn.Parameter, nn.Module]
 
 
-def _equal_pairs(root: nn.Module) -> Iterator[tuple[_Named, _Named]]:
-    """Pairs of parameters with equal values on different devices, of modules of different kinds.
+def _alike_and_apart(root: nn.Module) -> list[list[_Named]]:
+    """Parameters of one shape and dtype on different devices, of modules of different kinds.
 
     An embedding and the layer that reads its words back are of different kinds; the members of an ensemble, a teacher
     and its student begin with equal values too, and are meant to be apart.
@@ -87,13 +93,15 @@ def _equal_pairs(root: nn.Module) -> Iterator[tuple[_Named, _Named]]:
     for path, tensor, module in named:
         if type(tensor) is nn.Parameter and tensor.dim() > 1 and tensor.requires_grad and not tensor.is_meta:
             groups[tensor.shape, tensor.dtype].append((path, tensor, module))
-    for group in groups.values():
-        if len({tensor.device for _, tensor, _ in group}) > 1 and len({id(type(module)) for _, _, module in group}) > 1:
-            yield from _equal_in(group)
+    return [group for group in groups.values() if _are_apart(group)]
+
+
+def _are_apart(group: list[_Named]) -> bool:
+    return len({tensor.device for _, tensor, _ in group}) > 1 and len({id(type(module)) for _, _, module in group}) > 1
 
 
 def _equal_in(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
-    """Each tensor is read once: a model of ten thousand layers has fifty million pairs of them."""
+    """Pairs with equal values. Each tensor is read once: a model of ten thousand layers has fifty million pairs of them."""
     alike: dict[tuple[float, ...], list[_Named]] = defaultdict(list)
     for each in group:
         alike[_sample(each[1])].append(each)
