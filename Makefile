@@ -7,6 +7,7 @@
 # make check-page  TypeScript on the page's modules
 # make shots       screenshots of the panel in artifacts/
 # make pictures    the panels of the notebooks for README and docs: docs/pictures
+# make bench     what everything costs, beside the peers: docs/performance.md; BENCH=--quick takes fewer rounds
 # make notebooks   run the notebooks, and keep what they show if anything but times has changed
 #
 # make lab PORT=8888 BROWSER=no    on a server
@@ -37,7 +38,7 @@ LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test test-fast test-slow coverage shots pictures notebooks set-up set-up-test check check-page
+.PHONY: lab test test-fast test-slow coverage shots pictures bench notebooks set-up set-up-test check check-page
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
@@ -59,6 +60,10 @@ shots: set-up-test
 
 pictures: set-up-test
 	$(IN_VENV) docs/take_pictures.py
+
+bench: set-up-test
+	@$(PYTHON) .ci/set_up.py bench || echo "peers that could not be installed are left out"
+	$(IN_VENV) benchmarks/run_all.py $(BENCH)
 
 notebooks: set-up-test
 	$(IN_VENV) notebooks/refresh.py

@@ -2,6 +2,7 @@
 
     python .ci/set_up.py lab     what a user needs
     python .ci/set_up.py test    what the test suite needs besides
+    python .ci/set_up.py bench   and the tools that the benchmarks compare it with
 
 Standard library only, and readable by old Pythons, so that they can say what is wrong.
 """
@@ -22,7 +23,7 @@ TORCH = os.environ.get("TORCH", "torch==2.13.0")
 JUPYTER = ["jupyterlab>=4.2", "notebook>=7.2", "ipykernel", "ipywidgets>=8.1,<9", "anywidget>=0.11"]
 """Must stand in `.venv` itself even if the Python around it has them: JupyterLab looks for its files beside its Python."""
 
-GROUPS = {"lab": [], "test": ["dev"]}
+GROUPS = {"lab": [], "test": ["dev"], "bench": ["dev", "bench"]}
 """Dependency groups of pyproject.toml; the pip of a new environment may be too old for `--group`."""
 
 TORCH_VERSION = "import importlib.metadata as m; print(m.version('torch'))"

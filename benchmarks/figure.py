@@ -1,0 +1,201 @@
+"""One figure of the benchmarks, measured in this process alone and printed as JSON.
+
+    python benchmarks/figure.py recording "four-layer MLP" "devwidget.record" [--quick]
+
+CPU time, not wall time, and plain PyTorch, or a bare loop that does the same, in the same run: a busy machine slows both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import io
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from recorders import RECORDERS
+from snapshot_cost import bare_walk, tree
+from trial_cost import Positions, seconds
+from workloads import WORKLOADS, Workload, mlp
+
+import devwidget
+from devwidget.rereading import Rereader
+
+LONGEST_S = 4.0
+"""CPU seconds after which a figure has rounds enough, if it has two."""
+
+
+def cpu_seconds(run: Callable[[], object], repeats: int = 1) -> float:
+    started = time.process_time()
+    for _ in range(repeats):
+        run()
+    return (time.process_time() - started) / repeats
+
+
+def medians(runs: list[Callable[[], object]], rounds: int) -> list[float]:
+    """Median CPU seconds of several calls that take turns."""
+    taken: list[list[float]] = [[cpu_seconds(run)] for run in runs]  # to warm up, and to see how often is often enough
+    repeats = [max(1, int(0.02 / max(first[0], 1e-6))) for first in taken]
+    taken, began = [[] for _ in runs], time.process_time()
+    for number in range(rounds):
+        for run, times, repeat in zip(runs, taken, repeats, strict=True):
+            times.append(cpu_seconds(run, repeat))
+            gc.collect(0)
+        if number >= 1 and time.process_time() - began > LONGEST_S:
+            break
+    return [statistics.median(times) for times in taken]
+
+
+def recording(model: str, tool: str, rounds: int) -> dict[str, Any]:
+    """A pass inside an open recording, and the whole call for a forward and for a training step."""
+    load, recorder = WORKLOADS[model](), RECORDERS[tool]
+    load.step()
+    result: dict[str, Any] = {}
+    passes = {"forward": load.forward} | ({"step": load.step} if recorder.call is None else {})
+    for name, run in passes.items():
+        plain, whole = medians([run, recorder.whole(load, run)], rounds)
+        result |= {f"{name}": plain, f"whole {name}": whole}
+    if recorder.opened is not None and recorder.several:
+        for name, run in passes.items():
+            result[f"inside {name}"] = _inside(load, tool, run, rounds) * result[name]
+    return result
+
+
+def _inside(load: Workload, tool: str, run: Callable[[], object], rounds: int) -> float:
+    """CPU time of a pass inside, against one outside just before."""
+    ratios, repeats = [], max(1, int(0.02 / cpu_seconds(run)))
+    began = time.process_time()
+    for number in range(rounds):
+        plain = cpu_seconds(run, repeats)
+        with RECORDERS[tool].opened(load):
+            run()
+            ratios.append(cpu_seconds(run, repeats) / plain)
+        if number >= 1 and time.process_time() - began > LONGEST_S:
+            break
+    return statistics.median(ratios)
+
+
+def _memory_report(model: torch.nn.Module) -> None:
+    from pytorch_memlab import MemReporter
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        MemReporter(model).report()
+
+
+def _summary(model: torch.nn.Module) -> None:
+    from torchinfo import summary
+
+    summary(model, verbose=0)
+
+
+def snapshot(size: str, tool: str, rounds: int) -> dict[str, Any]:
+    """A look at a tree of modules, beside a bare walk that reads the same fields."""
+    model, again = tree(int(size)), Rereader(lambda: 0)
+    again.snapshot(model)
+    looks = {
+        "devwidget.snapshot": lambda: devwidget.snapshot(model),
+        "panel, nothing changed": lambda: again.snapshot(model),
+        "torchinfo.summary": lambda: _summary(model),
+        "pytorch_memlab": lambda: _memory_report(model),
+    }
+    gc.collect()
+    gc.freeze()
+    walk, look = medians([lambda: bare_walk(model), looks[tool]], min(rounds, 5))
+    return {"walk": walk, "look": look, "modules": sum(1 for _ in model.modules())}
+
+
+def kept(model: str, _: str, rounds: int) -> dict[str, Any]:
+    """Memory of a recording for each operator, and its trace in a file."""
+    run = WORKLOADS[model]().forward
+    with devwidget.record():
+        run()  # what is kept once for all recordings, such as the names of operators
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    with devwidget.record() as recorded:
+        run()
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    ops = sum(op.count for op in recorded.trace.ops)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        (save,) = medians([lambda: recorded.trace.save(file)], rounds)
+        (load,) = medians([lambda: devwidget.load(file)], rounds)
+        return {"ops": ops, "bytes per op": held / ops, "file": file.stat().st_size, "save": save, "load": load}
+
+
+def trial(_: str, __: str, rounds: int) -> dict[str, Any]:
+    """One trial of a fix on a launch-bound GPT-2, against the trace without it."""
+    from transformers import GPT2Config
+
+    thin = GPT2Config(vocab_size=128, n_embd=32, n_layer=12, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0)
+    with devwidget.simulate(gpus=1, memory="64GiB"):
+        model, ids = Positions(thin).to("cuda:0"), torch.randint(0, 100, (1, 8), device="cuda:0")
+        seconds(model, ids, verify=True)
+        pairs = [[seconds(model, ids, verify=verify) for verify in (False, True)] for _ in range(min(rounds, 7))]
+    plain, tried = map(statistics.median, zip(*pairs, strict=True))
+    return {"trace": plain, "trial": tried - plain}
+
+
+def importing(_: str, __: str, rounds: int) -> dict[str, Any]:
+    """`import devwidget` after `import torch`, and its first recording, in processes of their own."""
+    code = (
+        "import time, torch; now = time.process_time; a = now(); import devwidget; b = now()\n"
+        "with devwidget.record(): pass\nprint(b - a, now() - b)"
+    )
+    times = [subprocess.check_output([sys.executable, "-c", code], text=True).split() for _ in range(min(rounds, 5))]
+    imports, first = zip(*times, strict=True)
+    return {"import": statistics.median(map(float, imports)), "first": statistics.median(map(float, first))}
+
+
+def growth(axis: str, size: str, rounds: int) -> dict[str, Any]:
+    """CPU seconds of one whole call, and how many units it dealt with."""
+    number = int(size)
+    if axis == "operators":
+        load = mlp(number)
+        (taken,) = medians([RECORDERS["devwidget.record"].whole(load, load.forward)], rounds)
+    elif axis == "steps":
+        load = mlp()
+        (taken,) = medians([RECORDERS["devwidget.record"].whole(load, lambda: [load.step() for _ in range(number)])], rounds)
+    elif axis == "modules":
+        model = tree(number)
+        gc.freeze()
+        (taken,) = medians([lambda: devwidget.snapshot(model)], rounds)
+    else:
+        with devwidget.simulate(gpus=number):
+            layers = [torch.nn.Linear(8, 8).to(f"cuda:{gpu}") for gpu in range(number)]
+            model = torch.nn.Sequential(*layers)
+            for gpu, layer in enumerate(layers):
+                layer.register_forward_pre_hook(lambda _, args, gpu=gpu: (args[0].to(f"cuda:{gpu}"),))
+            (taken,) = medians([lambda: devwidget.trace(model, torch.randn(2, 8), verify=False)], rounds)
+    return {"seconds": taken, "units": number}
+
+
+KINDS = {each.__name__: each for each in (recording, snapshot, kept, trial, importing, growth)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("subject")
+    parser.add_argument("tool")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print(json.dumps(KINDS[asked.kind](asked.subject, asked.tool, 5 if asked.quick else 15)))
+
+
+if __name__ == "__main__":
+    main()

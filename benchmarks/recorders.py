@@ -1,0 +1,126 @@
+"""What people record a model with, each as a context around its passes and as one whole call that reads the results too."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from workloads import Workload
+
+import devwidget
+
+Pass = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """One tool.
+
+    Attributes:
+        tells: what it writes down of each operator.
+        opened: a context in which it records; None for a tool that runs the model itself.
+        read: takes what the context gave, and makes of it what a user looks at.
+        call: the whole call, for a tool that runs the model itself; a forward pass alone.
+        several: one context bears more than one pass.
+    """
+
+    tells: str
+    opened: Callable[[Workload], contextlib.AbstractContextManager[Any]] | None = None
+    read: Callable[[Any], object] = lambda recorded: recorded
+    call: Callable[[Workload], object] | None = None
+    several: bool = True
+
+    def whole(self, load: Workload, run: Pass) -> Pass:
+        """Set-up, pass and results."""
+        if self.call is not None:
+            return lambda: self.call(load)
+
+        def whole() -> object:
+            with self.opened(load) as recorded:
+                run()
+            return self.read(recorded)
+
+        return whole
+
+
+class _NoFunction(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class _NoDispatch(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def _bare(load: Workload) -> Iterator[None]:
+    hooks = register_module_forward_pre_hook(lambda *_: None), register_module_forward_hook(lambda *_: None)
+    try:
+        with _NoFunction(), _NoDispatch():
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _debug_mode(**facts: bool) -> Callable[[Workload], contextlib.AbstractContextManager[Any]]:
+    def opened(load: Workload) -> contextlib.AbstractContextManager[Any]:
+        from torch.utils._debug_mode import DebugMode
+
+        return DebugMode(**facts)
+
+    return opened
+
+
+def _profiler(load: Workload) -> contextlib.AbstractContextManager[Any]:
+    from torch.profiler import ProfilerActivity, profile
+
+    return profile(activities=[ProfilerActivity.CPU], with_stack=True, record_shapes=True, profile_memory=True)
+
+
+@contextlib.contextmanager
+def _mem_tracker(load: Workload) -> Iterator[Any]:
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    tracker = MemTracker()
+    tracker.track_external(load.model, load.optimizer)
+    with tracker:
+        yield tracker
+
+
+def _torchlens(load: Workload) -> object:
+    import torchlens
+
+    return torchlens.trace(load.model, load.batch[0])
+
+
+RECORDERS = {
+    "bare modes and hooks": Recorder("nothing: the floor of every recorder in Python", _bare),
+    "devwidget.record": Recorder(
+        "device, module, line, birth, transfers, findings", lambda load: devwidget.record(), lambda recording: recording.trace
+    ),
+    "devwidget.trace": Recorder(
+        "the same, a step of its own, all put back", call=lambda load: devwidget.trace(load.model, load.batch[0])
+    ),
+    "DebugMode": Recorder("name, shapes, devices", _debug_mode(), lambda mode: mode.debug_string()),
+    "DebugMode, all facts": Recorder(
+        "the same with stacks, modules and ids",
+        _debug_mode(record_nn_module=True, record_stack_trace=True, record_ids=True),
+        lambda mode: mode.debug_string(),
+    ),
+    "torch.profiler": Recorder("times, with stacks, shapes and memory", _profiler, lambda profile: profile.key_averages()),
+    "MemTracker": Recorder(
+        "bytes by category and module", _mem_tracker, lambda tracker: tracker.get_tracker_snapshot("peak"), several=False
+    ),
+    "torchlens": Recorder("every tensor's graph, line and value", call=_torchlens),
+}
