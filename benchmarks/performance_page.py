@@ -92,7 +92,8 @@ def _recordings(answers: Answers, form: str, part: str) -> str:
     rows = []
     for model in WORKLOADS:
         found = [_figure(answers, model, tool, form, part) for tool in tools]
-        rows.append([model, *("" if each is None else f"{each:.2f}" for each in found)])
+        if any(each is not None for each in found):
+            rows.append([model, *("" if each is None else f"{each:.2f}" for each in found)])
     return _table(["model", *tools], rows)
 
 
