@@ -27,6 +27,7 @@ from devwidget.capture.step.batch import Arguments, Inputs, arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.memory.accounting import account
+from devwidget.records.answers.layout import Layout
 from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, nearest
 from devwidget.records.explanation import Explanation
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
-    "explain", "is_about_placement", "load", "open", "plan", "record", "show", "simulate", "snapshot", "trace",
+    "explain", "is_about_placement", "load", "open", "place", "plan", "record", "show", "simulate", "snapshot", "trace",
 ]  # fmt: skip
 
 
@@ -522,6 +523,45 @@ def plan(
 
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement}
     return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
+
+
+def place(
+    model: nn.Module,
+    batch: Any,
+    *,
+    gpus: int,
+    memory: int | str | Sequence[int | str] | None = None,
+    card: str | None = None,
+    loss_fn: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = None,
+) -> Layout:
+    """Propose where the blocks of a model go, so that the step fits with few hops; each proposal is run on virtual GPUs.
+
+    Weights, what is kept for backward, gradients and the optimizer's state of each block count, from one step without values.
+
+    Args:
+        model: read, and never run itself.
+        batch: as for `trace`.
+        gpus: how many there would be.
+        memory: of each, as for `plan`.
+        card: in its place, as for `plan`.
+        loss_fn: as for `trace`.
+        target: as for `trace`.
+        optimizer: as for `plan`.
+
+    Returns:
+        A frozen record to print, with `.device_map` for accelerate and transformers, `.fits`, and what was rejected and why.
+
+    Raises:
+        DevwidgetError: if the blocks run on no split, or accelerate is not there, whose hooks carry activations between GPUs.
+        SimulationError: as for `plan`.
+    """
+    from devwidget.planning.placing import make_layout
+
+    refuse_loss(loss_fn)
+    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}
+    return make_layout(model, batch, target, asked)
 
 
 def show(

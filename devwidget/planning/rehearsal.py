@@ -33,9 +33,19 @@ class MeanStep(Step):
 
 
 def rehearse(
-    model: nn.Module, copied: PlacedCopy, inputs: Arguments, loss_fn: Any, optimizer: Any, watcher: Watcher
+    model: nn.Module,
+    copied: PlacedCopy,
+    inputs: Arguments,
+    loss_fn: Any,
+    optimizer: Any,
+    watcher: Watcher,
+    after_forward: Callable[[], None] = lambda: None,
 ) -> list[Phase]:
-    """Run the step; with an optimizer twice, because from the second on its state is there during backward."""
+    """Run the step; with an optimizer twice, because from the second on its state is there during backward.
+
+    Args:
+        after_forward: called each time when a forward has ended.
+    """
     home, last = MetaCopies(lambda tensor: copied.home), MetaCopies(lambda tensor: copied.last)
     args, kwargs = replace_tensors((inputs.args, inputs.kwargs), home.of)
     batch = Arguments(args, kwargs, replace_tensors(inputs.target, last.of))
@@ -43,7 +53,11 @@ def rehearse(
     phases: list[Phase] = []
     with CurrentModule(copied.inner) as watcher.where, watcher.counting_gradients(copied.inner):
         for _ in range(1 if step.optimizer is None else 2):
-            phases = [run_phase(phase, run, watcher) for phase, run in step.phases()]
+            phases = []
+            for phase, run in step.phases():
+                phases.append(run_phase(phase, run, watcher))
+                if phase == "forward":
+                    after_forward()
             if step.optimizer is not None:
                 states = (value for state in step.optimizer.state.values() for value in state.values())
                 watcher.optimizer = bytes_by_gpu([value for value in states if isinstance(value, torch.Tensor)])

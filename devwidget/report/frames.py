@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.errors import nearest
 from devwidget.records.memory import CATEGORIES, DeviceMemory
@@ -53,6 +54,16 @@ def changes_frame(answer: Changes, part: str = "") -> pd.DataFrame:
     """One row for each change (`changes`)."""
     names = ("what", "on_card", "saved", "fits", "cost", "code", "problem")
     return _frame(answer, part or "changes", {"changes": lambda answer: _columns(answer.changes, *names)})
+
+
+@presents("frame", Layout)
+def layout_frame(layout: Layout, part: str = "") -> pd.DataFrame:
+    """One row for each block (`blocks`), or for each GPU (`devices`)."""
+    parts: dict[str, Callable[[Any], Columns]] = {
+        "blocks": lambda layout: _columns(layout.blocks, "path", "device", "weights", "kept", "beyond", "passed"),
+        "devices": lambda layout: _columns(layout.devices, "device", "on_card", "capacity"),
+    }
+    return _frame(layout, part or "blocks", parts)
 
 
 def _frame(record: Any, part: object, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:

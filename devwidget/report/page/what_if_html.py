@@ -1,10 +1,12 @@
-"""Answers to `what if` as HTML, without script: the sentence and the table."""
+"""Answers to questions about a plan as HTML, without script: the sentence and the table."""
 
 from __future__ import annotations
 
+from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import Markup, element, together
+from devwidget.report.text.layout_text import layout_rows, layout_sentence
 from devwidget.report.text.what_if_text import rows, sentence
 
 _STYLE = """
@@ -14,23 +16,35 @@ _STYLE = """
 """
 
 
+
+Answer = LargestBatch | Changes | Layout
+
+
+@presents("html", Layout)
 @presents("html", LargestBatch)
 @presents("html", Changes)
-def what_if_page(answer: LargestBatch | Changes) -> str:
+def what_if_page(answer: Answer) -> str:
     """One page that stands alone."""
     light_or_dark = element("style", Markup(":root { color-scheme: light dark }"))
-    head = element("head", Markup('<meta charset="utf-8">'), element("title", sentence(answer)), light_or_dark)
+    head = element("head", Markup('<meta charset="utf-8">'), element("title", _sentence(answer)), light_or_dark)
     return f"<!DOCTYPE html>\n{element('html', head, element('body', what_if_html(answer)), lang='en')}\n"
 
 
+@presents("notebook", Layout)
 @presents("notebook", LargestBatch)
 @presents("notebook", Changes)
-def what_if_html(answer: LargestBatch | Changes) -> Markup:
+def what_if_html(answer: Answer) -> Markup:
     """What a notebook shows."""
-    head, *planned = rows(answer)
+    head, *planned = layout_rows(answer) if isinstance(answer, Layout) else rows(answer)
     lines = (_row("th", head), *(_row("td", row) for row in planned))
-    parts = (element("p", element("b", sentence(answer))), element("table", *lines))
+    rejected = [_row("td", (each.what, each.why)) for each in answer.rejected] if isinstance(answer, Layout) else []
+    tried = element("details", element("summary", "tried before"), element("table", *rejected)) if rejected else ""
+    parts = (element("p", element("b", _sentence(answer))), element("table", *lines), tried)
     return together(element("style", Markup(_STYLE)), element("div", *parts, class_="devwidget-what-if"))
+
+
+def _sentence(answer: Answer) -> str:
+    return layout_sentence(answer) if isinstance(answer, Layout) else sentence(answer)
 
 
 def _row(cell: str, texts: tuple[str, ...]) -> Markup:

@@ -50,6 +50,11 @@ def watch(
     return ledger.accounts
 
 
+def settle() -> None:
+    """Bring the accounts of the running simulation up to date."""
+    SimulationState.ledger.settle()
+
+
 class VirtualMemory:
     """The memory of the running simulation, as a recording watches it."""
 

@@ -1,0 +1,139 @@
+"""The blocks that a model can be split into, and what each of them takes, measured in one step without values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.modules import all_tensors, own, walk
+from devwidget.capture.tensors import tensors_in
+from devwidget.planning.watcher import bytes_by_gpu
+from devwidget.simulator.devices.ledger import Account
+
+
+@dataclass
+class Block:
+    """One of them, in bytes.
+
+    Attributes:
+        path: of the module.
+        weights: parameters and buffers; `trained` of them have gradients.
+        kept: held when its forward ends and not before, such as what backward needs.
+        beyond: held at its forward's peak beyond what it keeps.
+        passed: of its output, which crosses if the next block is on another GPU.
+        order: when it ran first; None if it never did.
+        tensors: storages of its weights, by which ties are known.
+    """
+
+    path: str
+    weights: int
+    trained: int
+    kept: int = 0
+    beyond: int = 0
+    passed: int = 0
+    order: int | None = None
+    tensors: frozenset[int] = frozenset()
+
+
+def paths_of_blocks(model: nn.Module) -> list[str]:
+    """Paths of the modules that together are the whole model and are not taken apart, in the order of the model.
+
+    Lists are taken apart, and what has a list of modules in it and no tensor of its own; other modules may use what
+    their parts return on one device, as a residual connection does.
+    """
+    return [path for path, _ in _blocks("", model, frozenset(getattr(model, "_no_split_modules", None) or ()))]
+
+
+def _blocks(path: str, module: nn.Module, whole: frozenset[str]) -> Iterator[tuple[str, nn.Module]]:
+    children = {name: child for name, child in own(module)["_modules"].items() if child is not None}
+    if not children or not _comes_apart(module, whole):
+        if path == "" or any(True for _ in all_tensors(module)):
+            yield path, module
+        return
+    for name, child in children.items():
+        yield from _blocks(f"{path}.{name}" if path else name, child, whole)
+
+
+def _comes_apart(module: nn.Module, whole: frozenset[str]) -> bool:
+    if isinstance(module, nn.ModuleList | nn.Sequential):
+        return True
+    has_own = any(value is not None for name in ("_parameters", "_buffers") for value in own(module)[name].values())
+    return not has_own and type(module).__name__ not in whole and any(_is_list(inner) for _, inner in walk(module))
+
+
+def _is_list(module: nn.Module) -> bool:
+    children = [child for child in own(module)["_modules"].values() if child is not None]
+    return isinstance(module, nn.ModuleList | nn.Sequential) and len(children) > 1
+
+
+@dataclass
+class BlockWatcher:
+    """Follows the blocks of a copy through its forward.
+
+    Attributes:
+        account: of the GPU that the copy is on.
+        settle: brings it up to date.
+        blocks: by path.
+    """
+
+    account: Account
+    settle: Callable[[], None]
+    blocks: dict[str, Block] = field(default_factory=dict)
+    _before: dict[str, int] = field(default_factory=dict)
+    _handles: list[Any] = field(default_factory=list)
+
+    def attach(self, copied: nn.Module) -> None:
+        """Watch every block of a copy; the hooks are on the copy alone."""
+        modules = dict(walk(copied))
+        for path in paths_of_blocks(copied):
+            tensors = list(all_tensors(modules[path]))
+            weights, trained = (_bytes(part) for part in (tensors, [each for each in tensors if each.requires_grad]))
+            self.blocks[path] = Block(path, weights, trained, tensors=frozenset(t.untyped_storage()._cdata for t in tensors))
+            self._handles += [
+                modules[path].register_forward_pre_hook(self._begins(path)),
+                modules[path].register_forward_hook(self._ends(path)),
+            ]
+
+    def _held(self) -> int:
+        self.settle()
+        return self.account.held
+
+    def _begins(self, path: str) -> Callable[..., None]:
+        def begins(module: nn.Module, args: Any) -> None:
+            self._before[path] = self._held()
+            self.account.peak = self.account.held
+
+        return begins
+
+    def _ends(self, path: str) -> Callable[..., None]:
+        def ends(module: nn.Module, args: Any, out: Any) -> None:
+            block, held = self.blocks[path], self._held()
+            if block.order is None:
+                block.order = sum(each.order is not None for each in self.blocks.values())
+                block.passed = _bytes(list(tensors_in(out)))
+                block.kept = max(held - self._before[path], 0)
+            block.beyond = max(block.beyond, self.account.peak - max(held, self._before[path]))
+
+        return ends
+
+    def in_order(self) -> list[Block]:
+        """The blocks as they ran; those that never did stand behind the one before them in the model."""
+        last, ordered = -1.0, []
+        for block in self.blocks.values():
+            last = float(block.order) if block.order is not None else last + 0.001
+            ordered.append((last, block))
+        return [block for _, block in sorted(ordered, key=lambda pair: pair[0])]
+
+    def detach(self) -> None:
+        """Take the hooks off: a second step tells nothing new."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(bytes_by_gpu(tensors).values())

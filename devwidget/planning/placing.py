@@ -1,0 +1,190 @@
+"""`place`: proposes where the blocks of a model go, and runs each proposal on virtual GPUs before it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from torch import nn
+
+from devwidget import simulator
+from devwidget.capture.restore import keeping
+from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.validation import refuse_model
+from devwidget.planning import plan_of
+from devwidget.planning.blocks import Block, BlockWatcher
+from devwidget.planning.changes import Changed
+from devwidget.planning.gpus import gpu
+from devwidget.planning.placement import PlacedCopy
+from devwidget.planning.refusals import refuse
+from devwidget.planning.rehearsal import rehearse
+from devwidget.planning.splits import Need, best_split, crossings, weights_of
+from devwidget.planning.watcher import Watcher
+from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.plan import Plan
+from devwidget.simulator.cluster import UNLIMITED, parse_cluster
+from devwidget.simulator.devices.ledger_listeners import settle, watch
+
+MOST_TRIES = 4
+"""Runs of one kind of split: each tells how far the estimate of a GPU was off, and the next split counts with it."""
+
+MOST_SHOWN = 8
+"""Rejected layouts in the answer, the last ones."""
+
+
+def measure(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -> Need:
+    """What each block takes, from one step on one GPU of any size."""
+    cluster = parse_cluster(1, UNLIMITED, False)
+    watcher = Watcher(1)
+    with keeping(nn.Module()), simulator.Simulation(cluster):
+        (account,) = watch(watcher.saw, watcher.refused, watcher.guessed)
+        copied = PlacedCopy(model, "as is", cluster.memory_bytes, watcher, Changed(prepare=_to_first))
+        blocks = BlockWatcher(account, settle)
+        blocks.attach(copied.inner)
+        phases = rehearse(model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher, blocks.detach)
+        copied.placed = copied.inner = nn.Module()
+        device = watcher.device(0, account, sum(block.weights for block in blocks.blocks.values()))
+    found, trains = blocks.in_order(), "backward" in phases
+    trained = sum(block.trained for block in found)
+    state = watcher.optimizer.get(0, 0) / max(trained, 1)
+    plain = Need(found, trains, state)
+    more, phase = device.peak - plain.of(found), device.peak_at.phase if device.peak_at else ""
+    if phase == "optimizer":
+        return Need(found, trains, state, step=max(more, 0) / max(trained, 1))
+    return Need(found, trains, state, backward=max(more, 0) if phase in ("backward", "loss") else 0)
+
+
+def _to_first(model: nn.Module) -> None:
+    """All of it on one GPU, wherever its parts are."""
+    model.to(gpu(0))
+
+
+@dataclass
+class Proposals:
+    """The search for one layout.
+
+    Attributes:
+        model, inputs, asked: of the step, as for a plan.
+        need: of the blocks.
+        capacities: of the GPUs.
+        rejected: what was run and does not fit.
+    """
+
+    model: nn.Module
+    inputs: Arguments
+    asked: dict[str, Any]
+    need: Need
+    capacities: Sequence[int]
+    rejected: list[Rejected] = field(default_factory=list)
+    _seen: set[tuple[int, ...]] = field(default_factory=set)
+    _nearest: tuple[float, list[int], Plan] | None = None
+
+    def search(self) -> Layout:
+        """The layout with the fewest hops that fits when it is run; if none does, the one that needs least.
+
+        Raises:
+            DevwidgetError: if no layout can be run.
+        """
+        for used, last_home in self._kinds():
+            if (found := self._try(used, last_home)) is not None:
+                return self._layout(*found)
+        if self._nearest is None:
+            why = self.rejected[-1].why if self.rejected else "there are fewer blocks than GPUs"
+            raise DevwidgetError(f"{type(self.model).__name__} fits on no split of its {len(self.need.blocks)} blocks", why=why)
+        _, split, plan = self._nearest
+        return self._layout(split, plan)
+
+    def _kinds(self) -> Iterator[tuple[int, int]]:
+        """Numbers of GPUs, and of last blocks that are on the first GPU again, where the output has to go."""
+        for used in range(1, len(self.capacities) + 1):
+            yield used, 0
+            if used > 1:
+                yield used, 1
+
+    def _try(self, used: int, last_home: int) -> tuple[list[int], Plan] | None:
+        room = list(self.capacities)
+        for _ in range(MOST_TRIES):
+            split = best_split(self.need, room, used, last_home)
+            if split is None or tuple(split) in self._seen:
+                return None
+            self._seen.add(tuple(split))
+            if self._weighs_too_much(split):
+                return None
+            plan = self._run(split)
+            if plan is None:
+                return None
+            if plan.fits:
+                return split, plan
+            room = [self._room(index, split, plan) for index in range(len(room))]
+        return None
+
+    def _weighs_too_much(self, split: list[int]) -> bool:
+        """Whether a run would tell nothing: the weights alone have no room."""
+        for index, capacity in enumerate(self.capacities):
+            part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
+            weights = weights_of(part)
+            if weights > capacity:
+                why = f"not run: the weights of GPU {index} are {weights / capacity:.1%} of what it has"
+                self.rejected.append(Rejected(words_of(split), why))
+                return True
+        return False
+
+    def _run(self, split: list[int]) -> Plan | None:
+        paths = {block.path: index for block, index in zip(self.need.blocks, split, strict=True)}
+        asked = {**self.asked, "placement": paths}
+        try:
+            plan = plan_of(self.model, self.inputs, asked, Changed())
+        except DevwidgetError as error:
+            self.rejected.append(Rejected(words_of(split), error.what))
+            return None
+        over = max(device.on_card / device.capacity for device in plan.devices)
+        if not plan.fits:
+            fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
+            why = f"{fullest.device} takes {fullest.on_card / fullest.capacity:.1%} of what it has"
+            self.rejected.append(Rejected(words_of(split), why))
+        if self._nearest is None or over < self._nearest[0]:
+            self._nearest = over, split, plan
+        return plan
+
+    def _room(self, index: int, split: list[int], plan: Plan) -> int:
+        """What the estimate of a GPU may come to, by how far it was off."""
+        estimated = self.need.of([block for block, at in zip(self.need.blocks, split, strict=True) if at == index])
+        return self.capacities[index] - max(plan.devices[index].on_card - estimated, 0)
+
+    def _layout(self, split: list[int], plan: Plan) -> Layout:
+        hops, crossing = crossings(split, self.need.blocks)
+        kind = plan.devices[0].device.kind
+        blocks = tuple(
+            BlockCost(block.path, DeviceId(kind, index), block.weights, block.kept, block.beyond, block.passed)
+            for block, index in zip(self.need.blocks, split, strict=True)
+        )
+        gpus = tuple(PlacedGpu(device.device, device.on_card, device.capacity) for device in plan.devices)
+        tied, rejected = ties(self.need.blocks), tuple(self.rejected[-MOST_SHOWN:])
+        return Layout(type(self.model).__name__, plan.fits, blocks, gpus, hops, crossing, tied, rejected)
+
+
+def words_of(split: Sequence[int]) -> str:
+    """`4 on 0, 3 on 1`."""
+    return ", ".join(f"{len(list(group))} on {gpu}" for gpu, group in groupby(split))
+
+
+def ties(blocks: Sequence[Block]) -> tuple[tuple[str, ...], ...]:
+    """Paths of the blocks that share weights."""
+    by_storage: dict[int, list[str]] = {}
+    for block in blocks:
+        for storage in block.tensors:
+            by_storage.setdefault(storage, []).append(block.path)
+    return tuple(sorted({tuple(paths) for paths in by_storage.values() if len(paths) > 1}))
+
+
+def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]) -> Layout:
+    """See `devwidget.place`."""
+    refuse_model(model)
+    capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
+    refuse(asked["optimizer"], {})
+    inputs = arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
+    return Proposals(model, inputs, asked, measure(model, inputs, asked), capacities).search()

@@ -1,0 +1,138 @@
+"""`devwidget.place`: layouts that fit when they are run, with few hops, as good as trying every split."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.planning.blocks import Block, paths_of_blocks
+from devwidget.planning.splits import Need, best_split, crossings
+from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.loading import json_io
+from tests.measured import measured, total
+from tests.test_what_if import Reader, texts
+
+pytest.importorskip("accelerate")
+MIB = 1 << 20
+
+
+def place(memory, model=None, gpus=2, **more):
+    asked = {"loss_fn": total, "optimizer": torch.optim.AdamW, **more}
+    return devwidget.place(model or Reader(), {"ids": texts(16)}, gpus=gpus, memory=memory, **asked)
+
+
+def test_what_fits_on_one_gpu_stays_there():
+    layout = place("1GiB")
+    assert layout.fits
+    assert (layout.hops, set(layout.device_map.values())) == (0, {0})
+
+
+def least_of_any_split(gpus=2):
+    """The smallest memory with which any split in order fits, each run."""
+    paths = paths_of_blocks(Reader())
+    needs = []
+    for cuts in itertools.combinations(range(1, len(paths)), gpus - 1):
+        split = [sum(index >= cut for cut in cuts) for index in range(len(paths))]
+        asked = {"gpus": gpus, "memory": "1GiB", "loss_fn": total, "optimizer": torch.optim.AdamW}
+        plan = devwidget.plan(Reader(), {"ids": texts(16)}, placement=dict(zip(paths, split, strict=True)), **asked)
+        needs.append(max(device.peak for device in plan.devices))
+    return min(needs)
+
+
+def test_it_fits_wherever_a_split_in_order_does():
+    least = least_of_any_split()
+    assert place(least).fits
+    assert place(int(least * 1.1)).fits
+    assert not place(least // 2).fits
+
+
+def test_a_layout_that_fits_runs_with_values_within_its_memory():
+    least = least_of_any_split()
+    layout = place(least)
+    mapped = [(path, f"cuda:{gpu}") for path, gpu in layout.device_map.items()]
+    peaks = measured(Reader(), {"ids": texts(16)}, total, torch.optim.AdamW, gpus=2, device_map=mapped)
+    assert max(peaks) <= least
+    assert [gpu.on_card for gpu in layout.devices] == pytest.approx(peaks, rel=0.02)
+
+
+def test_what_was_run_before_is_told():
+    layout = place(least_of_any_split())
+    assert layout.rejected[0].what == "6 on 0"
+    assert "of what it has" in layout.rejected[0].why
+    assert "tried before" in str(layout)
+
+
+def test_weights_that_have_no_room_are_not_run():
+    layout = place("200KiB", gpus=4, loss_fn=None, optimizer=None)
+    assert any(each.why.startswith("not run: the weights of GPU 0 are") for each in layout.rejected)
+
+
+def test_where_no_split_has_room_for_the_weights_it_is_refused():
+    with pytest.raises(DevwidgetError, match="fits on no split of its 6 blocks"):
+        place("10KiB")
+
+
+def test_tied_weights_are_told_and_counted_once():
+    model = Reader()
+    model.head.weight = model.words.weight
+    layout = place("1GiB", model=model)
+    assert layout.ties == (("words", "head"),)
+    alone = layout.devices[0].on_card
+    assert alone < place("1GiB").devices[0].on_card
+
+
+def test_blocks_are_what_lists_hold_and_the_rest_stays_whole():
+    assert paths_of_blocks(Reader(blocks=2)) == ["words", "blocks.0", "blocks.1", "head"]
+    assert paths_of_blocks(nn.Linear(2, 2)) == [""]
+    assert paths_of_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))) == ["0", "2"]
+
+
+def chain(*weights):
+    return [Block(str(number), size, 0, passed=1, tensors=frozenset({number})) for number, size in enumerate(weights)]
+
+
+@pytest.mark.parametrize("weights", [(5, 1, 1, 1, 5, 3), (1, 2, 3, 4, 5, 6, 7), (9, 1, 1, 1, 1)])
+@pytest.mark.parametrize("used", [1, 2, 3])
+def test_the_fullest_part_is_as_little_full_as_in_any_split(weights, used):
+    need = Need(chain(*weights))
+    split = best_split(need, [10] * used, used)
+    cuts = itertools.combinations(range(1, len(weights)), used - 1)
+    parts = [[sum(weights[a:b]) for a, b in itertools.pairwise((0, *cut, len(weights)))] for cut in cuts]
+    assert max(sum(w for w, at in zip(weights, split, strict=True) if at == gpu) for gpu in range(used)) == min(map(max, parts))
+
+
+def test_hops_count_the_way_back_of_the_output():
+    assert crossings([0, 0, 1, 1], chain(1, 1, 1, 1)) == (2, 2)
+    assert crossings([0, 1, 1, 0], chain(1, 1, 1, 1)) == (2, 2)
+    assert crossings([0, 0, 0, 0], chain(1, 1, 1, 1)) == (0, 0)
+
+
+def test_more_gpus_than_blocks_have_no_split():
+    assert best_split(Need(chain(1, 1)), [9] * 3, 3) is None
+
+
+GPUS = tuple(PlacedGpu(DeviceId("cuda", index), (index + 1) * MIB, 4 * MIB) for index in (0, 1))
+BLOCKS = tuple(BlockCost(f"h.{index}", DeviceId("cuda", index // 2), MIB, MIB) for index in range(4))
+LAYOUT = Layout("Net<2>", True, BLOCKS, GPUS, 2, 3 * MIB, (("h.0", "h.3"),), (Rejected("4 on 0", "cuda:0 takes 120.0%"),))
+
+
+def test_text_page_frame_and_file_of_a_layout():
+    assert str(LAYOUT).splitlines() == [
+        "Layout: Net<2> over 2 GPUs: fits · 2 hops, 3.00 MiB in a forward",
+        "             taken  capacity   weights      kept  blocks",
+        "  cuda:0  1.00 MiB  4.00 MiB  2.00 MiB  2.00 MiB  h.0 ... h.1",
+        "  cuda:1  2.00 MiB  4.00 MiB  2.00 MiB  2.00 MiB  h.2 ... h.3",
+        "tied: h.0, h.3",
+        "tried before",
+        "  4 on 0  cuda:0 takes 120.0%",
+    ]
+    assert LAYOUT.device_map == {"h.0": 0, "h.1": 0, "h.2": 1, "h.3": 1}
+    assert json_io.loads(json_io.dumps(LAYOUT)) == LAYOUT
+    assert LAYOUT._repr_mimebundle_()["text/html"] in LAYOUT.to_html()
+    assert "Net&lt;2&gt;" in LAYOUT.to_html()
+    assert LAYOUT.to_frame()["path"].tolist() == ["h.0", "h.1", "h.2", "h.3"]
+    assert LAYOUT.to_frame("devices")["on_card"].tolist() == [MIB, 2 * MIB]
