@@ -10,13 +10,21 @@ from devwidget.capture.undo import Undo
 from devwidget.trying.edited_file import EditedFile
 
 
-def live_functions(files: Collection[str]) -> dict[str, list[FunctionType]]:
-    """The functions of each of some files."""
-    found: dict[str, list[FunctionType]] = {file: [] for file in files}
-    for each in gc.get_objects():
-        if type(each) is FunctionType and each.__code__.co_filename in found:
-            found[each.__code__.co_filename].append(each)
-    return found
+class LiveFunctions:
+    """The functions of some files, looked for when they are first asked for: that takes as long as a small step."""
+
+    def __init__(self, files: Collection[str]) -> None:
+        self._files = files
+        self._found: dict[str, list[FunctionType]] = {}
+
+    def of(self, files: Collection[str]) -> dict[str, list[FunctionType]]:
+        """Those of a part of the files."""
+        if not self._found:
+            self._found = {file: [] for file in self._files}
+            for each in gc.get_objects():
+                if type(each) is FunctionType and each.__code__.co_filename in self._found:
+                    self._found[each.__code__.co_filename].append(each)
+        return {file: self._found[file] for file in files}
 
 
 def with_new_code(edited: EditedFile, functions: Collection[FunctionType]) -> list[tuple[FunctionType, CodeType]]:

@@ -15,7 +15,7 @@ from devwidget.trying import reached
 from devwidget.trying.class_attributes import Removal, removal_of
 from devwidget.trying.constructors import Effect, effect_of, registration_of, runs_in_constructor
 from devwidget.trying.edited_file import EditedFile, NotTried, Place, edited
-from devwidget.trying.functions import live_functions, put_in_place, with_new_code
+from devwidget.trying.functions import LiveFunctions, put_in_place, with_new_code
 from devwidget.trying.made_modules import apply_effects
 from devwidget.trying.subjects import Subjects
 from devwidget.trying.top_level import Assignment, Line, assigned_again, assignment_of
@@ -63,18 +63,21 @@ class Placed:
 
 
 @contextlib.contextmanager
-def placed(edits: Collection[Edit], subjects: Subjects, ran: Collection[Line] = ()) -> Iterator[Placed]:
+def placed(
+    edits: Collection[Edit], subjects: Subjects, ran: Collection[Line] = (), known: LiveFunctions | None = None
+) -> Iterator[Placed]:
     """Run the block with some edits.
 
     Args:
         edits: of any files.
         subjects: what the step works on.
         ran: lines that the step is known to run.
+        known: the functions that there are, if they have been looked for.
 
     Raises:
         NotTried: if they cannot be put in place.
     """
-    functions = live_functions({edit.file for edit in edits})
+    functions = (known or LiveFunctions({edit.file for edit in edits})).of({edit.file for edit in edits})
     numbers = {edit: number for number, edit in enumerate(edits)}
     pairs, effects, assignments, removals = [], dict[int, Effect](), dict[int, Assignment](), dict[int, Removal]()
     for file, live in functions.items():

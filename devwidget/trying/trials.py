@@ -16,6 +16,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
 from devwidget.trying.comparison import are_equal, is_random, key_of, results_of
 from devwidget.trying.edited_file import NotTried
+from devwidget.trying.functions import LiveFunctions
 from devwidget.trying.placing import placed
 from devwidget.trying.quiet import quiet
 from devwidget.trying.subjects import Subjects
@@ -45,6 +46,7 @@ class _Trials:
         self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
         self._end = clock() + LAST_BEGIN_SECONDS
         self._ran = [(finding.fault.file, finding.fault.line) for finding in self._found if finding.fault is not None]
+        self._live = LiveFunctions({edit.file for each in self._found for fix in each.fixes for edit in fix.edits})
         self._good: dict[int, Fix] = {}
         self._failed: list[tuple[int, Fix]] = []
         self._warns: dict[Fix, str] = {}
@@ -95,7 +97,7 @@ class _Trials:
         edits = list(dict.fromkeys(edit for fix in fixes.values() for edit in fix.edits))
         self._left -= 1
         try:
-            with uninterrupted(), quiet(), placed(edits, self._subjects, self._ran) as trial:
+            with uninterrupted(), quiet(), placed(edits, self._subjects, self._ran, self._live) as trial:
                 trace, output = self._again(heal, trial.inputs)
                 ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried:

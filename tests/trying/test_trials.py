@@ -124,6 +124,26 @@ def test_edits_of_several_findings_are_tried_though_one_finding_has_none():
     assert not any(fix.verified for fix in first["host-sync"])
 
 
+def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch):
+    import gc
+
+    from devwidget.trying import functions
+
+    class Counting:
+        searches = 0
+
+        def get_objects(self):
+            self.searches += 1
+            return gc.get_objects()
+
+    counting = Counting()
+    monkeypatch.setattr(functions, "gc", counting)
+    live = functions.LiveFunctions({__file__})
+    assert live.of({__file__}) == live.of({__file__})
+    assert Stopping.forward in live.of({__file__})[__file__]
+    assert counting.searches == 1
+
+
 def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):
     from dataclasses import replace
 
