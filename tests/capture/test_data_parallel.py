@@ -324,3 +324,44 @@ def test_the_mean_of_the_losses_of_the_replicas_is_how_it_is_meant():
 def test_backward_of_the_losses_of_the_replicas_is_found_and_healed():
     line = "return nn.functional.cross_entropy(self.body(x), y)"
     assert losses_of_replicas(lambda losses, _: losses) == ("", [("parallel-io", line)])
+
+
+class Seen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(5, 4)
+        self.seen = 0
+
+    def forward(self, ids):
+        self.seen = self.seen + len(ids)
+        return self.embed(ids) + self.seen
+
+
+def test_a_number_that_forward_updates_becomes_a_buffer_that_it_updates_in_place():
+    with devwidget.simulate(gpus=2):
+        model = nn.DataParallel(Seen().to("cuda:0"), device_ids=[0, 1])
+        found = devwidget.trace(model, torch.zeros(4, 3, dtype=torch.long, device="cuda:0"), verify=False).findings
+    code = "\n".join(fix.code for finding in found for fix in finding.fixes if fix.edits)
+    assert "self.register_buffer('seen', torch.tensor(0))" in code
+    assert "self.seen.add_(len(ids))" in code
+
+
+def test_the_largest_number_so_far_is_clamped_in_place():
+    with devwidget.simulate(gpus=2):
+        model = nn.DataParallel(Largest().to("cuda:0"), device_ids=[0, 1])
+        (found,) = devwidget.trace(model, torch.zeros(4, 3, dtype=torch.long, device="cuda:0"), verify=False).findings
+    assert [edit.text.strip() for edit in found.fixes[0].edits] == [
+        "self.register_buffer('longest', torch.tensor(0))",
+        "self.longest.clamp_(min=ids.shape[1])",
+    ]
+
+
+class Largest(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(5, 4)
+        self.longest = 0
+
+    def forward(self, ids):
+        self.longest = max(self.longest, ids.shape[1])
+        return self.embed(ids) + self.longest

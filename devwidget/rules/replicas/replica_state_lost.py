@@ -15,7 +15,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import is_self
+from devwidget.rules.repairs.code import Code, is_self
 from devwidget.rules.repairs.edits import Draft, mended
 
 
@@ -58,14 +58,28 @@ def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
     owner = code.owner(statement)
     lines = [n for n in ast.walk(owner) if isinstance(n, ast.Assign)] if owner is not None else []
     begun = [n for n in lines if any(is_self(t, name) for t in n.targets) and isinstance(n.value, ast.Constant)]
-    step = statement.value if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) else None
-    if step is None or len(begun) != 1 or type(begun[0].value.value) not in (int, float):  # type: ignore[attr-defined]
+    update = _update(code, statement, name)
+    if not update or len(begun) != 1 or type(begun[0].value.value) not in (int, float):  # type: ignore[attr-defined]
         return
     draft.rewrite(begun[0], f"self.register_buffer({name!r}, torch.tensor({code.text(begun[0].value)}))")
-    draft.rewrite(statement, f"self.{name}.add_({code.text(step)})")
-    for node in ast.walk(owner) if owner is not None else ():
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("min", "max") and len(node.args) == 2:
-            _clamped(draft, node, name)
+    draft.rewrite(statement, f"self.{name}.{update}")
+    calls = [node for node in ast.walk(owner) if isinstance(node, ast.Call)] if owner is not None else []
+    for call in calls:
+        if call is not getattr(statement, "value", None) and ast.unparse(call.func) in ("min", "max") and len(call.args) == 2:
+            _clamped(draft, call, name)
+
+
+def _update(code: Code, statement: ast.stmt, name: str) -> str:
+    """What a statement does to a number, as a method in place: `add_(1)`; `clamp_(min=n)` for `max(self.longest, n)`."""
+    if isinstance(statement, ast.AugAssign):
+        return f"add_({code.text(statement.value)})" if isinstance(statement.op, ast.Add) else ""
+    value = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and is_self(value.left, name):
+        return f"add_({code.text(value.right)})"
+    bound = {"max": "min", "min": "max"}.get(ast.unparse(value.func), "") if isinstance(value, ast.Call) else ""
+    others = [each for each in value.args if not is_self(each, name)] if isinstance(value, ast.Call) else []
+    alone = bound and isinstance(value, ast.Call) and len(value.args) == 2 and len(others) == 1 and not value.keywords
+    return f"clamp_({bound}={code.text(others[0])})" if alone else ""
 
 
 def _clamped(draft: Draft, call: ast.Call, name: str) -> None:
