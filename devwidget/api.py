@@ -432,6 +432,13 @@ def edited_text(file: str, edits: Iterable[Edit]) -> str:
     return applying.after(file, edits)
 
 
+def refuse_edits(edits: Mapping[str, list[Edit]]) -> None:
+    """Refuse them all if one of them cannot be applied."""
+    from devwidget import applying
+
+    applying.refuse(edits)
+
+
 def write_edits(file: str, edits: Iterable[Edit]) -> pathlib.Path:
     """Write edits into a file of the user; the backup."""
     from devwidget import applying

@@ -9,11 +9,12 @@ import linecache
 import pathlib
 import shutil
 import tokenize
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Finding, spliced
+from devwidget.records.site import cell_label
 
 
 def edits_of(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
@@ -44,19 +45,34 @@ def write(file: str, edits: Iterable[Edit]) -> pathlib.Path:
     Raises:
         DevwidgetError: for a file of an installed package, for one that cannot be read, and for what `after` refuses.
     """
+    path, (old, new) = pathlib.Path(file), _rewritten(file, edits)
+    backup = _backup_of(path, old)
+    path.write_bytes(new)
+    return backup
+
+
+def refuse(edits: Mapping[str, list[Edit]]) -> None:
+    """Refuse all of them if one file cannot be written, or a cell is not what it was: a fix of two files is no half fix.
+
+    Raises:
+        DevwidgetError: as `write`.
+    """
+    for file, changes in edits.items():
+        after(file, changes) if cell_label(file) else _rewritten(file, changes)
+
+
+def _rewritten(file: str, edits: Iterable[Edit]) -> tuple[bytes, bytes]:
+    """A file before and after its edits."""
     if is_library(file):
         raise DevwidgetError(f"{file} belongs to an installed package", why="only files of your own are written")
-    path = pathlib.Path(file)
     try:
-        old = path.read_bytes()
+        old = pathlib.Path(file).read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(old).readline)
         lines = io.StringIO(old.decode(encoding), newline="").readlines()  # of any kind of line end, as Python's parser has it
         new = "".join(_edited(file, lines, list(edits))).encode(encoding)
     except (OSError, SyntaxError, UnicodeError) as error:
         raise DevwidgetError(f"{file} cannot be edited", why=str(error), instead="write the fix by hand") from error
-    backup = _backup_of(path, old)
-    path.write_bytes(new)
-    return backup
+    return old, new
 
 
 def _edited(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[str]:

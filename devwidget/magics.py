@@ -112,11 +112,15 @@ class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
         apply, edits = bool(words), api.edits_to_apply()
         if not edits:
             print("nothing was found that an edit can mend")
-        for file, changes in edits.items():
+        for changes in edits.values():
             print("\n".join(edit.diff() for edit in changes))
-            if apply and cell_label(file):
+        if not apply:
+            return
+        api.refuse_edits(edits)
+        for file, changes in edits.items():
+            if cell_label(file):
                 self.shell.set_next_input(api.edited_text(file, changes), replace=False)
-            elif apply:
+            else:
                 print(f"written; {api.write_edits(file, changes)} is as it was")
 
     def _births(self, words: list[str]) -> None:

@@ -266,3 +266,16 @@ def test_a_cell_that_a_debugger_has_written_to_disk_is_no_file(shell, tmp_path, 
     printed(lambda: shell.run_line_magic("devwidget", "fix apply"))
     assert inputs == ["x = 2\n"]
     assert [each.name for each in cell.parent.iterdir()] == ["123.py"]
+
+
+def test_no_file_is_written_if_one_of_them_cannot_be(shell, tmp_path, monkeypatch):
+    from devwidget import api
+    from devwidget.records.finding import Edit
+
+    mine, changed = tmp_path / "mine.py", tmp_path / "changed.py"
+    mine.write_text("x = 1\n")
+    changed.write_text("y = 2\n")
+    edits = {str(path): [Edit(str(path), 1, 1, "z = 3", was)] for path, was in ((mine, "x = 1"), (changed, "y = 1"))}
+    monkeypatch.setattr(api, "edits_to_apply", lambda: edits)
+    assert "is not what it was" in said(shell, "devwidget", "fix apply")
+    assert [path.read_text() for path in sorted(tmp_path.glob("m*"))] == ["x = 1\n"]

@@ -16,7 +16,6 @@ _STYLE = """
 """
 
 
-
 Answer = LargestBatch | Changes | Layout
 
 
