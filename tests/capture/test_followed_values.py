@@ -180,3 +180,68 @@ def test_lengths_that_a_library_has_sorted_bear_the_name_of_those_that_it_was_gi
     assert found.operands == ("self.table(ids) float32[2, 4, 3] cuda:0", "lengths int64[2] cuda:0")
     assert found.fixes[0].verified
     assert "lengths.cpu()" in found.fixes[0].code
+
+
+class Sign(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            if not state:
+                state["mean"] = torch.zeros(p.shape)
+            mean = state["mean"]
+            mean.mul_(0.9).add_(p.grad)
+
+
+def test_an_item_is_born_where_the_same_function_put_it():
+    model = nn.Linear(3, 3).to("cuda:0")
+    optimizer = Sign(model.parameters(), {})
+    model(on_gpu(2, 3)).sum().backward()
+    (found,) = explained(lambda _: optimizer.step(), None)
+    assert (found.kind, found.birth.line) == ("wrong-device", line_of(Sign, "torch.zeros"))
+    assert "device=p.device" in found.fixes[0].code
+
+
+def test_state_that_a_program_put_elsewhere_goes_back_before_the_step():
+    model = nn.Linear(3, 3).to("cuda:0")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(_):
+        model(on_gpu(2, 3)).sum().backward()
+        optimizer.step()
+
+    step(None)
+    for state in optimizer.state.values():
+        state["momentum_buffer"] = state["momentum_buffer"].cpu()
+    (found,) = explained(step, None)
+    (edit,) = found.fixes[0].edits
+    assert found.kind == "optimizer-misplaced"
+    assert edit.first == line_of(step, "optimizer.step()")
+    exec(found.fixes[0].code, {"optimizer": optimizer})
+    step(None)
+
+
+class Spectrum(nn.Module):
+    def forward(self, x):
+        return torch.fft.rfft(x)
+
+
+def test_a_transform_of_half_precision_is_computed_in_single_and_stays_complex():
+    (found,) = devwidget.trace(Spectrum(), on_gpu(2, 8).bfloat16()).findings
+    assert (found.kind, found.fixes[0].verified) == ("unsupported-on-device", True)
+    assert found.fixes[0].code == "return torch.fft.rfft(x.float())"
+
+
+class Hooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(3, 3))
+        self.inner[0].register_forward_hook(lambda module, args, out: out * torch.ones(3))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_fault_in_a_hook_is_in_the_module_that_has_the_hook():
+    trace = devwidget.trace(Hooked().to("cuda:0"), on_gpu(2, 3))
+    assert [fault.module for fault in trace.faults] == ["inner.0"]

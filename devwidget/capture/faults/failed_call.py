@@ -15,10 +15,11 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments, computed, is_a_place, written
 from devwidget.capture.interrupts import is_from_handler
+from devwidget.capture.modules import is_module
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
-from devwidget.capture.source_code.call_sites import call_text, caller, raw_site
+from devwidget.capture.source_code.call_sites import call_text, caller, locals_of, raw_site
 from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Fault, Operand
@@ -131,6 +132,7 @@ class FailedCall:
             what,
             self.name,
             site,
+            module=self._module(),
             error=self.error_text,
             operands=tuple(operands),
             target=device_id(target),
@@ -139,6 +141,15 @@ class FailedCall:
             model_name=names.model_name(),
             facts=tuple(sorted({**facts, **names.line_facts(call_text(site), operands, target)}.items())),
         )
+
+    def _module(self) -> str | None:
+        """Path of the module that the call belongs to: its own hooks run after the global ones, by which we know its end."""
+        frame: FrameType | None = self.frame
+        while frame is not None and frame.f_code is not torch_internals.module_call:
+            frame = frame.f_back
+        module = locals_of(frame).get("self") if frame is not None else None
+        path = self.state.tracker.path_of(module) if is_module(module) else None
+        return self.state.tracker.module if path is None else path
 
     def _sources(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]], *, direct: bool) -> dict[int, str]:
         """What the failing line writes for each tensor, by its id; what a library has computed from one counts as that one."""

@@ -12,7 +12,10 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.tensors import replace_tensors
 from devwidget.records.errors import message
 
-_NO_KERNEL = re.compile(r"Could not run 'aten::|not implemented for '|Low precision dtypes not supported|is not supported on")
+_NO_KERNEL = re.compile(
+    r"Could not run 'aten::|not implemented for '|Low precision dtypes not supported|is not supported on"
+    r"|Unsupported dtype \w+|cuFFT only supports dimensions"
+)
 
 
 def meet(call: FailedCall) -> Any:

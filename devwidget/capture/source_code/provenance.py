@@ -97,8 +97,13 @@ def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step, aspect
         return None
     handed = Scope(frame).value(value)
     if handed is not UNKNOWN and not isinstance(value, ast.Tuple | ast.List) and selected(handed, keys) is tensor:
-        above = frames[next(index for index, each in enumerate(frames) if each is frame) + 1 :]
-        return _step(above, tensor, last, aspect) if above else None  # `mask = self.mask`, `x, y = batch`
+        name, path = path_of(ast.unparse(value))
+        filled = _filled(frames, frame, name, (*path, *keys), site.line)
+        if filled is None:
+            above = frames[next(index for index, each in enumerate(frames) if each is frame) + 1 :]
+            return _step(above, tensor, last, aspect) if above else None  # `mask = self.mask`, `x, y = batch`
+        site, keys = filled  # `mean = state['mean']`
+        value = _value(site.text, site.line) or value
     own = _parents(frame, site, tensor, aspect)
     if own is None:
         return _Step(frame, site)

@@ -9,6 +9,7 @@ Source: dispatch keys in PyTorch's native_functions.yaml, 2.13.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
@@ -23,6 +24,8 @@ _ALTERNATIVES = {
     "histogram": "torch.histc, or torch.bucketize and torch.bincount, have kernels for GPUs",
     "histogramdd": "torch.bucketize and torch.bincount have kernels for GPUs",
 }
+_COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft")
+"""Transforms whose results are complex."""
 
 
 @rule("unsupported-on-device", needs=("operations",))
@@ -49,6 +52,10 @@ def _finding(fault: Fault) -> Finding:
 def _fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
     stray = first_stray(fault)
     subject = (stray.source or stray.expression if stray is not None else "") or "x"
+    if dtype and _COMPLEX.fullmatch(fault.call):  # a cast back would lose the imaginary part, and no device has a kernel
+        yield mended(fault.site, "compute in float32",
+                     lambda draft, statement: _around(draft, statement, fault, subject, ".float()", ""))  # fmt: skip
+        return
     if dtype:
         yield mended(fault.site, "compute in float32 and cast back",
                      lambda draft, statement: _around(draft, statement, fault, subject, ".float()", "dtype"))  # fmt: skip
@@ -70,6 +77,8 @@ def _around(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, move:
         whole = draft.code.parents.get(call)
         outer = draft.code.parents.get(whole) if whole is not None else None
         is_method = isinstance(outer, ast.Call) and outer.func is whole
+        if not back:
+            continue
         result = whole if isinstance(whole, ast.Attribute) and not is_method else call
         if not isinstance(draft.code.parents.get(result), ast.Attribute | ast.Assign) or _one_result(statement, result):
             home = subject if not isinstance(parsed_expression(subject), ast.BinOp | ast.UnaryOp) else f"({subject})"

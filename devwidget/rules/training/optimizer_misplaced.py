@@ -32,7 +32,7 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
     optimizer = facts["optimizer"]
     if facts["problem"] == "state":
         headline = f"`{optimizer}` keeps `{facts['state']}` on {fault.operands[0].device} for parameters on {fault.target}"
-        why = "the state was allocated when the optimizer was built, and does not move with the model"
+        why = f"the state {_WHEN[optimizer in _LAZY]}, and does not move with the model"
     else:
         headline = f"`{optimizer}` does not know `{facts['missing']}`, which received gradients"
         ages = {"frozen": "were frozen when the optimizer was built", "loss": "belong to the loss, not to the model"}
@@ -58,10 +58,13 @@ def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     if facts["problem"] == "state":
         if facts["optimizer"] not in _EAGER:
             yield mended(fault.birth, "put the state where its parameters are", _restored_there)
-        words = "build the optimizer after the model has moved"
-        yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
         yield mended(fault.birth, "put the state where its parameters are",
                      lambda draft, statement: _state_there(draft, statement, fault))  # fmt: skip
+        if facts["optimizer"] in _LAZY:
+            yield mended(fault.site, "put the state where its parameters are before the step", _before_the_step)
+            return
+        words = "build the optimizer after the model has moved"
+        yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
         yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
         return
     if facts["reason"] == "loss":
@@ -108,7 +111,13 @@ def _is_optimizers(statement: ast.stmt) -> bool:
 
 
 _EAGER = frozenset({"Adagrad", "ASGD"})
-"""Optimizers that allocate their state when they are built; that of others was put there by the program."""
+"""Optimizers of torch that allocate their state when they are built."""
+_LAZY = frozenset({"Adadelta", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"})
+"""Those that allocate it at their first step, beside the parameters: elsewhere it was put by the program."""
+_WHEN = (
+    "was allocated when the optimizer was built",
+    "was put there after the optimizer had allocated it beside its parameters",
+)
 
 
 def _restored_there(draft: Draft, statement: ast.stmt) -> None:
@@ -119,6 +128,16 @@ def _restored_there(draft: Draft, statement: ast.stmt) -> None:
             device, given = f"{draft.code.text(place.slice)}.device", draft.code.text(node.value)
             moved = f"value.to({device}) if torch.is_tensor(value) and key != 'step' else value"
             draft.replace(node.value, f"{{key: {moved} for key, value in {given}.items()}}")
+
+
+def _before_the_step(draft: Draft, statement: ast.stmt) -> None:
+    """The state of `optimizer.step()` goes to its parameters just above it."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
+            moved = "{key: value.to(parameter.device) for key, value in kept.items() if key != 'step' and hasattr(value, 'to')}"
+            owner = draft.code.text(node.func.value)
+            draft.before(statement, f"for parameter, kept in {owner}.state.items():\n    kept.update({moved})")
+            return
 
 
 def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
