@@ -14,7 +14,9 @@ from torch import nn
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.planning.changes import Changed, Option, options, resized, size_of
+from devwidget.planning.generation import make_generation
 from devwidget.planning.largest import Largest, tightest
+from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
@@ -78,6 +80,12 @@ class WhatIf:
         rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
         return Changes(self.first.model, tightest(self.first).on_card, (*fitting, *rest))
 
+    def generation(self, new_tokens: int) -> Generation:
+        """See `Plan.generation`."""
+        if not is_count(new_tokens):
+            raise DevwidgetError(f"cannot write {new_tokens!r} tokens", instead="plan.generation(new_tokens=512)")
+        return make_generation(self.model, self.inputs, self.asked, new_tokens)
+
     def _change(self, option: Option) -> Change:
         try:
             with warnings.catch_warnings(action="ignore"):  # of a step that the user has not written
@@ -104,3 +112,8 @@ class WhatIf:
     def _told(self, what: str, code: str, cost: str, plan: Plan) -> Change:
         taken = tightest(plan).on_card
         return Change(what, code, cost, taken, tightest(self.first).on_card - taken, plan.fits)
+
+
+def is_count(value: object) -> bool:
+    """A whole number above zero."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -6,6 +6,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Protocol
 
+from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -120,6 +121,9 @@ class Questions(Protocol):
     def cheapest_change(self) -> Changes:
         """See `Plan.cheapest_change`."""
 
+    def generation(self, new_tokens: int) -> Generation:
+        """See `Plan.generation`."""
+
 
 _questions: dict[int, Questions] = {}
 
@@ -173,6 +177,14 @@ class Plan(Record):
             DevwidgetError: for a plan that was loaded, whose model is not here.
         """
         return self._asked().cheapest_change()
+
+    def generation(self, new_tokens: int) -> Generation:
+        """What the model takes while it writes so many tokens more than the batch has, with a cache of keys and values.
+
+        Raises:
+            DevwidgetError: for a plan that was loaded, whose model is not here; or for a model without such a cache.
+        """
+        return self._asked().generation(new_tokens)
 
     def _asked(self) -> Questions:
         if id(self) not in _questions:

@@ -3,6 +3,7 @@
 from devwidget.report.text.comparison_text import comparison_text
 from devwidget.report.text.explanation_text import explanation_text
 from devwidget.report.text.finding_text import finding_text
+from devwidget.report.text.generation_text import generation_text
 from devwidget.report.text.layout_text import layout_text
 from devwidget.report.text.plan_text import plan_text
 from devwidget.report.text.snapshot_text import snapshot_text
@@ -13,6 +14,7 @@ __all__ = [
     "comparison_text",
     "explanation_text",
     "finding_text",
+    "generation_text",
     "layout_text",
     "plan_text",
     "snapshot_text",

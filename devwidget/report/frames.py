@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.errors import nearest
@@ -64,6 +65,13 @@ def layout_frame(layout: Layout, part: str = "") -> pd.DataFrame:
         "devices": lambda layout: _columns(layout.devices, "device", "on_card", "capacity"),
     }
     return _frame(layout, part or "blocks", parts)
+
+
+@presents("frame", Generation)
+def generation_frame(generation: Generation, part: str = "") -> pd.DataFrame:
+    """One row for each length that was run (`runs`)."""
+    names = ("length", "cache", "prefill", "decode")
+    return _frame(generation, part or "runs", {"runs": lambda generation: _columns(generation.runs, *names)})
 
 
 def _frame(record: Any, part: object, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ import pathlib
 from typing import Any, NoReturn
 
 from devwidget._version import __version__
+from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.comparing.comparison import Comparison
@@ -23,9 +24,8 @@ from devwidget.records.trace import Trace
 LARGEST_TEXT = 2**30
 """Characters; a snapshot of 100,000 modules takes 2**26."""
 
-_ROOTS: dict[str, type] = {
-    kind.__name__: kind for kind in (Snapshot, Trace, Finding, Explanation, Plan, LargestBatch, Changes, Layout, Comparison)
-}
+_KINDS = (Snapshot, Trace, Finding, Explanation, Plan, LargestBatch, Changes, Layout, Generation, Comparison)
+_ROOTS: dict[str, type] = {kind.__name__: kind for kind in _KINDS}
 
 
 def load(path: str | pathlib.Path) -> Any:

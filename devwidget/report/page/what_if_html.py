@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import Markup, element, together
+from devwidget.report.text.generation_text import generation_rows, generation_sentence
 from devwidget.report.text.layout_text import layout_rows, layout_sentence
 from devwidget.report.text.what_if_text import rows, sentence
 
@@ -16,9 +18,10 @@ _STYLE = """
 """
 
 
-Answer = LargestBatch | Changes | Layout
+Answer = LargestBatch | Changes | Layout | Generation
 
 
+@presents("html", Generation)
 @presents("html", Layout)
 @presents("html", LargestBatch)
 @presents("html", Changes)
@@ -29,12 +32,13 @@ def what_if_page(answer: Answer) -> str:
     return f"<!DOCTYPE html>\n{element('html', head, element('body', what_if_html(answer)), lang='en')}\n"
 
 
+@presents("notebook", Generation)
 @presents("notebook", Layout)
 @presents("notebook", LargestBatch)
 @presents("notebook", Changes)
 def what_if_html(answer: Answer) -> Markup:
     """What a notebook shows."""
-    head, *planned = layout_rows(answer) if isinstance(answer, Layout) else rows(answer)
+    head, *planned = _rows(answer)
     lines = (_row("th", head), *(_row("td", row) for row in planned))
     rejected = [_row("td", (each.what, each.why)) for each in answer.rejected] if isinstance(answer, Layout) else []
     tried = element("details", element("summary", "tried before"), element("table", *rejected)) if rejected else ""
@@ -43,7 +47,15 @@ def what_if_html(answer: Answer) -> Markup:
 
 
 def _sentence(answer: Answer) -> str:
+    if isinstance(answer, Generation):
+        return generation_sentence(answer)
     return layout_sentence(answer) if isinstance(answer, Layout) else sentence(answer)
+
+
+def _rows(answer: Answer) -> list[tuple[str, ...]]:
+    if isinstance(answer, Generation):
+        return generation_rows(answer)
+    return layout_rows(answer) if isinstance(answer, Layout) else rows(answer)
 
 
 def _row(cell: str, texts: tuple[str, ...]) -> Markup:

@@ -1,0 +1,91 @@
+"""A generation with a cache of keys and values: the prompt is read and one token written, at three lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget import simulator
+from devwidget.capture.restore import keeping
+from devwidget.capture.step.batch import Arguments
+from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.planning.changes import Changed, resized, size_of
+from devwidget.planning.placement import PlacedCopy
+from devwidget.planning.watcher import Watcher
+from devwidget.records.answers.generation import CacheAt, Generation
+from devwidget.records.errors import DevwidgetError, message
+from devwidget.simulator.cluster import parse_cluster
+from devwidget.simulator.devices.ledger import Account
+from devwidget.simulator.devices.ledger_listeners import settle, watch
+from devwidget.simulator.without_values.meta_copies import MetaCopies
+
+
+def make_generation(model: nn.Module, inputs: Arguments, asked: dict[str, Any], new_tokens: int) -> Generation:
+    """See `Plan.generation`."""
+    prompt = size_of(list(tensors_in((inputs.args, inputs.kwargs))), 1)
+    if prompt is None:
+        raise DevwidgetError("the batch holds no text", why="no tensor of whole numbers in it has a second dimension")
+    runs = tuple(run(model, inputs, asked, prompt, length) for length in (prompt, 2 * prompt, prompt + new_tokens))
+    first, second, last = runs
+    cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
+    capacity = min(cluster.memory_bytes) - (cluster.card.context_bytes if cluster.card is not None else 0)
+    growth = (second.decode - first.decode) / prompt
+    longest = int(first.length + (capacity - first.decode) / growth) if growth > 0 else 0
+    peak, per_token = max(first.prefill, last.decode), (second.cache - first.cache) / prompt
+    answer = peak, capacity, max(longest, 0), peak <= capacity
+    return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs)
+
+
+def run(model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int, length: int) -> CacheAt:
+    """Read a text of a length and write one token.
+
+    Raises:
+        DevwidgetError: for a model that has no cache as transformers have, or that fails.
+    """
+    cluster, watcher = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]), Watcher(asked["gpus"])
+    with keeping(nn.Module()), torch.no_grad(), simulator.Simulation(cluster):
+        accounts = watch(watcher.saw, watcher.refused, watcher.guessed)
+        copied = PlacedCopy(model, asked["placement"], cluster.memory_bytes, watcher, Changed())
+        copied.inner.eval()
+        try:
+            found = _steps(copied, inputs, accounts, prompt, length)
+        except (RuntimeError, TypeError, AttributeError, ValueError) as error:
+            fails = f"{type(model).__name__} does not write on with a cache: {message(error)}"
+            raise DevwidgetError(fails, why="its output has `past_key_values` in transformers, and it takes them") from error
+        finally:
+            copied.placed = copied.inner = nn.Module()  # its storages end before the simulation does
+    return found
+
+
+def _steps(copied: PlacedCopy, inputs: Arguments, accounts: tuple[Account, ...], prompt: int, length: int) -> CacheAt:
+    text, token = (_there(copied, inputs, prompt, size) for size in (length, 1))
+    before = _held(accounts)
+    out = copied.placed(*text.args, **{**text.kwargs, "use_cache": True})
+    cache, prefill = out.past_key_values, _peak(accounts)
+    del out
+    kept = _held(accounts)
+    copied.placed(*token.args, **{**token.kwargs, "past_key_values": cache, "use_cache": True})
+    return CacheAt(length, max(kept - before, 0), prefill, _peak(accounts))
+
+
+def _there(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int) -> Arguments:
+    """The text with another length, on the first GPU; the model makes masks that are as long as it needs."""
+    copies = MetaCopies(lambda tensor: copied.home)
+    words = {name: value for name, value in inputs.kwargs.items() if name not in ("attention_mask", "labels", "position_ids")}
+    parts = replace_tensors((inputs.args, words), lambda tensor: copies.of(resized(tensor, 1, prompt, length)))
+    return Arguments(*parts)
+
+
+def _held(accounts: tuple[Account, ...]) -> int:
+    """Bytes on all GPUs; peaks start again from here."""
+    settle()
+    for account in accounts:
+        account.reset_peaks()
+    return sum(account.held for account in accounts)
+
+
+def _peak(accounts: tuple[Account, ...]) -> int:
+    settle()
+    return max(account.peak for account in accounts)

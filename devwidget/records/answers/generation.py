@@ -1,0 +1,52 @@
+"""Generation: what a model takes while it writes on, one token after the other, with a cache of keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class CacheAt:
+    """One length that was run: the text up to it, and one token more. All sizes are of the GPU that takes most, but the cache.
+
+    Attributes:
+        length: tokens of each text.
+        cache: bytes of keys and values on all GPUs.
+        prefill: the most that is allocated while the text is read, in bytes.
+        decode: the most that is allocated while one token more is written, in bytes.
+    """
+
+    length: Size
+    cache: Size
+    prefill: Size
+    decode: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Generation(Record):
+    """The memory of a generation.
+
+    Attributes:
+        model: class of the model.
+        prompt: tokens of each text to begin with.
+        new_tokens: tokens that are written.
+        bytes_per_token: what the cache of the whole batch grows by.
+        peak: the most that a GPU has allocated: when the prompt is read, or when the last token is written.
+        capacity: of that GPU, without CUDA's context where a card is named.
+        longest: tokens with which a GPU is full, from the line through the lengths that were run; 0 if the cache does not grow.
+        fits: whether the peak is within the capacity.
+        runs: the lengths that were run; the last is that of the answer.
+    """
+
+    model: str
+    prompt: Size
+    new_tokens: Size
+    bytes_per_token: float
+    peak: Size
+    capacity: Size
+    longest: Size
+    fits: bool
+    runs: tuple[CacheAt, ...]

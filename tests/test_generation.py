@@ -1,0 +1,93 @@
+"""`Plan.generation`: caches of keys and values against the closed formula, and peaks against generations with values."""
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.records.answers.generation import CacheAt, Generation
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.loading import json_io
+from tests.test_what_if import Reader
+
+transformers = pytest.importorskip("transformers")
+MIB = 1 << 20
+LAYERS, HEADS, WIDTH, BATCH, PROMPT = 3, 4, 64, 8, 64
+COMMON = {"vocab_size": 100, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+WITH_GROUPS = {**COMMON, "intermediate_size": 128, "num_key_value_heads": 2}
+SIX = {
+    "Llama": (WITH_GROUPS, 2),
+    "Mistral": ({**WITH_GROUPS, "sliding_window": None}, 2),
+    "Qwen2": (WITH_GROUPS, 2),
+    "GPTNeoX": ({**COMMON, "intermediate_size": 128}, HEADS),
+    "OPT": ({**COMMON, "ffn_dim": 128, "word_embed_proj_dim": WIDTH, "max_position_embeddings": 1024}, HEADS),
+    "GPT2": ({"vocab_size": 100, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS}, HEADS),
+}
+"""Architecture -> its settings, and how many heads of keys it has."""
+
+
+def make(name):
+    head = "LMHeadModel" if name == "GPT2" else "ForCausalLM"
+    return getattr(transformers, name + head)(getattr(transformers, name + "Config")(**SIX[name][0])).eval()
+
+
+def plan(model, memory="64MiB"):
+    with torch.no_grad():
+        return devwidget.plan(model, {"input_ids": torch.ones(BATCH, PROMPT, dtype=torch.long)}, gpus=1, memory=memory)
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_the_cache_is_what_the_closed_formula_says(name):
+    found = plan(make(name)).generation(new_tokens=300)
+    per_token = 2 * LAYERS * SIX[name][1] * (WIDTH // HEADS) * 4 * BATCH
+    assert found.bytes_per_token == pytest.approx(per_token, rel=0.03)
+    assert found.runs[-1].length == PROMPT + 300
+    assert found.runs[-1].cache == pytest.approx(per_token * (PROMPT + 300), rel=0.03)
+
+
+def written(model, tokens):
+    """The peak of a generation with values."""
+    with devwidget.simulate(1, "1GiB"), torch.no_grad():
+        model = model.cuda()
+        ids, cache = torch.ones(BATCH, PROMPT, dtype=torch.long).cuda(), None
+        for _ in range(tokens + 1):
+            out = model(ids, past_key_values=cache, use_cache=True)
+            cache, ids = out.past_key_values, torch.ones(BATCH, 1, dtype=torch.long).cuda()
+            del out
+        return torch.cuda.max_memory_allocated()
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT2"])
+def test_the_peak_is_that_of_writing_token_by_token(name):
+    found = plan(make(name)).generation(new_tokens=100)
+    assert found.peak == pytest.approx(written(make(name), 100), rel=0.02)
+
+
+def test_the_length_that_fills_a_gpu_is_told():
+    longest = plan(make("Llama"), "8MiB").generation(new_tokens=10).longest
+    assert plan(make("Llama"), "8MiB").generation(new_tokens=longest - PROMPT - 10).fits
+    assert not plan(make("Llama"), "8MiB").generation(new_tokens=longest - PROMPT + 10).fits
+
+
+def test_a_model_without_a_cache_is_refused():
+    with pytest.raises(DevwidgetError, match="Reader does not write on with a cache"):
+        devwidget.plan(Reader(), {"ids": torch.zeros(2, 4, dtype=torch.long)}, gpus=1, memory="1GiB").generation(8)
+    with pytest.raises(DevwidgetError, match="the batch holds no text"):
+        devwidget.plan(nn.Linear(2, 2), torch.zeros(2, 2), gpus=1, memory="1GiB").generation(8)
+    with pytest.raises(DevwidgetError, match="cannot write 0 tokens"):
+        devwidget.plan(nn.Linear(2, 2), torch.zeros(2, 2), gpus=1, memory="1GiB").generation(0)
+
+
+FOUND = Generation("Net<2>", 64, 100, 3072.0, 3 * MIB, 2 * MIB, 120, False, (CacheAt(64, MIB, 2 * MIB, 3 * MIB),))
+
+
+def test_text_page_frame_and_file_of_a_generation():
+    assert str(FOUND).splitlines() == [
+        "Net<2>: 100 tokens after 64 does not fit · 3.00 MiB of 2.00 MiB",
+        "  tokens     cache  reading them  one more",
+        "      64  1.00 MiB      2.00 MiB  3.00 MiB",
+        "the cache grows by 3 KiB for each token of the batch, and a GPU is full at 120 tokens",
+    ]
+    assert json_io.loads(json_io.dumps(FOUND)) == FOUND
+    assert "Net&lt;2&gt;" in FOUND.to_html()
+    assert FOUND.to_frame()["cache"].tolist() == [MIB]
