@@ -371,3 +371,21 @@ def test_what_is_no_module_is_not_moved_as_one():
     (found,) = devwidget.trace(model, torch.ones(4, 3, device="cuda:0"), verify=False).findings
     assert found.fixes
     assert not any("SimpleNamespace(bias=torch.ones(4)).to(" in fix.code for fix in found.fixes)
+
+
+class Angles(nn.Module):
+    def __init__(self):
+        super().__init__()
+        table = torch.ones(4).double()
+        self.register_buffer("angles", table, persistent=False)
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.out(x * self.angles)
+
+
+def test_a_buffer_of_float64_is_cast_where_it_is_registered():
+    model = Angles().to("cuda:0")
+    found = devwidget.trace(model, torch.ones(3, 4, device="cuda:0"), verify=False).findings
+    (error,) = [each for each in found if each.severity == "error"]
+    assert error.fixes[0].code == 'self.register_buffer("angles", table.float(), persistent=False)'

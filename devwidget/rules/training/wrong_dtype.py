@@ -76,6 +76,8 @@ def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
         yield mended(stray.birth, f"make it {wanted}", lambda draft, statement: _made(draft, statement, stray, wanted, cast))
+    elif stray.held is not None and stray.held.how == "buffer":
+        yield mended(stray.birth, f"make it {wanted}", lambda draft, statement: _registered(draft, statement, cast))
     yield cast_where_used(fault, [o for o in fault.operands if o.stray], cast, f"cast it to {wanted} where it is used")
     name = stray.expression or stray.source
     yield Fix(f"cast it to {wanted} where it is used", f"{name}{cast}" if name else "")
@@ -87,6 +89,13 @@ def _made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: 
             draft.keyword(call, "dtype", f"torch.{wanted}")
         elif not stray.from_move:
             draft.append(call, cast)
+
+
+def _registered(draft: Draft, statement: ast.stmt, cast: str) -> None:
+    """`self.register_buffer('angles', table)` is given another dtype."""
+    for call in draft.code.parts(statement):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".register_buffer") and len(call.args) > 1:
+            draft.append(call.args[1], cast)
 
 
 def _constant_fix(fault: Fault, limits: str) -> Fix | None:
