@@ -80,13 +80,14 @@ class Recording:
     Args:
         heal: repair each device fault in passing and go on, so that one run finds them all.
         allow: hops and waits that are meant, such as `"cuda:0 -> cpu"`.
+        verify_hops: compare both ends of every copy between GPUs.
     """
 
     inside = False
     _swallows = False
 
-    def __init__(self, *, heal: bool = False, allow: str | Iterable[str] = ()) -> None:
-        self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow))
+    def __init__(self, *, heal: bool = False, allow: str | Iterable[str] = (), verify_hops: bool = False) -> None:
+        self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow), verify_hops=verify_hops)
         self._trace: Trace | None = None
         self._gpus = 0
 
@@ -148,7 +149,7 @@ class _Step(Recording):
     _swallows = True
 
 
-def record(*, heal: bool = False, allow: str | Iterable[str] = ()) -> Recording:
+def record(*, heal: bool = False, allow: str | Iterable[str] = (), verify_hops: bool = False) -> Recording:
     """Watch any code: `with devwidget.record() as recording: ...`.
 
     Without `heal` the code behaves exactly as outside, and an exception goes its way and is in the trace too.
@@ -156,6 +157,7 @@ def record(*, heal: bool = False, allow: str | Iterable[str] = ()) -> Recording:
     Args:
         heal: move stray tensors where they belong and go on.
         allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
+        verify_hops: as for `trace`.
 
     Returns:
         A context manager; its `trace` is complete when the block has ended.
@@ -163,7 +165,7 @@ def record(*, heal: bool = False, allow: str | Iterable[str] = ()) -> Recording:
     Raises:
         DevwidgetError: if one of `allow` is no hop.
     """
-    return Recording(heal=heal, allow=allow)
+    return Recording(heal=heal, allow=allow, verify_hops=verify_hops)
 
 
 def trace(
@@ -180,6 +182,7 @@ def trace(
     name: str = "",
     progress: Callable[[str], None] | None = None,
     verify: bool = True,
+    verify_hops: bool = False,
 ) -> Trace:
     """Run one training step on a batch and report every tensor in the wrong place.
 
@@ -198,6 +201,8 @@ def trace(
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
         verify: try the fixes: run the step again with the edited code, without healing. Needs `heal` and `restore`.
+        verify_hops: compare checksums at both ends of every copy between GPUs that `.to` or `copy_` makes: on some machines
+            they arrive changed. Each copy is waited for.
 
     Returns:
         The trace. A step that failed for good is in it, with `error`, and does not raise.
@@ -217,7 +222,8 @@ def trace(
         return given[0]
 
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
-    found, output = _stepped(step, inputs, _Step(heal=heal, allow=allow), name, progress, restore=restore)
+    recording = _Step(heal=heal, allow=allow, verify_hops=verify_hops)
+    found, output = _stepped(step, inputs, recording, name, progress, restore=restore)
     if verify and heal and restore and found.findings and not found.not_restored:  # what stays would be there twice
         from devwidget.trying.comparison import results_of
 

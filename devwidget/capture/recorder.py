@@ -31,6 +31,7 @@ from devwidget.capture.patches.state_dicts import checkpoints
 from devwidget.capture.patches.tensor_swaps import swaps
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
+from devwidget.capture.recording.copy_checks import CopyChecks
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.threads import threads
 from devwidget.capture.source_code.call_sites import forget_sites
@@ -55,12 +56,14 @@ class Recorder:
         heal: repair each fault in passing and go on, so that one run shows all of them. Without it the code behaves
             exactly as outside.
         allow: hops and waits that are meant.
+        verify_hops: compare both ends of every copy between GPUs.
     """
 
-    def __init__(self, *, heal: bool = False, allow: tuple[AllowedTransfer, ...] = ()) -> None:
+    def __init__(self, *, heal: bool = False, allow: tuple[AllowedTransfer, ...] = (), verify_hops: bool = False) -> None:
         torch_internals.check("reading tensors", "recording")
         self._state = State(heal=heal, older=background_births.births())
         self._state.transfers.allowed = allow
+        self._state.copy_checks = CopyChecks(self._state.log, self._state.tracker) if verify_hops else None
         self._state.watching = self._modes
         self._undo = Undo()
         self._memory: MemoryWatch | None = None
@@ -153,6 +156,7 @@ class Recorder:
             waits=self._state.transfers.waits_seen(),
             error=self._error,
             failure=self._failure,
+            copy_checks=tuple(self._state.copy_checks.records()) if self._state.copy_checks is not None else (),
             not_checked=tuple(log.troubles),
             seconds=self._seconds,
             samples=self._samples,

@@ -38,7 +38,7 @@ def run(options: Namespace) -> int | BaseException:
     process = os.getpid()
     ended: BaseException | None = None
     _virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
-    recording = api.record(heal=options.heal, allow=options.allow)
+    recording = api.record(heal=options.heal, allow=options.allow, verify_hops=options.verify_hops)
     main = (program.module if options.module else program.script)(options.target, options.args)
     try:
         with recording:

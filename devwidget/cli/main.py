@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     _gpus(run)
     run.add_argument("--heal", action="store_true", help="repair each device fault in passing and go on, to find them all")
     _judging(run)
+    run.add_argument("--verify-hops", action="store_true", help="compare checksums at both ends of every copy between GPUs")
     run.add_argument("-m", dest="module", action="store_true", help="TARGET is a module, as for python -m")
     run.add_argument("target", metavar="TARGET", help="a script, or a module with -m")
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="the arguments of the script")

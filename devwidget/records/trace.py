@@ -253,6 +253,35 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyCheck:
+    """Copies between two GPUs by one line, whose checksums were compared at both ends.
+
+    Attributes:
+        number: place of the first one in the trace.
+        source: the GPU that they left.
+        target: the GPU that they went to.
+        bytes: of one copy, as it arrived.
+        module: path of the module that asked for it, as for a fault.
+        phase: part of the step.
+        site: the user's line that asked for it.
+        count: how many were compared.
+        wrong: how many arrived changed.
+        peer_access: whether the driver lets these two copy directly.
+    """
+
+    number: int
+    source: DeviceId
+    target: DeviceId
+    bytes: Size
+    module: str | None
+    phase: Phase
+    site: Site | None
+    count: Size
+    wrong: Size = 0
+    peer_access: Literal["yes", "no", "unknown"] = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
 class OpEvent:
     """An operator below autograd, folded over equal (name, module, phase, line, devices).
 
@@ -322,6 +351,7 @@ class Trace(Record):
         waits: lines at which the host waited for a device, in order.
         parallel: the calls of DataParallel modules that `replicas` belong to.
         memory: one curve for each device.
+        copy_checks: copies between GPUs that were verified (`verify_hops`), in order.
         error: `ErrorType: message` of the exception that ended the recording, "" if none did.
         failure: where it was raised; None if none was, or in files of older versions.
         checked: names of the rules that ran.
@@ -350,3 +380,4 @@ class Trace(Record):
     not_restored: tuple[str, ...] = ()
     failure: Failure | None = None
     samples: Size = 0
+    copy_checks: tuple[CopyCheck, ...] = ()

@@ -8,7 +8,7 @@ from typing import Literal
 from devwidget.records.phase import Phase
 from devwidget.records.trace import Trace
 
-Need = Literal["operations", "forward", "backward", "optimizer", "replicas"]
+Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "copy checks"]
 
 
 def _ran(phase: Phase) -> Callable[[Trace], bool]:
@@ -20,6 +20,7 @@ _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
     "forward": ("forward pass of a module", lambda trace: bool(trace.modules)),
     "backward": ("backward pass", _ran("backward")),
     "optimizer": ("optimizer step", _ran("optimizer")),
+    "copy checks": ("check of copies between GPUs", lambda trace: bool(trace.copy_checks)),
     "replicas": ("call of DataParallel", lambda trace: bool(trace.parallel or trace.replicas)),
 }
 """Need -> what is missing without it, and whether a trace has it."""

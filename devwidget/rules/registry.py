@@ -28,22 +28,26 @@ class Rule:
         check: yields findings for a trace.
         needs: what must have run before its silence is an answer.
         loses_to: kinds that explain the same fault better.
+        on_request: nobody misses its answer where what it needs was not asked for.
     """
 
     kind: str
     check: Check
     needs: tuple[Need, ...]
     loses_to: tuple[str, ...]
+    on_request: bool = False
 
 
 _rules: dict[str, Rule] = {}
 
 
-def rule(kind: str, *, needs: tuple[Need, ...], loses_to: tuple[str, ...] = ()) -> Callable[[Check], Check]:
+def rule(
+    kind: str, *, needs: tuple[Need, ...], loses_to: tuple[str, ...] = (), on_request: bool = False
+) -> Callable[[Check], Check]:
     """Register a check under the name of its kind; every rule needs something, if only that anything ran."""
 
     def keep(check: Check) -> Check:
-        _rules[kind] = Rule(kind, check, needs, loses_to)
+        _rules[kind] = Rule(kind, check, needs, loses_to, on_request)
         return check
 
     return keep
@@ -71,9 +75,9 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
             continue
         found += told
         lacking = "" if told else missing(each.needs, unmet_needs)  # what was found is an answer, whatever else did not run
-        if lacking:
+        if lacking and not each.on_request:
             not_checked.append(f"{each.kind}: {lacking}")
-        else:
+        elif not lacking:
             checked.append(each.kind)
     causes = _one_per_cause(_without_losers(found, chosen))
     ordered = sorted(_in_harmony(list(causes)), key=lambda f: _ORDER[f.severity])

@@ -90,4 +90,7 @@ class Ops(DispatchMode):
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"
             self._state.log.move(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
+        checks = self._state.copy_checks
+        if checks is not None and isinstance(before, torch.Tensor) and before.device != out.device:
+            checks.compare(before, out, self._here.site or tracker.site(sys._getframe(1)))
         return out

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.recording.births import Births
+from devwidget.capture.recording.copy_checks import CopyChecks
 from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.parallel_calls import ParallelCalls
@@ -78,4 +79,5 @@ class State:
         self.tracker = ModuleTracker()
         self.ties = Ties(self.log, self.births, self.tracker)
         self.transfers = Transfers(self.tracker)
+        self.copy_checks: CopyChecks | None = None
         self.parallel = ParallelCalls()

@@ -10,6 +10,7 @@ from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
 from devwidget.report.style.words import first_line, module_words, site_words, tensor_words
+from devwidget.report.text.copy_words import copy_lines
 from devwidget.report.text.failure_card import failure_lines
 from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.memory_words import memory_lines
@@ -64,6 +65,9 @@ def _lines(trace: Trace) -> Iterator[str]:
     if trace.moves:
         yield ""
         yield from _hop_lines(group_hops(trace.moves))
+    if copies := list(copy_lines(trace)):
+        yield ""
+        yield from copies
     for call in parallel_calls(trace):
         yield ""
         yield from _parallel_lines(call)

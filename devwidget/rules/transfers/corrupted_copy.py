@@ -1,0 +1,50 @@
+"""corrupted-copy: numbers change on their way from one GPU to another.
+
+Why: on some machines direct copies between GPUs arrive damaged, most often under an IOMMU; nothing raises.
+Bad: `hidden.to("cuda:1")` whose checksum on cuda:1 is another than on cuda:0. Only `verify_hops=True` looks for it.
+Good: a machine that is mended (IOMMU or ACS off, a newer driver); until then `hidden.cpu().to("cuda:1")`.
+Source: https://github.com/Dasharo/dasharo-issues/issues/436
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import CopyCheck, Trace
+from devwidget.rules.registry import rule
+
+_PEER = {
+    "yes": "the driver lets these two GPUs copy directly",
+    "no": "the driver copies through the host between these two GPUs",
+    "unknown": "nobody can tell whether these two GPUs copy directly",
+}
+
+
+@rule("corrupted-copy", needs=("copy checks",), on_request=True)
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each pair of GPUs, at the first line whose copy was damaged."""
+    pairs = dict.fromkeys((each.source, each.target) for each in trace.copy_checks if each.wrong)
+    for source, target in pairs:
+        yield _finding([each for each in trace.copy_checks if (each.source, each.target) == (source, target)])
+
+
+def _finding(checks: list[CopyCheck]) -> Finding:
+    count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
+    damaged = [each for each in checks if each.wrong]
+    first = damaged[0]
+    return Finding(
+        kind="corrupted-copy",
+        severity="error",
+        module=first.module,
+        headline=f"{wrong} of {count} copies from {first.source} to {first.target} arrived changed",
+        why="the checksums at both ends differ: what is computed on the other GPU is wrong, and nothing raises",
+        fault=first.site,
+        fixes=(
+            Fix("mend the machine: IOMMU or ACS off, or a newer driver", confidence="choice"),
+            Fix("until then copy through the host", f'tensor.cpu().to("{first.target}")', "choice"),
+        ),
+        notes=(_PEER[first.peer_access],),
+        also=tuple(dict.fromkeys(each.module for each in damaged if each.module not in (None, first.module))),
+        cause=f"{first.source} -> {first.target}",
+    )
