@@ -14,6 +14,9 @@ def test_products_are_returned_in_a_wider_dtype():
     x = torch.full((2, 2), 300.0, dtype=torch.half, device=SECOND)
     found = torch.mm(x, x, out_dtype=torch.float32)
     assert (found.dtype, found.device, found[0, 0].item()) == (torch.float32, SECOND, 180000.0)
+    wide = torch.empty(2, 2, device=SECOND)
+    assert torch.mm(x, x, out_dtype=torch.float32, out=wide) is wide
+    assert wide[0, 0].item() == 180000.0
     assert torch.bmm(x[None], x[None], out_dtype=torch.float32).device == SECOND
     with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype or fp32"):
         torch.mm(x, x, out_dtype=torch.float64)

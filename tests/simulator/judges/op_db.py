@@ -20,20 +20,21 @@ from typing import Any
 HANGS_S = 120
 """No operator's samples take as long."""
 Job = tuple[str, str]
-"""An operator and a dtype, or `errors` in its place."""
+"""An operator and a dtype, or `errors` or `mixtures` in its place; a module and `modules`, an optimizer and `optimizers`."""
 
 
 def child(jobs: Sequence[Job], samples: int) -> None:
     """Judge these one after the other; what is said of each goes out at once."""
     import devwidget
-    from tests.simulator.judges import verdicts
+    from tests.simulator.judges import mixtures, parts, verdicts
 
+    other = {"mixtures": mixtures.judge, "modules": parts.judge_module, "optimizers": parts.judge_optimizer}
     warnings.simplefilter("ignore")
     for name, dtype in jobs:
         signal.alarm(HANGS_S)
         print(json.dumps(["begin", name, dtype]), flush=True)
         with devwidget.simulate(gpus=2):
-            for verdict in verdicts.judge(name, dtype, samples):
+            for verdict in other[dtype](name, samples) if dtype in other else verdicts.judge(name, dtype, samples):
                 print(json.dumps(["verdict", *verdict]), flush=True)
 
 
@@ -60,15 +61,18 @@ def run(jobs: Sequence[Job], samples: int) -> Iterator[list[Any]]:
 
 
 def all_jobs(names: Sequence[str], dtypes: Sequence[str]) -> list[Job]:
-    """Each operator with each dtype."""
-    return [(name, dtype) for name in names for dtype in dtypes]
+    """Each operator with each dtype; modules and optimizers are all of them, unless some are named."""
+    from tests.simulator.judges import parts, verdicts
+
+    lists = {"modules": parts.MODULES, "optimizers": parts.OPTIMIZERS}
+    return [(name, dtype) for dtype in dtypes for name in names or lists.get(dtype, verdicts.OPERATORS)]
 
 
 def table(verdicts: Sequence[Sequence[Any]]) -> str:
     """How many agree of each question and dtype."""
     counts: dict[tuple[str, str], Counter[bool]] = defaultdict(Counter)
     for _, dtype, question, agrees, _ in verdicts:
-        counts[question, "" if question == "error" else dtype][agrees] += 1
+        counts[question, dtype if question in ("forward", "backward", "refusal") else ""][agrees] += 1
     rows = sorted(counts.items())
     return "\n".join(f"{question:10}{dtype:12}{count[True]:6} of {count.total()}" for (question, dtype), count in rows)
 
@@ -77,7 +81,7 @@ def main() -> None:
     """Judge what the command line names, and print what differs and a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ops", default="", help="a,b; all without")
-    parser.add_argument("--dtypes", default="float32", help="a,b; `errors` for the errors; `all`")
+    parser.add_argument("--dtypes", default="float32", help="a,b; `all`; also errors, mixtures, modules, optimizers")
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--child", type=int)
     given = parser.parse_args()
@@ -94,8 +98,7 @@ def _shown(given: argparse.Namespace) -> Iterator[list[Any]]:
     dtypes = given.dtypes.split(",")
     if given.dtypes == "all":
         dtypes = [str(dtype).removeprefix("torch.") for dtype in verdicts.DTYPES] + ["errors"]
-    names = given.ops.split(",") if given.ops else list(verdicts.OPERATORS)
-    for verdict in run(all_jobs(names, dtypes), given.samples):
+    for verdict in run(all_jobs(given.ops.split(",") if given.ops else (), dtypes), given.samples):
         if not verdict[3]:
             print("\t".join(map(str, verdict)), flush=True)
         yield verdict

@@ -43,12 +43,10 @@ class Verdict(NamedTuple):
 
 def judge(name: str, short: str, samples: int = SAMPLES) -> Iterator[Verdict]:
     """Hold one operator with one dtype, or with what raises `errors`; the simulation runs already."""
-    if name in BY_NAME:
-        OPERATORS[name].op = _getattr_qual(torch, OPERATORS[name].name)
     if short == "errors":
         yield from judge_errors(name)
         return
-    op, dtype = OPERATORS[name], getattr(torch, short)
+    op, dtype = as_found(name), getattr(torch, short)
     if dtype not in op.supported_dtypes("cuda"):
         if not _is_excused(op, "test_dtypes", dtype):
             yield Verdict(name, short, "refusal", *_refused(op, dtype, samples))
@@ -59,9 +57,17 @@ def judge(name: str, short: str, samples: int = SAMPLES) -> Iterator[Verdict]:
         yield Verdict(name, short, question, not text, text)
 
 
+def as_found(name: str) -> Any:
+    """An operator of the list, with what a program finds under its name now."""
+    op = OPERATORS[name]
+    if name in BY_NAME:
+        op.op = _getattr_qual(torch, op.name)
+    return op
+
+
 def judge_errors(name: str) -> Iterator[Verdict]:
     """Hold the errors that op_db lists for CUDA; torch's own test of them gives the names its GPU."""
-    op = OPERATORS[name]
+    op = as_found(name)
     if op.error_inputs_func is None or _is_excused(op, "test_errors", None):
         return
     for place, each in enumerate(op.error_inputs(HOME)):
@@ -108,7 +114,7 @@ def _fault(op: Any, dtype: torch.dtype, most: int, grad: bool) -> str:
         return f"no samples: {type(error).__name__}: {error}"
     for place, sample in enumerate(samples):
         there = (sample.input, sample.args, sample.kwargs)
-        here = tree_map(_on_cpu, there)
+        here = tree_map(on_cpu, there)
         try:
             expected = _run(op, sample, here, grad)
         except Exception:  # only GPUs have a kernel
@@ -128,7 +134,7 @@ def _home(device: Any) -> str:
     return "cuda:0" if str(device) == "cuda" else str(device)
 
 
-def _on_cpu(value: Any) -> Any:
+def on_cpu(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _copy(value.detach()).requires_grad_(value.requires_grad)
     if isinstance(value, (str, torch.device)) and str(value).startswith("cuda"):
@@ -151,17 +157,17 @@ def _run(op: Any, sample: Any, given: Any, grad: bool) -> tuple[list[Any], list[
     # Some operators write into what they are given: an operator of its own keeps leaves whole.
     result = op(first, *args, **kwargs)
     if not grad:
-        return _tensors(result), []
+        return tensors(result), []
     output = sample.output_process_fn_grad(result)
-    root = output if isinstance(output, torch.Tensor) else next(iter(_tensors(output)))
-    leaves = [leaf for leaf in _tensors(given) if leaf.requires_grad]
+    root = output if isinstance(output, torch.Tensor) else next(iter(tensors(output)))
+    leaves = [leaf for leaf in tensors(given) if leaf.requires_grad]
     if not root.requires_grad:
-        return _tensors(result), []
+        return tensors(result), []
     gradients = torch.autograd.grad(root, leaves, torch.ones_like(root), allow_unused=True)
-    return _tensors(result), list(gradients)
+    return tensors(result), list(gradients)
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
@@ -176,12 +182,12 @@ def _difference(op: Any, home: str, found: Any, expected: Any) -> str:
         for place, (tensor, other) in enumerate(zip(results, wanted, strict=True)):
             if (tensor is None) != (other is None):
                 return f"{kind} {place} is {'missing' if tensor is None else 'unexpected'}"
-            if tensor is not None and (text := _unequal(tensor, other)):
+            if tensor is not None and (text := unequal(tensor, other)):
                 return f"{kind} {place}: {text}"
     return ""
 
 
-def _unequal(tensor: torch.Tensor, other: torch.Tensor) -> str:
+def unequal(tensor: torch.Tensor, other: torch.Tensor) -> str:
     try:
         torch.testing.assert_close(tensor.detach().cpu(), other.detach(), rtol=0, atol=0, equal_nan=True)
     except AssertionError as error:

@@ -47,6 +47,15 @@ def _in_dtype(product: Callable[..., torch.Tensor], count: int) -> Callable[...,
     return in_dtype
 
 
+def _into(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The same with a tensor for its result."""
+
+    def into(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        return out.copy_(kernel(*args, **kwargs))
+
+    return into
+
+
 def _lu_factor(matrix: torch.Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[torch.Tensor, ...]:
     """LU factors in one tensor, without exchanging rows."""
     rows, columns = matrix.shape[-2:]
@@ -83,11 +92,15 @@ def _narrow_copy(tensor: torch.Tensor, dim: int, start: int, length: int) -> tor
 
 INSTEAD: dict[str, Callable[..., Any]] = {"narrow_copy": _narrow_copy}
 """Operators for which GPUs have none but this form, though the CPU has a kernel."""
-KERNELS: dict[str, Callable[..., Any]] = {
+_PRODUCTS = {
     "mm.dtype": _in_dtype(aten.mm, 2),
     "bmm.dtype": _in_dtype(aten.bmm, 2),
     "addmm.dtype": _in_dtype(aten.addmm, 3),
     "baddbmm.dtype": _in_dtype(aten.baddbmm, 3),
+}
+KERNELS: dict[str, Callable[..., Any]] = {
+    **_PRODUCTS,
+    **{f"{name}_out": _into(kernel) for name, kernel in _PRODUCTS.items()},
     "nansum": _nansum,
     "linalg_lu_factor_ex": _lu_factor,
     "linalg_lu": _lu,
