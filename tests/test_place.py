@@ -115,6 +115,19 @@ def test_more_gpus_than_blocks_have_no_split():
     assert best_split(Need(chain(1, 1)), [9] * 3, 3) is None
 
 
+@pytest.mark.slow
+def test_a_model_of_70_billion_parameters_is_placed_without_its_weights():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64}
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=8)).bfloat16().eval()
+    with torch.no_grad():
+        layout = devwidget.place(model, {"input_ids": torch.ones(1, 2048, dtype=torch.long)}, gpus=2, card="A100-80GB")
+    assert layout.fits
+    assert layout.hops == 2
+    assert [each.why for each in layout.rejected] == ["not run: the weights of GPU 0 are 162.1% of what it has"]
+
+
 GPUS = tuple(PlacedGpu(DeviceId("cuda", index), (index + 1) * MIB, 4 * MIB) for index in (0, 1))
 BLOCKS = tuple(BlockCost(f"h.{index}", DeviceId("cuda", index // 2), MIB, MIB) for index in range(4))
 LAYOUT = Layout("Net<2>", True, BLOCKS, GPUS, 2, 3 * MIB, (("h.0", "h.3"),), (Rejected("4 on 0", "cuda:0 takes 120.0%"),))
