@@ -55,6 +55,9 @@ def page(measured: dict[str, Any]) -> str:
     answers: Answers = measured["answers"]
     machine = ", ".join(f"{name} {value}" for name, value in measured["machine"].items())
     rounds = " Few rounds were run (`--quick`), on a machine with other work." if measured["quick"] else ""
+    absent = [model for model in WORKLOADS if f"recording|{model}|{OURS}" not in answers]
+    if absent:
+        rounds += f" Not measured this time: {'; '.join(absent)}."
     parts = (
         "# Performance\n\n`make bench` writes this page: one process for each figure, processor time against plain PyTorch in\n"
         f"the same process, medians, one thread.{rounds}\n\nMeasured on: {machine}.",
