@@ -67,6 +67,7 @@ def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -
         room: bytes of each GPU.
         used: GPUs, each with one block at least, in their order.
         last_home: so many blocks at the end are on the first GPU again.
+
     Returns:
         None if there are fewer blocks than GPUs.
     """

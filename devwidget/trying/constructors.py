@@ -71,7 +71,10 @@ def registration_of(
     """The effect of lines that are put into a constructor, and register what was an attribute of the class.
 
     Args:
-        edited, edit, statements, live: as for `effect_of`.
+        edited: as for `effect_of`.
+        edit: as for `effect_of`.
+        statements: as for `effect_of`.
+        live: as for `effect_of`.
         held: attributes of the class that the same trial removes, with their source and their values.
     """
     place = located(edited.before, edit.first, edit.first)

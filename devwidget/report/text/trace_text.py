@@ -10,7 +10,6 @@ from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
 from devwidget.report.style.words import first_line, module_words, site_words, tensor_words
-from devwidget.report.text.copy_words import copy_lines
 from devwidget.report.text.failure_card import failure_lines
 from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.memory_words import memory_lines
@@ -20,6 +19,7 @@ from devwidget.views.hops import Hop, group_hops
 from devwidget.views.parallel import ParallelCall, parallel_calls
 
 _MOST_HOPS = 20
+_PEER_ACCESS = {"yes": "direct", "no": "through the host", "unknown": "peer access unknown"}
 
 
 @presents("text", Trace)
@@ -65,7 +65,7 @@ def _lines(trace: Trace) -> Iterator[str]:
     if trace.moves:
         yield ""
         yield from _hop_lines(group_hops(trace.moves))
-    if copies := list(copy_lines(trace)):
+    if copies := list(_copy_lines(trace)):
         yield ""
         yield from copies
     for call in parallel_calls(trace):
@@ -114,6 +114,21 @@ def _hop_cells(hop: Hop) -> tuple[str, ...]:
         site_words(hop.site),
         first_line(hop.site),
     )
+
+
+def _copy_lines(trace: Trace) -> Iterator[str]:
+    """A row for each pair of GPUs; nothing where no copy was verified."""
+    pairs = dict.fromkeys((each.source, each.target, each.peer_access) for each in trace.copy_checks)
+    rows = []
+    for source, target, peer in pairs:
+        checks = [each for each in trace.copy_checks if (each.source, each.target) == (source, target)]
+        count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
+        rows.append(
+            (f"{source} -> {target}", f"{count}x", f"{wrong} arrived changed" if wrong else "as sent", _PEER_ACCESS[peer])
+        )
+    if rows:
+        yield "copies between GPUs, checksums at both ends"
+        yield from columns(rows, right=(1,), indent="  ")
 
 
 def _parallel_lines(call: ParallelCall) -> Iterator[str]:
