@@ -245,3 +245,29 @@ class Hooked(nn.Module):
 def test_a_fault_in_a_hook_is_in_the_module_that_has_the_hook():
     trace = devwidget.trace(Hooked().to("cuda:0"), on_gpu(2, 3))
     assert [fault.module for fault in trace.faults] == ["inner.0"]
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+
+    def forward(self, x, mask=None):
+        if mask is None:
+            mask = torch.ones(x.shape).bool()
+        else:
+            rows = len(mask)
+            mask = mask.view(rows, -1)
+        return mask * self.lin(x)
+
+
+def test_an_argument_that_a_batch_in_stars_lacks_was_missing():
+    model = Masked().to("cuda:0")
+    (found,) = explained(lambda batch: model(**dict(batch)), {"x": on_gpu(2, 3)})
+    assert found.birth.line == line_of(Masked, "torch.ones")
+
+
+def test_an_argument_that_a_batch_in_stars_has_is_not_made_by_the_module():
+    model = Masked().to("cuda:0")
+    (found,) = explained(lambda batch: model(**dict(batch)), {"x": on_gpu(2, 3), "mask": torch.ones(2, 3)})
+    assert found.birth is None or found.birth.line != line_of(Masked, "torch.ones")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from types import FrameType
 
-from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, site_of, to_site
+from devwidget.capture import torch_internals
+from devwidget.capture.object_fields import items_of
+from devwidget.capture.source_code.call_sites import call_text, is_library, line_of, locals_of, site_of, to_site
 from devwidget.capture.source_code.definitions import definition_around, statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.past.past_calls import Argument, Function, PastCall, callee, definition_of, given_by
 from devwidget.capture.source_code.source_index import targets
+from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 
 
@@ -69,6 +72,24 @@ def arguments_of(frame: FrameType, above: FrameType | None) -> dict[str, Argumen
     scope = Scope(above)
     function, owner = callee(node.func, scope)
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(keyword.arg is None for keyword in node.keywords)
-    if function is None or function.__code__ is not frame.f_code or stars:
+    if function is None or function.__code__ is not frame.f_code:
         return None
-    return given_by(node, function, owner, scope, site)
+    return _given_with_stars(frame, site) if stars else given_by(node, function, owner, scope, site)
+
+
+def _given_with_stars(frame: FrameType, site: Site) -> dict[str, Argument] | None:
+    """What `model(**batch)` gave, which the frame in which torch calls the module still holds; None for other calls."""
+    between = frame.f_back
+    while between is not None and is_library(between.f_code.co_filename):
+        if between.f_code is torch_internals.module_call:
+            held = locals_of(between)
+            names = held.get("kwargs") if not held.get("args") else None
+            scope, table = Scope(between), ast.Name("kwargs", ast.Load())
+            keys = [name for name, _ in items_of(names) or () if type(name) is str] if type(names) is dict else None
+            return (
+                None
+                if keys is None
+                else {key: Argument(ast.Subscript(table, ast.Constant(key), ast.Load()), scope, site) for key in keys}
+            )
+        between = between.f_back
+    return None
