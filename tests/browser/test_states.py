@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from devwidget.records.device import DeviceId
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.trace import Trace
+from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.report.page.content import compared_content
 from tests.browser.axe import violations
 from tests.browser.chromium import Watched
@@ -92,7 +92,21 @@ def unfolded(bare):
     expect(bare.page.get_by_role("button", name="fold 12")).to_be_visible()
 
 
+def way_back():
+    """One step of a stack that is cut over 4 GPUs, with the gradients that come back."""
+    move = one_step().moves[0]
+    events = tuple(ModuleEvent(f"h.{n}", "Block", (), (), 1, 0.1, number=10 * n + 5, stopped=10 * n + 14) for n in range(16))
+    cuts = [(cut, DeviceId("cuda", cut - 1), DeviceId("cuda", cut)) for cut in (1, 2, 3)]
+    there = [replace(move, module="", number=40 * cut + 4, source=one, target=other) for cut, one, other in cuts]
+    back = [
+        replace(move, module=None, phase="backward", number=300 - cut, source=other, target=one)
+        for cut, one, other in reversed(cuts)
+    ]
+    return Trace(modules=events, moves=(*there, *back), checked=("wrong-device",))
+
+
 STATES = {
+    "map-and-back": (stack(16, lambda block: DeviceId("cuda", block // 4)), way_back(), opened("Parallel")),
     "folded": (stack(12), None, lambda bare: None),
     "unfolded": (stack(12), None, unfolded),
     "compared": (split_model(), CLEAN, compared),

@@ -49,7 +49,7 @@ def test_a_gradient_comes_back_on_the_way_of_its_copy():
     drawn = device_map(SPLIT, traced(crossing("", 2, CPU, GPU0), there, back, other))
     assert [(each.source, each.target, each.moves) for each in drawn.back] == [(1, 0, (back,))]
     assert drawn.elsewhere == (other,)
-    first, second = "h.0–4  5 × Block", "h.5–11  7 × Block"
+    first, second = "h.0–4, 5 × Block", "h.5–11, 7 × Block"
     assert map_rows(drawn) == [["outside", first, "16 KiB, 1 hop", ""], [first, second, "16 KiB, 1 hop", "16 KiB, 1 hop"]]
     assert map_words(drawn)[:2] == ["Forward: 2 hops, 32 KiB.", "Backward: 2 hops, 16 KiB."]
 

@@ -70,7 +70,7 @@ def map_rows(drawn: DeviceMap) -> list[list[str]]:
 
 
 def _end(drawn: DeviceMap, block: int, other: int) -> str:
-    return block_words(drawn.blocks[block]) if block >= 0 else "outside"
+    return ", ".join(filter(None, _names(drawn.blocks[block]))) if block >= 0 else "outside"
 
 
 def _way_words(crossing: Crossing) -> str:

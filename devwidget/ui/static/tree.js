@@ -255,7 +255,7 @@ export class TreeView {
       "div",
       { class: "dw-cell dw-module", role: "rowheader", style: `padding-left:${8 + rows.depth[row] * 14}px`, title: folded ? `${rows.pathOf(row)} and ${count - 1} more like it` : rows.pathOf(row) || rows.nameOf(row) },
       twist,
-      h("span", { class: "dw-name" }, folded ? `${rows.nameOf(row)} … ${rows.nameOf(rows.lastOfFold(row))}` : rows.nameOf(row)),
+      h("span", { class: "dw-name" }, folded ? `${rows.nameOf(row)}–${rows.nameOf(rows.lastOfFold(row))}` : rows.nameOf(row)),
       kind && h("span", { class: folded ? "dw-class dw-repeats" : "dw-class" }, kind),
     );
   }
