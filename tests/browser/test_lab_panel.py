@@ -139,6 +139,8 @@ def test_a_panel_that_is_closed_goes_without_an_error(session):
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 @pytest.mark.parametrize("width", [700, 1600])
 def test_screenshots(session, theme, width):
+    if session.python("panel.trace is None") == "True":  # when this test runs alone
+        session.python("panel.run_trace()", statements=True)
     session.use_theme(theme)
     session.resize(width)
     session.hide_sidebar()

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from torch import nn
+from torch.nn.parallel import scatter_gather
 from torch.overrides import TorchFunctionMode
 
 import devwidget
@@ -131,3 +132,42 @@ def test_the_timeline_has_the_boxes_bands_and_hops_that_were_counted(name):
         if outer is not None and outer.calls == box.calls == 1:
             assert outer.start <= box.start
             assert box.stop <= outer.stop
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """What torch's own functions of DataParallel hand over to another device, counted at their results."""
+    seen: Counter[str] = Counter()
+
+    def counts(name, cause, crossed):
+        original = getattr(scatter_gather, name)
+
+        class Counted(original):
+            @staticmethod
+            def forward(ctx, *args):
+                out = original.forward(ctx, *args)
+                seen[cause] += crossed(args, out)
+                return out
+
+        monkeypatch.setattr(scatter_gather, name, Counted)
+
+    others = lambda device, tensors: sum(tensor.device != device for tensor in tensors)
+    counts("Scatter", "scatter", lambda args, out: others(args[3].device, out))
+    counts("Gather", "gather", lambda args, out: others(out.device, args[2:]))
+    return seen
+
+
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_scatter_gather_and_replicate_have_an_arrow_for_each_gpu_that_torch_copied_to(copies, gpus):
+    with devwidget.simulate(gpus=gpus):
+        model, batch = nn.DataParallel(on_gpu(Block())), torch.randn(8, 8, device="cuda:0")
+        model(batch)
+        counted_copies = dict(copies)
+        trace = devwidget.trace(model, batch, loss_fn=lambda out: out.square().mean())
+    drawn: Counter[str] = Counter()
+    for arrow in timeline(trace).arrows:
+        drawn[arrow.cause, arrow.moves[0].phase] += arrow.count
+    assert counted_copies == {"scatter": gpus - 1, "gather": gpus - 1}
+    assert {cause: drawn[cause, "forward"] for cause in counted_copies} == counted_copies
+    assert drawn["replicate", "forward"] == gpus - 1
+    assert drawn["scatter", "backward"] == drawn["reduce", "backward"] == gpus - 1  # of the outputs' gradients, and the model's
