@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from devwidget.records.parallel import Replica
+from devwidget.report.advice.parallel_advice import advice
 from devwidget.report.figures import parallel_figure
 from devwidget.report.style.units import format_bytes, format_seconds
-from devwidget.report.text.parallel_advice import advice
 from devwidget.report.text.parallel_marks import mark_of, parallel_marks
 from devwidget.report.text.parallel_words import card_words, parallel_summary, parallel_title, parallel_words
 from devwidget.views.parallel import ParallelCall

@@ -7,10 +7,10 @@ from typing import Any
 
 from devwidget.records.failure import Failure
 from devwidget.records.trace import Trace
+from devwidget.report.advice.memory_advice import memory_advice
+from devwidget.report.advice.parallel_advice import Advice, advice
 from devwidget.report.style.words import module_words, site_words
-from devwidget.report.text.memory_advice import memory_advice
 from devwidget.report.text.memory_words import holding_card, memory_cards
-from devwidget.report.text.parallel_advice import Advice, advice
 from devwidget.views.parallel import parallel_calls
 
 Card = dict[str, Any]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from devwidget.records.schema.record import presents
 from devwidget.records.trace import Trace
+from devwidget.report.advice.parallel_advice import advice
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
@@ -13,7 +14,6 @@ from devwidget.report.style.words import first_line, module_words, site_words, t
 from devwidget.report.text.failure_card import failure_lines
 from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.memory_words import memory_lines
-from devwidget.report.text.parallel_advice import advice
 from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words
 from devwidget.views.hops import Hop, group_hops
 from devwidget.views.parallel import ParallelCall, parallel_calls

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from devwidget.records.memory_curve import HELD, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
+from devwidget.report.advice.parallel_advice import Advice
 from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.text.parallel_advice import Advice
 
 _ROUNDED = 0.99
 """Of a smaller batch: blocks are rounded up, so that memory shrinks a little less than the batch."""
