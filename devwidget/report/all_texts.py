@@ -1,14 +1,14 @@
 """Text of every record; importing this registers how they print."""
 
+from devwidget.report.text.answers.generation_text import generation_text
+from devwidget.report.text.answers.layout_text import layout_text
+from devwidget.report.text.answers.what_if_text import what_if_text
 from devwidget.report.text.comparison_text import comparison_text
 from devwidget.report.text.explanation_text import explanation_text
 from devwidget.report.text.finding_text import finding_text
-from devwidget.report.text.generation_text import generation_text
-from devwidget.report.text.layout_text import layout_text
 from devwidget.report.text.plan_text import plan_text
 from devwidget.report.text.snapshot_text import snapshot_text
 from devwidget.report.text.trace_text import trace_text
-from devwidget.report.text.what_if_text import what_if_text
 
 __all__ = [
     "comparison_text",

@@ -7,9 +7,9 @@ from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import Markup, element, together
-from devwidget.report.text.generation_text import generation_rows, generation_sentence
-from devwidget.report.text.layout_text import layout_rows, layout_sentence
-from devwidget.report.text.what_if_text import rows, sentence
+from devwidget.report.text.answers.generation_text import generation_rows, generation_sentence
+from devwidget.report.text.answers.layout_text import layout_rows, layout_sentence
+from devwidget.report.text.answers.what_if_text import rows, sentence
 
 _STYLE = """
 .devwidget-what-if { font: 13px/1.5 system-ui, sans-serif; max-width: 80em }
