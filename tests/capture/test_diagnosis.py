@@ -389,3 +389,15 @@ def test_a_buffer_of_float64_is_cast_where_it_is_registered():
     found = devwidget.trace(model, torch.ones(3, 4, device="cuda:0"), verify=False).findings
     (error,) = [each for each in found if each.severity == "error"]
     assert error.fixes[0].code == 'self.register_buffer("angles", table.float(), persistent=False)'
+
+
+def test_a_gradient_that_a_moved_leaf_does_not_get_is_found_through_virtual_gpus():
+    moved = torch.zeros(3, requires_grad=True).cuda()
+
+    def program(recording):
+        (moved * 2).sum().backward()
+        with pytest.warns(UserWarning, match="not a leaf"):
+            assert moved.grad is None
+
+    (found,) = recorded(program).findings
+    assert (found.kind, found.fault.line) == ("non-leaf-grad", line_of(program, "moved.grad is None"))

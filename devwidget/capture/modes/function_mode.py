@@ -29,6 +29,13 @@ def _is_tried(func: Any, frame: FrameType | None) -> bool:
     return isinstance(func, torch_internals.OpOverload) and frame is not None and is_own(frame.f_code.co_filename)
 
 
+def _reader(frame: FrameType) -> FrameType:
+    """Who reads an attribute that virtual GPUs read on their behalf."""
+    while is_own(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
 class Calls(BirthWatch):
     """Follows data across devices, and makes a call with a device fault again with the strays moved."""
 
@@ -69,7 +76,7 @@ class Calls(BirthWatch):
         own = vars(torch_internals.TensorBase)["grad"]
         if func.__self__ in (own, vars(torch.Tensor).get("grad")):  # virtual GPUs have their own
             try:
-                leaves.look_for_gradient(self._state, owner, frame)
+                leaves.look_for_gradient(self._state, owner, _reader(frame))
             except Exception as trouble:  # a bug of ours is no business of the user's
                 self._state.log.trouble(trouble)
 
