@@ -16,8 +16,8 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Phase
 
 ALLOCATED_BAND, RESERVED_BAND = 0.02, 0.07
-"""How far a prediction may be off, as a share: twice what is usual and no less than the worst of what docs/evidence.md holds
-against real cards, which is 1.9 % of what is allocated and 5.8 % of what is reserved."""
+"""How far a prediction may be off, as a share: the worst of what docs/evidence.md holds against real cards, rounded up:
+1.9 % of what is allocated, 5.8 % of what is reserved."""
 CONTEXT_BAND = 0.3
 """The same of a context: those that people have published for one kind of card differ by so much, with driver and libraries."""
 
