@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.finding import Edit, Finding
+from devwidget.records.trace import Trace
 
 _RANDOM = re.compile(
     "rand|normal|bernoulli|multinomial|poisson|uniform_|exponential_|cauchy_|geometric_|dropout|Generator|empty"
@@ -26,11 +27,26 @@ def is_random(edits: Sequence[Edit]) -> bool:
     return any(_RANDOM.search(edit.text) for edit in edits)
 
 
-def are_equal(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], *, values: bool = True) -> bool:
-    """Whether two outputs hold equal tensors, or such of equal shape, dtype and device."""
-    return len(first) == len(second) and all(
-        a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and (not values or _equal(a, b))
-        for a, b in zip(first, second, strict=True)
+def cured_moves(trace: Trace) -> set[tuple[str, str]]:
+    """Where a stray that is itself a part of the output was left by healing, and where an edit may have put it instead.
+
+    What is written into on the cpu stays there when its call is healed, so that the other operands are moved.
+    """
+    pairs = {(operand.device, fault.target) for fault in trace.faults for operand in fault.operands if fault.target is not None}
+    onto_cpu = {(target, device) for device, target in pairs if target.kind == "cpu"}
+    return {(str(healed), str(edited)) for healed, edited in pairs | onto_cpu}
+
+
+def are_equal(
+    healed: Sequence[torch.Tensor], edited: Sequence[torch.Tensor], moves: Collection[tuple[str, str]], *, values: bool = True
+) -> bool:
+    """Whether two outputs hold equal tensors, or such of equal shape and dtype, on the same devices but for these moves."""
+    return len(healed) == len(edited) and all(
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and (a.device == b.device or (str(a.device), str(b.device)) in moves)
+        and (not values or _equal(a, b.to(a.device)))
+        for a, b in zip(healed, edited, strict=True)
     )
 
 

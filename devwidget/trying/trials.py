@@ -14,7 +14,7 @@ from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.step.batch import Arguments
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
-from devwidget.trying.comparison import are_equal, is_random, key_of, results_of
+from devwidget.trying.comparison import are_equal, cured_moves, is_random, key_of, results_of
 from devwidget.trying.edited_file import NotTried
 from devwidget.trying.functions import LiveFunctions
 from devwidget.trying.placing import placed
@@ -42,6 +42,7 @@ class _Trials:
 
     def __init__(self, trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again) -> None:
         self._wanted = None if trace.error else output
+        self._moves = cured_moves(trace)
         self._found = [finding for finding in trace.findings if finding.severity != "info"]
         self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
         self._end = clock() + LAST_BEGIN_SECONDS
@@ -121,7 +122,7 @@ class _Trials:
 
     def _is_same(self, output: Any, values: bool) -> bool:
         """The output of the healed step; where that has failed there is none to compare with."""
-        return self._wanted is None or are_equal(self._wanted, results_of(output), values=values)
+        return self._wanted is None or are_equal(self._wanted, results_of(output), self._moves, values=values)
 
 
 def _more(trace: Trace, others: Iterable[Finding]) -> list[Finding]:

@@ -93,6 +93,41 @@ def test_an_edit_that_changes_the_result_is_not_verified(monkeypatch):
     assert "ones" not in found.fixes[0].edits[0].text
 
 
+class Shifted(nn.Module):
+    def forward(self, x):
+        shift = torch.zeros(x.shape[0], 1)
+        return x - shift, shift
+
+
+class Summed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+
+    def forward(self, x):
+        total = torch.zeros(x.shape)
+        for part in self.parts:
+            total += part(x)
+        return total
+
+
+@pytest.mark.parametrize("model", [Shifted(), Summed()])
+def test_a_stray_that_is_returned_may_be_where_the_edit_puts_it(model):
+    (found,) = devwidget.trace(model.to("cuda:0"), torch.ones(2, 3, device="cuda:0")).findings
+    assert found.fixes[0].verified
+    assert found.fixes[0].edits[0].text.endswith("device=x.device)")
+
+
+def test_an_output_that_goes_to_the_cpu_by_an_edit_is_another_result():
+    from devwidget.trying.comparison import are_equal, cured_moves
+
+    trace = devwidget.trace(Shifted(), torch.ones(2, 3, device="cuda:0"), verify=False)
+    on_gpu = torch.ones(2, device="cuda:0")
+    assert are_equal([on_gpu.cpu()], [on_gpu], cured_moves(trace))
+    assert not are_equal([on_gpu], [on_gpu.cpu()], cured_moves(trace))
+    assert not are_equal([on_gpu.cpu()], [on_gpu.to("cuda:1")], cured_moves(trace))
+
+
 class Talking(Reader):
     def forward(self, x):
         print("forward")
