@@ -148,7 +148,7 @@ def _values(context: ErrorContext) -> Iterator[Operand]:
         call = failing_call(frame)
         for label, tensor in _named(call) if call is not None else []:
             name = (operand_names.Names(context.state, user).expression(tensor) if user is not None else "") or label
-            known = not name[0].isdigit() and name != "self"  # a position alone tells the reader nothing
+            known = not name[0].isdigit() and name != "input"  # a position, or torch's word for it, tells the reader nothing
             if known and not any(tensor is other for other in seen) and len(seen) < MOST_VALUES:
                 seen.append(tensor)
                 yield library_frames.described(name, tensor)
