@@ -109,3 +109,31 @@ def test_a_mistake_in_a_magic_is_one_line_and_its_help_is_there(session):
     said = cell(session, 7).locator(".jp-OutputArea-output").last
     expect(said).to_contain_text("simulate")
     assert len(said.inner_text().strip().splitlines()) <= 3
+
+
+def test_the_line_that_a_panel_without_gpus_names_works_without_the_extension(lab, browser):
+    told = "import devwidget; devwidget.simulate(2).start()"
+    cells = [
+        "import torch, devwidget as dw",
+        "dw.show(torch.nn.Linear(2, 2))",
+        told,
+        "print(torch.cuda.device_count(), 'GPUs')",
+    ]
+    lab.write("no-extension.ipynb", cells)
+    opened = lab.open(browser, "no-extension.ipynb")
+    opened.run(0)
+    opened.run(1)
+    expect(opened.page.locator(".dw-panel").last).to_contain_text(f"run {told} and build the model again")
+    opened.run(2)
+    opened.run(3)
+    expect(opened.page.locator(".jp-OutputArea-output").last).to_have_text("2 GPUs")
+    opened.close()
+
+
+def test_what_is_no_link_does_not_look_like_one(session):
+    session.run(2)
+    tag = cell(session, 2).locator(".dw-virtual")
+    look = tag.evaluate("(tag) => [tag.tagName, getComputedStyle(tag).cursor, getComputedStyle(tag).textDecorationLine]")
+    assert look[0] == "SPAN"
+    assert look[1] in ("auto", "default", "help")
+    assert look[2] == "none"

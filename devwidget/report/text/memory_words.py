@@ -15,14 +15,14 @@ from devwidget.views.memory import MemorySeries, memory_series, point_parts
 
 Card = dict[str, Any]
 _MOST_HOLDINGS = 4
+_START = "import devwidget; devwidget.simulate(2).start()"  # works without the extension too
 NO_ALLOCATOR = (
     "This trace has no curve: allocations are followed on CUDA and on virtual GPUs. What the cpu holds meanwhile is not"
-    " counted, and tensors on meta hold no bytes. To see the step on virtual GPUs, run %devwidget simulate 2 and build the"
-    " model again."
+    f" counted, and tensors on meta hold no bytes. To see the step on virtual GPUs, run {_START} and build the model again."
 )
 MODEL_ONLY = (
     "On the cpu only the tensors of the model and its optimizer are counted, at the end of each phase. What autograd keeps and"
-    " temporaries are not: there is no allocator to ask. On virtual GPUs they are: run %devwidget simulate 2."
+    f" temporaries are not: there is no allocator to ask. On virtual GPUs they are: run {_START} and build the model again."
 )
 
 

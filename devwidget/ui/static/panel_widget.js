@@ -9,7 +9,7 @@ import { comparedSection, hopTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
 
 const TABS = ["Modules", "Findings", "Trace", "Parallel", "Memory"];
-const NO_GPU = "No GPU here. Virtual GPUs show the same: run %devwidget simulate 2 and build the model again.";
+const NO_GPU = "No GPU here. Virtual GPUs show the same: run import devwidget; devwidget.simulate(2).start() and build the model again.";
 
 // An empty tab says what it will show, and how to get there with a variable that the notebook has.
 function howTo(what, names) {
