@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import all_tensors, own, walk
+from devwidget.capture.modules import all_tensors, registered, walk
 from devwidget.capture.tensors import tensors_in
 from devwidget.planning.watcher import bytes_by_gpu
 from devwidget.simulator.devices.ledger import Account
@@ -49,25 +49,24 @@ def paths_of_blocks(model: nn.Module) -> list[str]:
 
 
 def _blocks(path: str, module: nn.Module, whole: frozenset[str]) -> Iterator[tuple[str, nn.Module]]:
-    children = {name: child for name, child in own(module)["_modules"].items() if child is not None}
+    children = registered(module, "_modules")
     if not children or not _comes_apart(module, whole):
         if path == "" or any(True for _ in all_tensors(module)):
             yield path, module
         return
-    for name, child in children.items():
+    for name, child in children:
         yield from _blocks(f"{path}.{name}" if path else name, child, whole)
 
 
 def _comes_apart(module: nn.Module, whole: frozenset[str]) -> bool:
     if isinstance(module, nn.ModuleList | nn.Sequential):
         return True
-    has_own = any(value is not None for name in ("_parameters", "_buffers") for value in own(module)[name].values())
+    has_own = registered(module, "_parameters") or registered(module, "_buffers")
     return not has_own and type(module).__name__ not in whole and any(_is_list(inner) for _, inner in walk(module))
 
 
 def _is_list(module: nn.Module) -> bool:
-    children = [child for child in own(module)["_modules"].values() if child is not None]
-    return isinstance(module, nn.ModuleList | nn.Sequential) and len(children) > 1
+    return isinstance(module, nn.ModuleList | nn.Sequential) and len(registered(module, "_modules")) > 1
 
 
 @dataclass

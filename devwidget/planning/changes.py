@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from devwidget.capture.modules import own, walk
+from devwidget.capture.modules import registered, walk
 from devwidget.planning.gpus import gpu
 
 LEAST_BLOCKS = 2
@@ -111,9 +111,9 @@ def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
     """The blocks of a model: modules of one class, with parameters, that stand beside each other in a list."""
     for _, module in walk(model):
         if isinstance(module, nn.ModuleList | nn.Sequential):
-            children = [child for child in own(module)["_modules"].values() if child is not None]
+            children = [child for _, child in registered(module, "_modules")]
             alike = len({type(child) for child in children}) == 1 and len(children) >= LEAST_BLOCKS
-            if alike and any(own(inner)["_modules"] for inner in children):
+            if alike and any(registered(inner, "_modules") for inner in children):
                 yield from children
 
 

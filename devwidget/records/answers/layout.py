@@ -50,7 +50,7 @@ class Rejected:
     """A layout that was run, and does not fit.
 
     Attributes:
-        what: how it divides the blocks, such as `4 + 3`.
+        what: how it divides the blocks, such as `4 on 0, 3 on 1`.
         why: in words.
     """
 

@@ -23,7 +23,7 @@ def no_kernel(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], t
 
 
 def without_kernel_for(dtypes: frozenset[torch.dtype], further: Guard | None) -> Guard:
-    """A guard against dtypes for which only the CPU has a kernel, in front of another guard."""
+    """A guard against dtypes for which only the CPU has a kernel, behind another guard."""
 
     def no_kernel_for_dtype(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
         if further is not None:
