@@ -8,20 +8,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget import simulator
 from devwidget.capture.modules import all_tensors
-from devwidget.capture.restore import keeping
 from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.changes import Changed
-from devwidget.planning.placement import PlacedCopy, Placement
+from devwidget.planning.placement import Placement, placed_copy
 from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.planning.what_if import WhatIf
 from devwidget.records.plan import Plan, may_be_asked
 from devwidget.simulator.cluster import parse_cluster
-from devwidget.simulator.devices.ledger_listeners import watch
 
 
 def make_plan(
@@ -53,13 +50,10 @@ def plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed:
     placement, optimizer = asked["placement"], asked["optimizer"]
     refuse(optimizer, placement)
     watcher = Watcher(asked["gpus"])
-    with keeping(nn.Module()), simulator.Simulation(cluster):  # keeps the random state
-        accounts = watch(watcher.saw, watcher.refused, watcher.guessed)
-        copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher, changed)
+    with placed_copy(model, placement, cluster, watcher, changed) as (copied, accounts):
         weights = bytes_by_gpu(all_tensors(copied.inner))
         with changed.around():
             phases = rehearse(model, copied, inputs, asked["loss_fn"], optimizer, watcher)
-        copied.placed = copied.inner = nn.Module()  # its storages end before the simulation does
         devices = tuple(watcher.device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts))
     name = placement if isinstance(placement, str) else "device map"
     guesses = tuple(moment.record() for moment in watcher.guesses)

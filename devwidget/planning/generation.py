@@ -7,18 +7,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget import simulator
-from devwidget.capture.restore import keeping
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.planning.changes import Changed, resized, size_of
-from devwidget.planning.placement import PlacedCopy
+from devwidget.planning.placement import PlacedCopy, placed_copy
 from devwidget.planning.watcher import Watcher
 from devwidget.records.answers.generation import CacheAt, Generation
 from devwidget.records.errors import DevwidgetError, message
 from devwidget.simulator.cluster import parse_cluster
 from devwidget.simulator.devices.ledger import Account
-from devwidget.simulator.devices.ledger_listeners import settle, watch
+from devwidget.simulator.devices.ledger_listeners import settle
 from devwidget.simulator.without_values.meta_copies import MetaCopies
 
 
@@ -45,18 +43,13 @@ def run(model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int,
         DevwidgetError: for a model that has no cache as transformers have, or that fails.
     """
     cluster, watcher = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]), Watcher(asked["gpus"])
-    with keeping(nn.Module()), torch.no_grad(), simulator.Simulation(cluster):
-        accounts = watch(watcher.saw, watcher.refused, watcher.guessed)
-        copied = PlacedCopy(model, asked["placement"], cluster.memory_bytes, watcher, Changed())
+    with torch.no_grad(), placed_copy(model, asked["placement"], cluster, watcher, Changed()) as (copied, accounts):
         copied.inner.eval()
         try:
-            found = _steps(copied, inputs, accounts, prompt, length)
+            return _steps(copied, inputs, accounts, prompt, length)
         except (RuntimeError, TypeError, AttributeError, ValueError) as error:
             fails = f"{type(model).__name__} does not write on with a cache: {message(error)}"
             raise DevwidgetError(fails, why="its output has `past_key_values` in transformers, and it takes them") from error
-        finally:
-            copied.placed = copied.inner = nn.Module()  # its storages end before the simulation does
-    return found
 
 
 def _steps(copied: PlacedCopy, inputs: Arguments, accounts: tuple[Account, ...], prompt: int, length: int) -> CacheAt:

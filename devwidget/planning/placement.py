@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from devwidget import simulator
 from devwidget.capture.modules import named_tensors, own_tensors, walk
+from devwidget.capture.restore import keeping
 from devwidget.planning.changes import Changed
 from devwidget.planning.gpus import gpu, is_on_gpu
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.simulator.cluster import UNLIMITED
+from devwidget.simulator.cluster import UNLIMITED, Cluster
+from devwidget.simulator.devices.ledger import Account
+from devwidget.simulator.devices.ledger_listeners import watch
 from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
 
 Placement = str | Mapping[str, Any]
+
+
+@contextlib.contextmanager
+def placed_copy(
+    model: nn.Module, placement: Placement, cluster: Cluster, watcher: Watcher, changed: Changed
+) -> Iterator[tuple[PlacedCopy, tuple[Account, ...]]]:
+    """A copy on virtual GPUs and their accounts; it ends before they do, and the random state is kept."""
+    with keeping(nn.Module()), simulator.Simulation(cluster):
+        accounts = watch(watcher.saw, watcher.refused, watcher.guessed)
+        copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher, changed)
+        try:
+            yield copied, accounts
+        finally:
+            copied.placed = copied.inner = nn.Module()
 
 
 class PlacedCopy:

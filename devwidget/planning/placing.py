@@ -9,15 +9,13 @@ from typing import Any
 
 from torch import nn
 
-from devwidget import simulator
-from devwidget.capture.restore import keeping
 from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning import plan_of
 from devwidget.planning.blocks import Block, BlockWatcher
 from devwidget.planning.changes import Changed
 from devwidget.planning.gpus import gpu
-from devwidget.planning.placement import PlacedCopy
+from devwidget.planning.placement import placed_copy
 from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
 from devwidget.planning.splits import Need, best_split, crossings, weights_of
@@ -27,7 +25,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
 from devwidget.simulator.cluster import UNLIMITED, parse_cluster
-from devwidget.simulator.devices.ledger_listeners import settle, watch
+from devwidget.simulator.devices.ledger_listeners import settle
 
 MOST_TRIES = 4
 """Runs of one kind of split: each tells how far the estimate of a GPU was off, and the next split counts with it."""
@@ -40,13 +38,10 @@ def measure(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -> Need:
     """What each block takes, from one step on one GPU of any size."""
     cluster = parse_cluster(1, UNLIMITED, False)
     watcher = Watcher(1)
-    with keeping(nn.Module()), simulator.Simulation(cluster):
-        (account,) = watch(watcher.saw, watcher.refused, watcher.guessed)
-        copied = PlacedCopy(model, "as is", cluster.memory_bytes, watcher, Changed(prepare=_to_first))
+    with placed_copy(model, "as is", cluster, watcher, Changed(prepare=_to_first)) as (copied, (account,)):
         blocks = BlockWatcher(account, settle)
         blocks.attach(copied.inner)
         phases = rehearse(model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher, blocks.detach)
-        copied.placed = copied.inner = nn.Module()
         device = watcher.device(0, account, sum(block.weights for block in blocks.blocks.values()))
     found, trains = blocks.in_order(), "backward" in phases
     trained = sum(block.trained for block in found)
