@@ -45,7 +45,7 @@ FLOORS = {
         "schema",
         *("errors", "phase", "syntax", "site", "device", "tensor", "memory", "memory_curve"),
         *("finding", "failure", "parallel", "explanation", "snapshot", "trace", "answers", "plan"),
-        *("comparing", "loading"),
+        *("ranks", "comparing", "loading"),
     ),
     "rules": (
         "wording",

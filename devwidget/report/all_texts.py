@@ -3,6 +3,7 @@
 from devwidget.report.text.answers.generation_text import generation_text
 from devwidget.report.text.answers.layout_text import layout_text
 from devwidget.report.text.answers.what_if_text import what_if_text
+from devwidget.report.text.cluster_text import cluster_text, report_text
 from devwidget.report.text.comparison_text import comparison_text
 from devwidget.report.text.explanation_text import explanation_text
 from devwidget.report.text.finding_text import finding_text
@@ -11,12 +12,14 @@ from devwidget.report.text.snapshot_text import snapshot_text
 from devwidget.report.text.trace_text import trace_text
 
 __all__ = [
+    "cluster_text",
     "comparison_text",
     "explanation_text",
     "finding_text",
     "generation_text",
     "layout_text",
     "plan_text",
+    "report_text",
     "snapshot_text",
     "trace_text",
     "what_if_text",

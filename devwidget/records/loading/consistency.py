@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from devwidget.records.loading.typed_reader import checked
 from devwidget.records.parallel import DataParallelCall
+from devwidget.records.ranks.cluster import NOWHERE, Cluster
+from devwidget.records.ranks.rank import RankModel, RankReport
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Trace
@@ -16,6 +18,8 @@ Wrong = Iterator[tuple[str, str]]
 MOST_ELEMENTS = 2**63
 DEEPEST = 2**16 - 1
 """Nesting of modules, which travels to a page as 16 bits."""
+
+MOST_RANKS = 2**20
 
 
 @checked(Snapshot)
@@ -56,3 +60,46 @@ def _replicas(trace: Trace) -> Wrong:
         call = calls.get(replica.call)
         if call is not None and replica.device not in call.device_ids:
             yield f"replicas[{place}].device", "one of the devices of its call"
+
+
+@checked(RankModel)
+def _holdings(model: RankModel) -> Wrong:
+    """Each module holds one of the holdings."""
+    if len(model.held) != len(model.modules):
+        yield "held", "one number for each module"
+    elif any(at >= len(model.holdings) for at in model.held):
+        yield "held", "places in `holdings`"
+
+
+@checked(RankReport)
+def _coordinates(report: RankReport) -> Wrong:
+    """A rank is one of its world, and has a place on each axis."""
+    if not report.rank < report.world_size <= MOST_RANKS:
+        yield "rank", f"less than `world_size`, which is {MOST_RANKS:,} at most"
+    if len(report.coordinates) != len(report.axes):
+        yield "coordinates", "one for each axis"
+    elif any(at >= axis.size for at, axis in zip(report.coordinates, report.axes, strict=True)):
+        yield "coordinates", "inside the mesh"
+
+
+@checked(Cluster)
+def _tables(cluster: Cluster) -> Wrong:
+    """Ranks stand at their numbers, and every place in a table exists."""
+    if any(rank.number != at for at, rank in enumerate(cluster.ranks)):
+        yield "ranks", "every rank once, by number"
+    for at, placement in enumerate(cluster.placements):
+        if len(placement.held) != len(cluster.modules):
+            yield f"placements[{at}].held", "one number for each module"
+        elif any(not NOWHERE <= each < len(cluster.holdings) for each in placement.held):
+            yield f"placements[{at}].held", "places in `holdings`, or -1"
+        if any(not first <= last < len(cluster.ranks) for first, last in placement.ranks):
+            yield f"placements[{at}].ranks", "runs of ranks"
+    for at, rank in enumerate(cluster.ranks):
+        if not NOWHERE <= rank.placement < len(cluster.placements):
+            yield f"ranks[{at}].placement", "a place in `placements`, or -1"
+        if not NOWHERE <= rank.stack < len(cluster.stacks):
+            yield f"ranks[{at}].stack", "a place in `stacks`, or -1"
+        if len(rank.coordinates) not in (0, len(cluster.axes)):
+            yield f"ranks[{at}].coordinates", "one for each axis, or none"
+        elif any(each >= axis.size for each, axis in zip(rank.coordinates, cluster.axes, strict=False)):
+            yield f"ranks[{at}].coordinates", "inside the mesh"

@@ -16,6 +16,8 @@ from devwidget.records.finding import Finding
 from devwidget.records.loading import consistency as consistency
 from devwidget.records.loading.typed_reader import Unexpected, reader
 from devwidget.records.plan import Plan
+from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.writing import SCHEMA_VERSION
 from devwidget.records.schema.writing import dumps as dumps
 from devwidget.records.snapshot import Snapshot
@@ -24,7 +26,20 @@ from devwidget.records.trace import Trace
 LARGEST_TEXT = 2**30
 """Characters; a snapshot of 100,000 modules takes 2**26."""
 
-_KINDS = (Snapshot, Trace, Finding, Explanation, Plan, LargestBatch, Changes, Layout, Generation, Comparison)
+_KINDS = (
+    Snapshot,
+    Trace,
+    Finding,
+    Explanation,
+    Plan,
+    LargestBatch,
+    Changes,
+    Layout,
+    Generation,
+    Comparison,
+    Cluster,
+    RankReport,
+)
 _ROOTS: dict[str, type] = {kind.__name__: kind for kind in _KINDS}
 
 

@@ -1,0 +1,110 @@
+"""Cluster: all ranks of one job at one moment, equal ones told once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Finding
+from devwidget.records.ranks.rank import Axis, Collective, Holding, RankMemory, RankModule
+from devwidget.records.schema.bounds import Duration, Size
+from devwidget.records.schema.record import Record
+from devwidget.records.site import Site
+
+State = Literal["answered", "hung", "busy", "stopped", "stale", "dead", "missing"]
+"""answered: at once. hung: it answered, and waits in a collective that others have not begun, or longer than is usual.
+busy: alive, and gave no answer in time. stopped: by a signal. stale: its file is older than the others'. dead: its process has
+gone. missing: the job counts it, and nobody heard of it."""
+
+Runs = tuple[tuple[Size, Size], ...]
+"""Numbers as first and last of each run: `((0, 7), (12, 12))`."""
+
+NOWHERE = -1
+"""In `held`: this rank does not have that module. In a rank: it has not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What the ranks of one kind hold: a column.
+
+    Attributes:
+        ranks: which ranks these are.
+        held: for each module of the cluster its place in `Cluster.holdings`, or -1 where these ranks do not have it.
+        bytes: of all that one of these ranks holds.
+    """
+
+    ranks: Runs
+    held: tuple[int, ...]
+    bytes: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank, as it was when it was asked.
+
+    Attributes:
+        number: in the job.
+        state: how it was.
+        host: name of its machine; "" if nobody heard of it.
+        pid: its number on that machine, 0 if nobody heard of it.
+        coordinates: in the mesh, one for each axis of the cluster; () where it has not said.
+        placement: its place in `Cluster.placements`, -1 where it has not said.
+        device: where it keeps most of its model.
+        local_rank: its number on its machine, -1 where nobody has said.
+        age: seconds between what it said and the moment of asking.
+        step: how many steps its optimizers have taken, -1 where nobody has counted.
+        memory: one entry for each device that it has used.
+        collective: the last one that it began.
+        stack: its place in `Cluster.stacks`, -1 where it has not said.
+        note: why it is in this state, a phrase.
+    """
+
+    number: Size
+    state: State
+    host: str = ""
+    pid: Size = 0
+    coordinates: tuple[Size, ...] = ()
+    placement: int = NOWHERE
+    device: DeviceId | None = None
+    local_rank: int = -1
+    age: Duration = 0.0
+    step: int = -1
+    memory: tuple[RankMemory, ...] = ()
+    collective: Collective | None = None
+    stack: int = NOWHERE
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster(Record):
+    """All ranks of one job.
+
+    Attributes:
+        axes: of the mesh, outermost first; one axis `rank` for a job without a mesh.
+        ranks: by number.
+        modules: of all ranks together, in pre-order.
+        holdings: each different holding of a module once.
+        placements: each different placement of the whole model once, that of the lowest rank first.
+        stacks: each different stack once, the innermost line last.
+        findings: what only many ranks can show, worst first.
+        asked: seconds since the epoch.
+        checked: the rules that could decide.
+        not_checked: `rule: why it could not decide`.
+    """
+
+    axes: tuple[Axis, ...]
+    ranks: tuple[Rank, ...]
+    modules: tuple[RankModule, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+    placements: tuple[Placement, ...] = ()
+    stacks: tuple[tuple[Site, ...], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    asked: float = 0.0
+    checked: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
+
+    def holding(self, placement: int, module: int) -> Holding | None:
+        """What one module holds on the ranks of a placement; None where they do not have it."""
+        at = self.placements[placement].held[module]
+        return None if at == NOWHERE else self.holdings[at]

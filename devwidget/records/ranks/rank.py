@@ -1,0 +1,183 @@
+"""RankReport: what one process of a job says of itself when it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from devwidget.records.device import DeviceId
+from devwidget.records.schema.bounds import Duration, Length, Size
+from devwidget.records.schema.record import Record
+from devwidget.records.site import Site
+from devwidget.records.tensor import Role
+
+OWN_DEVICE = "own"
+"""The device of a tensor that lives where its rank keeps most of its model: a class of ranks has no ordinals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of the device mesh, such as `dp` of 32 ranks."""
+
+    name: str
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTensor:
+    """One parameter or buffer, as a rank holds it.
+
+    Attributes:
+        name: its name in its module.
+        role: `parameter` or `buffer`.
+        shape: of the whole; None while it is lazy.
+        local_shape: of the part that this rank holds.
+        dtype: torch's word without the prefix.
+        bytes: of the whole.
+        local_bytes: of the part that this rank holds.
+        device: `own`, or the name of a device that is not where its rank keeps most of its model.
+        placement: `Shard(0) on dp, Replicate on tp`; "" for a plain tensor, of which each rank has all.
+        requires_grad: whether autograd collects a gradient for it.
+        note: what a reader should know, such as `unsharded`.
+    """
+
+    name: str
+    role: Role
+    shape: tuple[Length, ...] | None
+    local_shape: tuple[Length, ...] | None
+    dtype: str
+    bytes: Size
+    local_bytes: Size
+    device: str = OWN_DEVICE
+    placement: str = ""
+    requires_grad: bool = False
+    note: str = ""
+
+    @property
+    def is_sharded(self) -> bool:
+        """A rank may hold less than all of it."""
+        return "Shard(" in self.placement
+
+
+Holding = tuple[LocalTensor, ...]
+"""What one module itself holds on one rank, not its children."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankModule:
+    """One module of the tree.
+
+    Attributes:
+        path: dotted path, "" for the root.
+        class_name: name of its class, without the package.
+        wrapper: "" or what wraps it: `DistributedDataParallel`, `fully_shard`, ...
+        defined: where its class is written; None for library classes.
+        training: its training flag.
+    """
+
+    path: str
+    class_name: str
+    wrapper: str = ""
+    defined: Site | None = None
+    training: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RankModel:
+    """The model of one rank.
+
+    Attributes:
+        modules: in pre-order, the root first.
+        holdings: each different holding once.
+        held: for each module its place in `holdings`.
+    """
+
+    modules: tuple[RankModule, ...]
+    holdings: tuple[Holding, ...]
+    held: tuple[Size, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Bytes of one device, as the allocator of one process counts them.
+
+    Attributes:
+        device: which one; `cpu` for the memory of the process itself.
+        allocated: in tensors.
+        reserved: kept by the allocator.
+        peak: the most that was ever allocated.
+        total: of the whole device; 0 where that is not known.
+    """
+
+    device: DeviceId
+    allocated: Size
+    reserved: Size = 0
+    peak: Size = 0
+    total: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """The last collective that a rank has begun.
+
+    Attributes:
+        kind: `all_reduce`, `all_gather`, ...; "" where only the number is known.
+        sequence: how many the rank has begun in this group, this one included.
+        group: name of the process group.
+        ranks: that take part, in the order of the group; () where that is not known.
+        bytes: that this rank gives.
+        finished: it is over.
+        seconds: since it was begun; 0 where that is not known.
+        site: the user's line that waits for it.
+    """
+
+    kind: str
+    sequence: Size
+    group: str = ""
+    ranks: tuple[Size, ...] = ()
+    bytes: Size = 0
+    finished: bool = False
+    seconds: Duration = 0.0
+    site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport(Record):
+    """One process of a job.
+
+    Attributes:
+        rank: its number in the job.
+        world_size: how many there are.
+        host: name of its machine.
+        pid: its number on that machine.
+        local_rank: its number among the ranks of that machine, -1 where nobody has said.
+        taken: seconds since the epoch.
+        axes: of the device mesh, outermost first; () without one.
+        coordinates: in that mesh, one for each axis.
+        device: where it keeps most of its model; None without a model.
+        model: what it trains; None where none was found.
+        memory: one entry for each device that this process has used.
+        step: how many steps its optimizers have taken; -1 where nobody has counted.
+        collective: the last one that it began; None where it began none or nobody counts them.
+        stack: its main thread, the innermost line last; without the lines of libraries that the user did not call.
+        checksums: `(path, checksum)` of what was asked to be compared.
+        optimizer_bytes: of the states of its optimizer.
+        note: what a reader should know, such as why no model was found.
+    """
+
+    rank: Size
+    world_size: Size
+    host: str
+    pid: Size
+    local_rank: int = -1
+    taken: float = 0.0
+    axes: tuple[Axis, ...] = ()
+    coordinates: tuple[Size, ...] = ()
+    device: DeviceId | None = None
+    model: RankModel | None = None
+    memory: tuple[RankMemory, ...] = ()
+    step: int = -1
+    collective: Collective | None = None
+    stack: tuple[Site, ...] = ()
+    checksums: tuple[tuple[str, str], ...] = ()
+    optimizer_bytes: Size = 0
+    note: str = ""

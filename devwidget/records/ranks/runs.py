@@ -1,0 +1,30 @@
+"""Many numbers as runs, and in words: `0-7, 12`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from devwidget.records.ranks.cluster import Runs
+
+
+def runs_of(numbers: Iterable[int]) -> Runs:
+    """`0, 1, 2, 5` -> `((0, 2), (5, 5))`."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
+def numbers_in(runs: Runs) -> Iterator[int]:
+    """The numbers of some runs, in order."""
+    return (number for first, last in runs for number in range(first, last + 1))
+
+
+def in_words(runs: Runs, noun: str = "rank") -> str:
+    """`rank 3`, `ranks 0-7, 12`."""
+    told = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    one = len(runs) == 1 and runs[0][0] == runs[0][1]
+    return f"{noun} {told}" if one else f"{noun}s {told}"

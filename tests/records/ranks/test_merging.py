@@ -1,0 +1,70 @@
+"""Many ranks as one record: equal ones once, the others named."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from devwidget.records.loading.json_io import dumps, loads
+from devwidget.records.ranks.cluster import NOWHERE
+from devwidget.records.ranks.merging import Heard, merge
+from devwidget.records.ranks.rank import RankModel, RankModule
+from devwidget.records.ranks.runs import in_words, numbers_in, runs_of
+from tests.records.ranks.made_up import cluster, faulty, model, report, reports, with_change
+
+LARGEST = 200_000
+"""Bytes of 256 ranks on their way to a page."""
+
+
+def test_ranks_that_hold_the_same_share_one_placement():
+    merged = cluster(reports((("dp", 2), ("tp", 2)), layers=2))
+    assert [in_words(each.ranks) for each in merged.placements] == ["ranks 0-3"]
+    assert [rank.coordinates for rank in merged.ranks] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_uneven_shards_are_placements_of_their_own():
+    merged = cluster(reports((("dp", 4),), layers=1, rows=5))
+    assert [in_words(each.ranks) for each in merged.placements] == ["ranks 0-1", "rank 2", "rank 3"]
+    sizes = [sum(t.local_bytes for t in merged.holding(at, 3)) for at in range(3)]
+    assert sizes == [2 * 20 * 4, 1 * 20 * 4, 0]
+
+
+def test_modules_of_one_stage_are_nowhere_on_the_others():
+    first = model(1, 8)
+    second = RankModel((RankModule("", "Decoder"), RankModule("head", "Linear")), first.holdings, (0, 1))
+    merged = cluster([report(0, 2, first), report(1, 2, second)])
+    head = [module.path for module in merged.modules].index("head")
+    assert [placement.held[head] for placement in merged.placements] == [NOWHERE, 1]
+    assert merged.holding(0, head) is None
+
+
+def test_a_rank_of_the_job_that_nobody_heard_of_is_missing():
+    merged = merge([Heard(1, "answered", report(1, 3, model(1, 8)))])
+    assert [rank.state for rank in merged.ranks] == ["missing", "answered", "missing"]
+
+
+def test_a_rank_that_says_another_dtype_stands_alone():
+    said = reports((("dp", 4),), layers=1, rows=8)
+    other = dataclasses.replace(said[2].model.holdings[1][0], dtype="bfloat16")
+    changed = dataclasses.replace(said[2].model, holdings=((), (other,), said[2].model.holdings[2]))
+    merged = cluster(with_change(said, 2, lambda each: dataclasses.replace(each, model=changed)))
+    assert [in_words(each.ranks) for each in merged.placements] == ["ranks 0-1, 3", "rank 2"]
+
+
+def test_runs_hold_the_numbers_that_they_are_made_of():
+    assert runs_of([12, 0, 1, 2, 2]) == ((0, 2), (12, 12))
+    assert list(numbers_in(runs_of([12, 0, 1, 2]))) == [0, 1, 2, 12]
+    assert in_words(runs_of([3])) == "rank 3"
+
+
+def test_256_ranks_go_to_a_page_in_less_than_200_kilobytes():
+    merged = cluster(reports())
+    assert len(merged.ranks) == 256
+    assert len(json.dumps(json.loads(dumps(merged)), separators=(",", ":"))) < LARGEST
+
+
+def test_a_cluster_and_a_report_come_back_from_their_files():
+    merged = faulty()
+    assert loads(dumps(merged)) == merged
+    assert loads(dumps(reports((("dp", 2),), layers=1)[1])) == reports((("dp", 2),), layers=1)[1]
+    assert "rank 7" in str(merged)
