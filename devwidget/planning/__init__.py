@@ -11,6 +11,7 @@ from torch import nn
 from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.validation import refuse_model
+from devwidget.planning.batches import with_lengths
 from devwidget.planning.changes import Changed
 from devwidget.planning.placement import Placement, placed_copy
 from devwidget.planning.refusals import refuse
@@ -46,14 +47,18 @@ def make_plan(
 
 def plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed) -> Plan:
     """The plan of one step, with something changed; see `devwidget.plan`."""
+    refuse(asked["optimizer"], asked["placement"])
+    return with_lengths(lambda lengths_stay: _plan_of(model, inputs, asked, changed, lengths_stay))
+
+
+def _plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed, lengths_stay: bool) -> Plan:
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
-    placement, optimizer = asked["placement"], asked["optimizer"]
-    refuse(optimizer, placement)
-    watcher = Watcher(asked["gpus"])
+    placement, watcher = asked["placement"], Watcher(asked["gpus"])
     with placed_copy(model, placement, cluster, watcher, changed) as (copied, accounts):
         weights = bytes_by_gpu(all_tensors(copied.inner))
         with changed.around():
-            phases = rehearse(model, copied, inputs, asked["loss_fn"], optimizer, watcher)
+            step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
+            phases = rehearse(*step, lengths_stay=lengths_stay)
         devices = tuple(watcher.device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts))
     name = placement if isinstance(placement, str) else "device map"
     guesses = tuple(moment.record() for moment in watcher.guesses)

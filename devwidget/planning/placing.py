@@ -12,6 +12,7 @@ from torch import nn
 from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning import plan_of
+from devwidget.planning.batches import with_lengths
 from devwidget.planning.blocks import Block, BlockWatcher
 from devwidget.planning.changes import Changed
 from devwidget.planning.gpus import gpu
@@ -34,14 +35,15 @@ MOST_SHOWN = 8
 """Rejected layouts in the answer, the last ones."""
 
 
-def measure(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -> Need:
+def measure(model: nn.Module, inputs: Arguments, asked: dict[str, Any], lengths_stay: bool) -> Need:
     """What each block takes, from one step on one GPU of any size."""
     cluster = parse_cluster(1, UNLIMITED, False)
     watcher = Watcher(1)
     with placed_copy(model, "as is", cluster, watcher, Changed(prepare=_to_first)) as (copied, (account,)):
         blocks = BlockWatcher(account, settle)
         blocks.attach(copied.inner)
-        phases = rehearse(model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher, blocks.detach)
+        step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
+        phases = rehearse(*step, after_forward=blocks.detach, lengths_stay=lengths_stay)
         device = watcher.device(0, account, sum(block.weights for block in blocks.blocks.values()))
     found, trains = blocks.in_order(), "backward" in phases
     trained = sum(block.trained for block in found)
@@ -182,4 +184,5 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
     capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
     refuse(asked["optimizer"], {})
     inputs = arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
-    return Proposals(model, inputs, asked, measure(model, inputs, asked), capacities).search()
+    need = with_lengths(lambda lengths_stay: measure(model, inputs, asked, lengths_stay))
+    return Proposals(model, inputs, asked, need, capacities).search()

@@ -12,7 +12,7 @@ from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.step.step import Step
-from devwidget.capture.tensors import replace_tensors
+from devwidget.planning.batches import LengthsOnGpu, batch_for
 from devwidget.planning.gpus import gpu
 from devwidget.planning.lines import deepest_line
 from devwidget.planning.optimizers import optimizer_for
@@ -20,7 +20,7 @@ from devwidget.planning.placement import PlacedCopy
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.trace import Phase
-from devwidget.simulator.without_values.meta_copies import MetaCopies, meta_copy_of_model
+from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
 
 
 class MeanStep(Step):
@@ -40,15 +40,20 @@ def rehearse(
     optimizer: Any,
     watcher: Watcher,
     after_forward: Callable[[], None] = lambda: None,
+    lengths_stay: bool = False,
 ) -> list[Phase]:
     """Run the step; with an optimizer twice, because from the second on its state is there during backward.
 
     Args:
         after_forward: called each time when a forward has ended.
+        lengths_stay: what may be the lengths of sequences is not moved to a GPU.
+
+    Raises:
+        LengthsOnGpu: if they are to stay.
+        SimulationError: if the step needs values that nobody knows.
+        DevwidgetError: if it fails.
     """
-    home, last = MetaCopies(lambda tensor: copied.home), MetaCopies(lambda tensor: copied.last)
-    args, kwargs = replace_tensors((inputs.args, inputs.kwargs), home.of)
-    batch = Arguments(args, kwargs, replace_tensors(inputs.target, last.of))
+    batch = batch_for(copied, inputs, lengths_stay)
     step = MeanStep(copied.placed, batch, _there(loss_fn), optimizer_for(model, copied.inner, optimizer))
     phases: list[Phase] = []
     with CurrentModule(copied.inner) as watcher.where, watcher.counting_gradients(copied.inner):
@@ -76,6 +81,7 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
 
     Raises:
         SimulationError: if it needs values that nobody knows.
+        LengthsOnGpu: if it packs by lengths that are on a GPU.
         DevwidgetError: if it fails.
     """
     watcher.enter(phase)
@@ -91,6 +97,7 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
             f"`torch.{gpu(0).type}.max_memory_allocated`",
         ) from error
     except RuntimeError as error:
+        kind = LengthsOnGpu if message(error).startswith("'lengths' argument should be") else DevwidgetError
         fails = f"the {phase} fails in this placement: {message(error)}"
-        raise DevwidgetError(fails, why="the plan runs the step once") from error
+        raise kind(fails, why="the plan runs the step once") from error
     return phase

@@ -13,6 +13,7 @@ from torch import nn
 
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.planning.batches import step_sizes
 from devwidget.planning.changes import Changed, Option, options, resized, size_of
 from devwidget.planning.generation import make_generation
 from devwidget.planning.largest import Largest, tightest
@@ -50,7 +51,8 @@ class WhatIf:
         """See `Plan.largest_batch`."""
         size = self._size(0)
         if size is None:
-            raise DevwidgetError("the batch has no size to be changed", why="it holds no tensor with a dimension")
+            why = "it is packed, or holds no tensor with a dimension"
+            raise DevwidgetError("the batch has no size to be changed", why=why)
         found = self._largest(0, size)
         answer = found.answer()
         gpu = tightest(found.plans[answer or min(found.plans)])
@@ -58,8 +60,8 @@ class WhatIf:
         return LargestBatch(self.first.model, answer, gpu.on_card, gpu.capacity, runs)
 
     def _size(self, dim: int) -> int | None:
-        inputs = self.inputs
-        return size_of(list(tensors_in((inputs.args, inputs.kwargs, inputs.target))), dim)
+        parts = self.inputs.args, self.inputs.kwargs, self.inputs.target
+        return None if next(step_sizes(parts), None) is not None else size_of(list(tensors_in(parts)), dim)
 
     def _largest(self, dim: int, size: int) -> Largest:
         """The largest size of a dimension that fits, or does up to what the step has in a text."""

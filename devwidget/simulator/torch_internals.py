@@ -56,6 +56,7 @@ NEEDED = {
     "maybe_exchange_device": "torch.cuda._maybe_exchange_device",
     "modes_beneath": "torch._C._len_torch_dispatch_stack",
     "nvtx": "torch.cuda.nvtx._nvtx",
+    "pack_padded_sequence": "torch.ops.aten._pack_padded_sequence.default",
     "parallel_streams": "torch.nn.parallel._functions._streams",
     "parse_to": "torch._C._nn._parse_to",
     "push_saved_hooks": "torch._C._autograd._push_saved_tensors_default_hooks",

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from devwidget.simulator import torch_internals
+from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.labels import META_DEVICE
-from devwidget.simulator.torch_internals import flash_attention, suggest_memory_format
+from devwidget.simulator.torch_internals import flash_attention, pack_padded_sequence, suggest_memory_format
+from devwidget.simulator.without_values.known_values import all_read
 
 
 def grouped_mm(a: torch.Tensor, b: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> torch.Tensor:
@@ -52,7 +54,20 @@ def ctc_loss_backward(gradient: torch.Tensor, log_probs: torch.Tensor, *rest: An
     return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
 
 
+def pack(given: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is there of sequences of known lengths; the sizes of steps are real: what unpacks reads their memory.
+
+    Source: `_pack_padded_sequence` in `PackedSequence.cpp`.
+    """
+    if (real := all_read(lengths)) is None:
+        raise cuda_errors.needs_values("`pack_padded_sequence`")
+    places = torch.empty(given.shape[:2], dtype=torch.bool)
+    packed, sizes = pack_padded_sequence(places, real, batch_first)
+    return torch.empty((packed.shape[0], *given.shape[2:]), dtype=given.dtype, device=META_DEVICE), sizes
+
+
 INSTEAD: dict[Any, Any] = {
+    pack_padded_sequence: pack,
     torch_internals.grouped_mm: grouped_mm,
     torch.ops.aten.convolution.default: convolution,
     torch.ops.aten.native_batch_norm.default: batch_norm,
