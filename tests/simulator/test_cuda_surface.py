@@ -38,6 +38,37 @@ def test_the_current_gpu_follows_contexts(gpus):
         torch.cuda.get_device_properties(2)
 
 
+def test_streams_are_asked_for_by_gpu_and_have_priorities(gpus):
+    low, high = torch.cuda.Stream.priority_range()
+    assert [torch.cuda.Stream(priority=each).priority for each in (low, high, 5, -9)] == [0, -3, 0, -3]
+    assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1) != torch.cuda.Stream(1)
+    for ask in (torch.cuda.current_stream, torch.cuda.default_stream):
+        with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
+            ask(torch.device("cpu"))
+
+
+def test_streams_come_from_a_pool(gpus):
+    streams = [torch.cuda.Stream() for _ in range(33)]
+    assert len(set(streams)) == 32
+    assert streams[32] == streams[0]
+
+
+def test_a_simulation_begins_with_default_streams():
+    with simulate(2):
+        torch.cuda.set_stream(torch.cuda.Stream(1))
+    with simulate(2):
+        assert torch.cuda.current_device() == 0
+        assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1)
+
+
+def test_events_of_two_gpus_have_no_time_between_them(gpus):
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    for index, event in enumerate(events):
+        event.record(torch.cuda.current_stream(index))
+    with pytest.raises(torch.AcceleratorError, match="invalid resource handle"):
+        events[0].elapsed_time(events[1])
+
+
 def test_streams_and_events_have_the_right_types_and_do_nothing(gpus):
     stream, start, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()

@@ -82,6 +82,26 @@ def test_a_checkpoint_is_computed_again_on_its_gpu(use_reentrant):
     assert (seen, x.grad.tolist()) == ([0, 1], [2, 2])
 
 
+def test_backward_runs_on_the_streams_of_forward():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen.append(torch.cuda.current_stream())
+            return gradient * 2
+
+    x, seen, stream = torch.ones(2, device=SECOND, requires_grad=True), [], torch.cuda.Stream(1)
+    with torch.cuda.stream(stream):
+        y = Double.apply(x)
+        y.register_hook(lambda gradient: seen.append(torch.cuda.current_stream()))
+    y.sum().backward()
+    assert seen == [stream, stream]
+    assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1)
+
+
 def test_hooks_are_the_users_own_after_the_simulation(gpus):
     leaf, hook = torch.ones(2, requires_grad=True), print
     leaf.register_post_accumulate_grad_hook(hook)
@@ -183,11 +203,32 @@ def test_gathering_keeps_the_order_of_channels():
     assert gather(parts, 0).is_contiguous(memory_format=torch.channels_last)
 
 
+def test_a_broadcast_keeps_the_tensors_of_the_first_gpu():
+    tensors = [torch.ones(2, device=FIRST), torch.eye(2).to_sparse().to(FIRST)]
+    here, there = comm.broadcast_coalesced(tensors, (0, 1))
+    assert all(copy is tensor for copy, tensor in zip(here, tensors, strict=True))
+    assert {copy.device for copy in there} == {SECOND}
+
+
 def test_copies_between_gpus_are_checked():
     x = torch.ones(4, 2, device=FIRST)
     with pytest.raises(RuntimeError, match="devices and chunk_sizes to be of same length"):
         comm.scatter(x, [0, 1], chunk_sizes=[1, 1, 2])
     with pytest.raises(RuntimeError, match="output tensor at index 0 has device 'cpu'"):
         comm.broadcast(x, out=[torch.ones(4, 2)])
+    with pytest.raises(RuntimeError, match="Expected at least one output tensor to scatter to"):
+        comm.scatter(x, out=[])
+    with pytest.raises(RuntimeError, match=r"index 0 has incorrect shape.*except for scatter dim 0 as the source"):
+        comm.scatter(x, out=[torch.ones(2, 3, device=SECOND)])
+    with pytest.raises(RuntimeError, match=r"along scatter dim 0 does not match.*Expected 4, but got total size 2"):
+        comm.scatter(x, out=[torch.ones(2, 2, device=SECOND)])
+    with pytest.raises(RuntimeError, match="Expected at least one tensor to gather from"):
+        comm.gather([])
+    with pytest.raises(RuntimeError, match="same number of dimensions"):
+        comm.gather([x, x[0]])
+    with pytest.raises(RuntimeError, match=r"index 1 has invalid shape \[4, 1\], but expected \[4, 2\]"):
+        comm.gather([x, x[:, :1]])
+    with pytest.raises(RuntimeError, match=r"Expected out tensor to have shape \[8, 2\], but got \[4, 2\]"):
+        comm.gather([x, x], out=torch.ones(4, 2, device=FIRST))
     with pytest.raises(RuntimeError, match="to have same shape as the source tensor"):
         comm.broadcast(x, out=[torch.ones(2, device=SECOND)])

@@ -47,7 +47,7 @@ def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: i
             raise RuntimeError(
                 f"all tensors must be on devices[0]: {devices[0]}" if len(devices) else "broadcast needs at least one device"
             )
-    return [[tensor.view_as(tensor) if i == 0 else _there(tensor, d) for tensor in tensors] for i, d in enumerate(devices)]
+    return [[tensor if i == 0 else _there(tensor, d) for tensor in tensors] for i, d in enumerate(devices)]
 
 
 def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
@@ -84,17 +84,29 @@ def scatter(
 
 def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = None) -> list[torch.Tensor]:
     """Consecutive parts into given tensors."""
+    if not outs:
+        raise RuntimeError("Expected at least one output tensor to scatter to")
+    dim %= tensor.dim()
     on_gpus(outs, "output")
-    parts = torch.split(tensor, [out.size(dim) for out in outs], dim)
-    return [out.copy_(part) for out, part in zip(outs, parts, strict=True)]
+    for place, out in enumerate(outs):
+        if out.dim() != tensor.dim() or without(out.shape, dim) != without(tensor.shape, dim):
+            raise RuntimeError(
+                f"Output tensor at index {place} has incorrect shape: {list(out.shape)}. Expected same "
+                f"shape except for scatter dim {dim} as the source tensor: {list(tensor.shape)}"
+            )
+    sizes = [out.size(dim) for out in outs]
+    if sum(sizes) != tensor.size(dim):
+        raise RuntimeError(
+            f"Total size for output tensors along scatter dim {dim} does not match the source tensor "
+            f"size at dim {dim}. Expected {tensor.size(dim)}, but got total size {sum(sizes)}"
+        )
+    return [out.copy_(part) for out, part in zip(outs, torch.split(tensor, sizes, dim), strict=True)]
 
 
 def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
+    shape = joined(tensors, dim)
     index = machine.current_index() if destination is None else destination
-    on_gpus(tensors, "input")
-    shape = list(tensors[0].shape)
-    shape[dim] = sum(tensor.size(dim) for tensor in tensors)
     device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.checked(index)]
     formats = {suggest_memory_format(tensor) for tensor in tensors}
     memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
@@ -103,10 +115,41 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
 
 def gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:
     """All tensors joined along `dim` into a given one."""
+    shape = joined(tensors, dim)
+    if list(out.shape) != shape:
+        raise RuntimeError(f"Expected out tensor to have shape {shape}, but got {list(out.shape)}")
     sizes = [tensor.size(dim) for tensor in tensors]
     for part, tensor in zip(torch.split(out, sizes, dim), tensors, strict=True):
         part.copy_(tensor)
     return out
+
+
+def joined(tensors: Tensors, dim: int) -> list[int]:
+    """The shape of all tensors together.
+
+    Raises:
+        RuntimeError: if they are on no GPU, or do not fit together. Source: `gather_out` in `comm.cpp`.
+    """
+    if not tensors:
+        raise RuntimeError("Expected at least one tensor to gather from")
+    on_gpus(tensors, "input")
+    shape = list(tensors[0].shape)
+    for place, tensor in enumerate(tensors):
+        if tensor.dim() != len(shape):
+            raise RuntimeError(
+                f"Expected all input tensors to have the same number of dimensions, but tensor at index {place}"
+                f"has {tensor.dim()} dimensions, (expected {len(shape)})"
+            )
+        if without(tensor.shape, dim) != without(shape, dim):
+            shape[dim] = tensor.size(dim)
+            raise RuntimeError(f"Input tensor at index {place} has invalid shape {list(tensor.shape)}, but expected {shape}")
+    shape[dim] = sum(tensor.size(dim) for tensor in tensors)
+    return shape
+
+
+def without(shape: Sequence[int], dim: int) -> list[int]:
+    """The sizes of all other dimensions."""
+    return [size for place, size in enumerate(shape) if place != dim % len(shape)]
 
 
 FUNCTIONS: dict[str, Any] = {

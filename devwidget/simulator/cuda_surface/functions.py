@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.simulator.cuda_surface import generators, memory_stats, streams
-from devwidget.simulator.devices import machine
-from devwidget.simulator.devices.labels import DEVICES
+from devwidget.simulator.devices import current, machine
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, refusing
@@ -50,9 +49,6 @@ def install(patches: Patches) -> None:
         "get_arch_list": lambda: str(accelerator.answers["getArchFlags"]).split(),
         "Stream": streams.VirtualStream,
         "Event": streams.VirtualEvent,
-        "current_stream": streams.current_stream,
-        "default_stream": streams.default_stream,
-        "set_stream": streams.set_stream,
         "_cudart": Runtime(),
         "_is_in_bad_fork": _is_in_bad_fork,
         "utilization": lambda device=None: 0,
@@ -185,7 +181,10 @@ C_FUNCTIONS: dict[str, Any] = {
     "canDeviceAccessPeer": lambda device, peer: device != peer,
     "get_sync_debug_mode": lambda: 0,
     "set_sync_debug_mode": _only_silent,
-    "getCurrentRawStream": lambda index: 0,
+    "getCurrentStream": streams.current_of,
+    "getDefaultStream": streams.default,
+    "setStream": streams.make_current,
+    "getCurrentRawStream": current.stream_of,
     "sleep": _nothing,
     "isCurrentStreamCapturing": lambda: False,
     "jiterator_compile_and_launch_kernel": _no_jiterator,
@@ -199,7 +198,7 @@ ACCELERATOR: dict[str, Any] = {
     "setDeviceIndex": machine.set_current,
     "exchangeDevice": machine.exchange,
     "maybeExchangeDevice": machine.maybe_exchange,
-    "getStream": lambda index: streams.current_stream(DEVICES[index]),
+    "getStream": streams.current_stream,
     "setStream": streams.set_stream,
     "synchronizeDevice": _nothing,
     "getDeviceCapability": _capability,

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
 import time
+from collections import defaultdict
 from typing import Any
 
 import torch
 
-from devwidget.simulator.devices import machine
+from devwidget.simulator.devices import cuda_errors, current, machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.tensor_surface import conversions
 
+PRIORITIES, POOL = 4, 32
+"""How many priorities there are, and streams of each on a GPU: then they come again. Source: `CUDAStream.cpp`."""
+_made: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertools.count)
+"""GPU and rank of a priority -> how many streams were asked for."""
 
-class _Local(threading.local):
-    streams: dict[int, VirtualStream] | None = None
 
-
-_local = _Local()
-_last_id = 0
+def _from_pool(gpu: int, priority: int) -> int:
+    """The number of the next stream, which says what its priority is."""
+    rank = min(max(-priority, 0), PRIORITIES - 1)
+    return next(_made[gpu, rank]) % POOL << 5 | rank + 1 << 1 | 1
 
 
 class VirtualStream(torch.Stream):
@@ -26,14 +30,12 @@ class VirtualStream(torch.Stream):
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> VirtualStream:
         """A new stream on a device, the current one if none is given."""
-        global _last_id
         index = kwargs.get("device_index")
         if index is None:
             index = machine.current_index() if device is None else conversions.label_of_device(device)
         stream_id = kwargs.get("stream_id")
         if stream_id is None:
-            _last_id += 1
-            stream_id = _last_id
+            stream_id = _from_pool(index, priority)
         return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=SimulationState.accelerator.number)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -46,13 +48,13 @@ class VirtualStream(torch.Stream):
 
     @property
     def priority(self) -> int:
-        """All streams are equal."""
-        return 0
+        """Lower numbers come first on a GPU; here all streams are equal."""
+        return -max((self.stream_id >> 1 & 0xF) - 1, 0)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
         """The lowest and the highest priority that may be asked for."""
-        return 0, -3
+        return 0, 1 - PRIORITIES
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
@@ -116,29 +118,43 @@ class VirtualEvent:
 
         Raises:
             ValueError: if one of them was not made for timing, or was not recorded.
+            torch.AcceleratorError: if they were recorded on different GPUs.
         """
         if not (self._enable_timing and end_event._enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self.device is None or end_event.device is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if self.device != end_event.device:
+            raise cuda_errors.invalid_handle()
         return (end_event._seconds - self._seconds) * 1000
 
 
-def default_stream(device: Any = None) -> VirtualStream:
-    """The default stream of a device."""
-    index = machine.current_index() if device is None else conversions.label_of_device(device)
-    return VirtualStream(stream_id=0, device_index=index)
+def _named(gpu: int, number: int) -> tuple[int, int, int]:
+    return number, gpu, SimulationState.accelerator.number
 
 
-def current_stream(device: Any = None) -> VirtualStream:
-    """The current stream of a device, in this thread."""
-    index = machine.current_index() if device is None else conversions.label_of_device(device)
-    return (_local.streams or {}).get(index) or default_stream(index)
+def default(gpu: int) -> tuple[int, int, int]:
+    """The default stream of a GPU: its number, the GPU and the kind of device."""
+    return _named(machine.checked(gpu), current.DEFAULT_STREAM)
 
 
-def set_stream(stream: VirtualStream | None) -> None:
-    """Make a stream, and its device, current in this thread."""
-    if stream is None:
-        return
-    machine.set_current(stream.device_index)
-    _local.streams = {**(_local.streams or {}), stream.device_index: stream}
+def current_of(gpu: int) -> tuple[int, int, int]:
+    """The current stream of a GPU in this thread, likewise."""
+    return _named(machine.checked(gpu), current.stream_of(gpu))
+
+
+def make_current(stream_id: int, device_index: int, device_type: int) -> None:
+    """Make a stream, and its GPU, current in this thread."""
+    machine.set_current(device_index)
+    current.set_stream(device_index, stream_id)
+
+
+def current_stream(gpu: int | None = None) -> VirtualStream:
+    """The current stream of a GPU, the current one if none is named, in this thread."""
+    number, index, _ = current_of(machine.current_index() if gpu is None else gpu)
+    return VirtualStream(stream_id=number, device_index=index)
+
+
+def set_stream(stream: torch.Stream) -> None:
+    """As `make_current`, for a stream that somebody has."""
+    make_current(stream.stream_id, stream.device_index, stream.device_type)

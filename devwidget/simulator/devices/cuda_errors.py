@@ -16,6 +16,16 @@ def invalid_ordinal() -> RuntimeError:
     return torch.AcceleratorError(SimulationState.accelerator.invalid_ordinal)
 
 
+def _failed_call(what: str) -> RuntimeError:
+    prefix, _, _ = SimulationState.accelerator.invalid_ordinal.partition("invalid device ordinal")
+    return torch.AcceleratorError(prefix + what)
+
+
+def invalid_handle() -> RuntimeError:
+    """Streams or events of two GPUs where one is needed."""
+    return _failed_call("invalid resource handle")
+
+
 def forked() -> RuntimeError:
     """A GPU in a child that was forked after its parent had used one. Source: `torch/cuda/__init__.py`, `_lazy_init`."""
     title = SimulationState.accelerator.title
@@ -27,8 +37,7 @@ def forked() -> RuntimeError:
 
 def lost_by_fork() -> RuntimeError:
     """A tensor on a GPU in such a child: the memory is not there."""
-    error, _, _ = SimulationState.accelerator.invalid_ordinal.partition("invalid device ordinal")
-    return torch.AcceleratorError(f"{error}initialization error")
+    return _failed_call("initialization error")
 
 
 def no_dtype(operator: str, dtype: torch.dtype) -> NotImplementedError:

@@ -1,10 +1,8 @@
-"""The virtual machine that is running: its GPUs, which are visible, and which is current in each thread."""
+"""The virtual machine that is running: its GPUs, which are visible, and which is current."""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,13 +11,9 @@ from devwidget.simulator import torch_internals
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
 from devwidget.simulator.allocator.settings import parse_settings
 from devwidget.simulator.cards import Card
-from devwidget.simulator.devices import cuda_errors
+from devwidget.simulator.devices import cuda_errors, current
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
-
-
-class _Current(threading.local):
-    index = 0
 
 
 class Machine:
@@ -42,7 +36,7 @@ class Machine:
     _ignored: str | None = None
 
 
-_current = _Current()
+current_index = current.index
 
 
 def build(capacities: tuple[int, ...], card: Card | None) -> None:
@@ -56,7 +50,7 @@ def build(capacities: tuple[int, ...], card: Card | None) -> None:
     )
     Machine._ignored = given if is_of_real else None
     _look(given)
-    _current.index = 0
+    current.reset()
 
 
 def gpus() -> int:
@@ -106,22 +100,6 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def call_on(index: int, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function with a GPU as the current one; any other index changes nothing."""
-    if index < 0 or index == _current.index:
-        return function(*args)
-    before, _current.index = _current.index, index
-    try:
-        return function(*args)
-    finally:
-        _current.index = before
-
-
-def current_index() -> int:
-    """The current GPU of this thread."""
-    return _current.index
-
-
 def checked(index: int) -> int:
     """The same index, if there is such a GPU.
 
@@ -138,12 +116,12 @@ def checked(index: int) -> int:
 
 def set_current(index: int) -> None:
     """Make a GPU the current one of this thread."""
-    _current.index = checked(index)
+    current.set_index(checked(index))
 
 
 def exchange(index: int) -> int:
     """Make a GPU the current one and return the one before; a negative index changes nothing."""
-    before = _current.index
+    before = current.index()
     if index < 0:
         return -1
     set_current(index)
@@ -158,4 +136,4 @@ def maybe_exchange(index: int) -> int:
 def ordinal(device: torch.device) -> int:
     """The index of a GPU, the current one where it names none."""
     index: Any = device.index  # None for a plain type; the stub denies it
-    return checked(_current.index if index is None else index)
+    return checked(current.index() if index is None else index)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.devices import labels, machine, moves
+from devwidget.simulator.devices import current, labels, moves
 from devwidget.simulator.devices.labels import TEMPORARY, name_of
 from devwidget.simulator.operators.operand import Operand
 from devwidget.simulator.torch_internals import DisableTorchDispatch, RestoreThreadState
@@ -61,6 +61,7 @@ def remember_devices(original: Callable[..., Any]) -> Callable[..., Any]:
             node: Any = next((node for node in nodes if hasattr(node, "_forward_cls")), None)
             if node is not None:
                 node._devwidget_inputs = inputs
+                node._devwidget_streams = current.streams()
                 node._devwidget_outputs = [labels.label_of(o) if isinstance(o, torch.Tensor) else None for o in outputs]
         return result
 
@@ -80,7 +81,7 @@ def check_custom_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args)
         _place_zeros(args, self._devwidget_outputs)
         here = next((label for label in self._devwidget_outputs if label is not None and label >= 0), TEMPORARY)
-        gradients = machine.call_on(here, original, self, *args)
+        gradients = current.call_on(here, self._devwidget_streams, original, self, *args)
         several = isinstance(gradients, (list, tuple))
         checked = tuple(
             validated(gradient, label, place, made_by(type(self).__name__))

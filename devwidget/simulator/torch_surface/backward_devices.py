@@ -1,14 +1,14 @@
-"""The current GPU while hooks of the user run in backward: that of what they are given, as in the engine's threads."""
+"""The current GPU and stream while hooks of the user run in backward: those of what they are given, as in the engine."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices import current, labels
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import target
 from devwidget.simulator.torch_surface import gradient_hooks
@@ -25,11 +25,12 @@ def unpacked_there(original: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(original)
     def _push_saved_tensors_default_hooks(pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
-        def pack(tensor: torch.Tensor) -> tuple[int, Any]:
-            return labels.label_of(tensor), pack_hook(tensor)
+        def pack(tensor: torch.Tensor) -> tuple[int, Mapping[int, int], Any]:
+            return labels.label_of(tensor), current.streams(), pack_hook(tensor)
 
-        def unpack(packed: tuple[int, Any]) -> Any:
-            return machine.call_on(packed[0], unpack_hook, packed[1])
+        def unpack(packed: tuple[int, Mapping[int, int], Any]) -> Any:
+            gpu, streams, kept = packed
+            return current.call_on(gpu, streams, unpack_hook, kept)
 
         original(pack, unpack)
 
@@ -41,9 +42,11 @@ def accumulated_there(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def register_post_accumulate_grad_hook(self: torch.Tensor, hook: Callable[[Any], None]) -> Any:
+        streams = current.streams()
+
         @functools.wraps(hook)
         def there(tensor: torch.Tensor) -> None:
-            machine.call_on(labels.label_of(tensor), hook, tensor)
+            current.call_on(labels.label_of(tensor), streams, hook, tensor)
 
         handle = original(self, there)
         gradient_hooks.remember(handle, there, hook)

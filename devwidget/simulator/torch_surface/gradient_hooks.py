@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.patches.custom_gradients import OVER
-from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices import current, labels
 from devwidget.simulator.devices.cuda_errors import type_text
 from devwidget.simulator.operators.backward import made_by, validated
 
@@ -27,9 +27,11 @@ def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def register_hook(self: torch.Tensor, hook: Callable[..., Any]) -> Any:
+        streams = current.streams()
+
         @functools.wraps(hook)
         def checked(gradient: torch.Tensor) -> Any:
-            result = machine.call_on(labels.label_of(gradient), hook, gradient)
+            result = current.call_on(labels.label_of(gradient), streams, hook, gradient)
             if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
                 raise _changed_type(gradient, result, hook)
             return result
@@ -98,10 +100,11 @@ class _There:
 
     def register_hook(self, hook: Callable[..., Any]) -> Any:
         """Put it on the node."""
+        streams = current.streams()
 
         def there(*gradients: Sequence[Any]) -> Any:
             found = (labels.label_of(each) for group in gradients for each in group if isinstance(each, torch.Tensor))
-            return machine.call_on(max(found, default=labels.CPU), hook, *gradients)
+            return current.call_on(max(found, default=labels.CPU), streams, hook, *gradients)
 
         return self._node.register_hook(there)
 
