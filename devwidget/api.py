@@ -112,7 +112,8 @@ class Recording:
         return self._judged()
 
     def _judged(self) -> Trace:
-        return rules.judge(dataclasses.replace(self._recorder.facts(), virtual_gpus=self._gpus))
+        facts = self._recorder.facts()
+        return rules.judge(dataclasses.replace(facts, virtual_gpus=self._gpus) if self._gpus else facts)
 
     def __enter__(self) -> Self:
         self._recorder.refuse_again()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import signal
 import sys
 import threading
@@ -36,7 +37,8 @@ def _handlers() -> dict[int, _Handler]:
     """Handlers written in Python, each of which may raise wherever the main thread is; no other thread is interrupted."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    return {number: found for number in _NUMBERS if callable(found := getsignal(number))}
+    found = list(map(getsignal, _NUMBERS))
+    return dict(itertools.compress(zip(_NUMBERS, found, strict=True), map(callable, found)))
 
 
 def is_from_handler(error: BaseException) -> bool:

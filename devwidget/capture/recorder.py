@@ -185,14 +185,14 @@ class Recorder:
             swaps,
             exports,
         )
-        undo.gathers = True
+        undo.gather()
         for put_in in patches:
             put_in(self._state, undo)
         gradients(self._state, lambda: Calls(self._state), undo)
         self._state.transfers.watch(undo)
-        module_hooks(self._state, undo)
         threads(self._state, undo)
-        undo.gathers = False
+        undo.enter_gathered()
+        module_hooks(self._state, undo)
         self._enter_modes(undo)
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from devwidget.capture.interrupts import sure_exit
 from devwidget.records.errors import error_text
@@ -22,26 +22,36 @@ class Undo:
     """
 
     inside = False
-    gathers = False
-    """Whether contexts that are left all at once share a step: not while another thread may add one to a step that runs."""
 
     def __init__(self) -> None:
         self._steps: list[functools.partial[object]] = []
+        self._gathered: list[Any] | None = None
 
     def add(self, step: Callable[..., object], *args: Any) -> None:
         """What is done next is undone by `step(*args)`."""
         self._steps.append(functools.partial(step, *args))
 
     def enter(self, context: contextlib.AbstractContextManager[_T]) -> _T:
-        """Enter a context, and leave it in the end; its `__exit__`, or `leave_all`, bears what a step must."""
-        leave_all: Callable[[list[Any]], object] | None = getattr(context, "leave_all", None)
-        if leave_all is None:
-            self.add(_leave, context)
-        elif self.gathers and self._steps and self._steps[-1].func is leave_all:
-            self._steps[-1].args[0].append(context)
-        else:
-            self.add(leave_all, [context])
+        """Enter a context, and leave it in the end; its `__exit__`, or `leave_all`, bears what a step must.
+
+        While contexts gather, one that has `enter_all` and `leave_all` only waits.
+        """
+        if self._gathered is not None and hasattr(context, "enter_all"):
+            self._gathered.append(context)
+            return cast(_T, context)
+        self.add(_leave, context)
         return context.__enter__()
+
+    def gather(self) -> None:
+        """From now on contexts of one class that can be entered together wait for `enter_gathered`."""
+        self._gathered = []
+
+    def enter_gathered(self) -> None:
+        """Enter what has waited, all at once; it is left all at once too."""
+        gathered, self._gathered = self._gathered, None
+        if gathered:
+            self.add(gathered[0].leave_all, gathered)
+            gathered[0].enter_all(gathered)
 
     def run(self) -> None:
         """Undo everything; called again, undo what is left.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import ClassVar
 
 import pytest
 
@@ -85,32 +86,51 @@ def test_a_block_runs_its_steps_whatever_line_of_ours_is_struck():
 
 
 class Together:
-    """Left with its neighbours."""
+    """Entered and left with others."""
 
-    def __init__(self, left):
-        self.left = left
+    log: ClassVar[list[object]] = []
 
     def __enter__(self):
+        self.enter_all([self])
         return self
 
     def __exit__(self, *exc_info):
-        raise AssertionError("left alone")
+        self.leave_all([self])
 
-    @staticmethod
-    def leave_all(contexts):
-        contexts[0].left.append(contexts[::-1])
+    @classmethod
+    def enter_all(cls, contexts):
+        cls.log.append(("in", contexts[:]))
+
+    @classmethod
+    def leave_all(cls, contexts):
+        cls.log.append(("out", contexts[::-1]))
 
 
-def test_neighbours_that_are_left_together_share_a_step_while_it_gathers():
-    left, undo = [], Undo()
-    one, two, three, four, five = (Together(left) for _ in range(5))
-    undo.gathers = True
+def test_contexts_that_have_gathered_are_entered_and_left_all_at_once():
+    undo, log = Undo(), Together.log
+    log.clear()
+    one, two, three = (Together() for _ in range(3))
+    undo.gather()
     undo.enter(one)
+    undo.add(log.append, "between")
     undo.enter(two)
-    undo.add(left.append, "between")
+    assert log == []
+    undo.enter_gathered()
     undo.enter(three)
-    undo.gathers = False
-    undo.enter(four)
-    undo.enter(five)
     undo.run()
-    assert left == [[five], [four], [three], "between", [two, one]]
+    assert log == [("in", [one, two]), ("in", [three]), ("out", [three]), ("out", [two, one]), "between"]
+
+
+def test_what_has_gathered_is_left_even_if_its_entry_fails():
+    class Failing(Together):
+        @classmethod
+        def enter_all(cls, contexts):
+            raise MemoryError
+
+    undo, context = Undo(), Failing()
+    undo.gather()
+    undo.enter(context)
+    with pytest.raises(MemoryError):
+        undo.enter_gathered()
+    undo.run()
+    assert Together.log[-1] == ("out", [context])

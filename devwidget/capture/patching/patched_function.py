@@ -8,6 +8,9 @@ from collections.abc import Callable
 from types import MethodType, ModuleType
 from typing import Any, Protocol
 
+_CLASSES_HAVE_TOO = ("__module__", "__doc__", "__annotations__")
+"""What is copied, because it would be found in the class; the rest is looked up in the original."""
+
 
 class Place(Protocol):
     """Where a patched function is."""
@@ -33,13 +36,11 @@ class PatchedFunction(functools.partial[Any]):
         """What stands for `original`, and that calls `function`."""
         patched = cls(function)
         own = patched.__dict__  # and not `setattr`: a recording makes thirty of them
-        for name in functools.WRAPPER_ASSIGNMENTS:
+        for name in _CLASSES_HAVE_TOO:
             if (value := getattr(original, name, own)) is not own:
                 own[name] = value
         own.update(getattr(original, "__dict__", ()))
-        own["__wrapped__"] = (
-            original.__wrapped__ if isinstance(original, PatchedFunction) else original
-        )  # the one below may leave first
+        own["__wrapped__"] = original.__wrapped__ if type(original) is cls else original  # the one below may leave first
         own["place"] = place
         return patched
 
@@ -60,7 +61,7 @@ class PatchedFunction(functools.partial[Any]):
         return hash(self.__wrapped__)
 
     def __getattr__(self, name: str) -> Any:
-        """What functions have besides: `__code__`, `__defaults__`."""
+        """What functions have besides: `__name__`, `__code__`, `__defaults__`."""
         if name == "__wrapped__":
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -42,22 +43,22 @@ class Layer:
         always: torch itself writes this name, so that whatever is there at the end is ours.
     """
 
-    __slots__ = ("_expected", "_make", "_thread", "_under", "_uses", "always", "below", "name", "owner", "put")
+    __slots__ = (
+        "_expected", "_key", "_thread", "_under", "_uses", "_value", "_wrapper", "always", "below", "name", "owner", "put",
+    )  # fmt: skip
 
-    def __init__(self, owner: Any, name: str, make: Callable[[Layer, Any], Any], *, always: bool = False) -> None:
-        self.owner, self.name, self._make, self.always = owner, name, make, always
-        self.below: Any = ABSENT
-        self.put: Any = ABSENT
+    def __init__(
+        self, owner: Any, name: str, *, wrapper: Wrapper | None = None, value: Any = None, always: bool = False
+    ) -> None:
+        self.owner, self.name, self._wrapper, self._value, self.always = owner, name, wrapper, value, always
+        self._key = id(owner), name
+        self.below = self.put = ABSENT
         self._under: Any = None
         self._thread = 0
         self._uses = self._expected = 0  # references to what is below, and to what was put there
 
     def __enter__(self) -> Layer:
-        try:
-            self._enter()
-        except BaseException:
-            self.leave()
-            raise
+        self.enter_all([self])
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -68,43 +69,53 @@ class Layer:
         leave([self])
 
     @staticmethod
+    def enter_all(layers: list[Layer]) -> None:
+        """Begin several."""
+        try:
+            _begin(layers)
+        except BaseException:
+            leave(layers)
+            raise
+
+    @staticmethod
     def leave_all(layers: list[Layer]) -> None:
         """End several, the last one first."""
         leave(layers)
 
-    @_lock
-    def _enter(self) -> None:
-        self._thread = threading.get_ident()
-        self.below = _alive(_standing(self.owner, self.name))
-        references = sys.getrefcount(_function(self.below))
-        self.put = self._make(self, self.below)
-        uses = sys.getrefcount(_function(self.below)) - references
-        layers = _layers.setdefault((id(self.owner), self.name), [])
+    def _begin(self) -> None:
+        """Put this layer on the chain of its name; the lock is held."""
+        below = self.below = _alive(_standing(self.owner, self.name))
+        function = below.__func__ if type(below) in _METHODS else below
+        references = sys.getrefcount(function)
+        self.put = self._value if self._wrapper is None else self._around(self._wrapper, below)
+        uses = sys.getrefcount(function) - references
+        layers = _layers.setdefault(self._key, [])
         layers.append(self)
         _stand(self.owner, self.name, self.put)
         self._count()
-        self._uses = _expect(layers, self.below, uses)
+        self._uses = _expect(layers, below, uses) if len(layers) > 1 else uses
 
     def _count(self) -> None:
         """Who holds what was put there, besides its name."""
-        self._expected = sys.getrefcount(_function(self.put)) - (type(self.put) not in _METHODS)
+        is_method = type(self.put) in _METHODS
+        self._expected = sys.getrefcount(self.put.__func__ if is_method else self.put) - (not is_method)
 
     def _around(self, wrapper: Wrapper, below: Any) -> Any:
         """A stand-in for what is below, of the same kind of method."""
         found = _inherited(self.owner, self.name) if below is ABSENT else below
         kind = type(found) if type(found) in _METHODS else None
-        under = found.__func__ if kind is not None else found
-        self._under = under
+        under = self._under = found if kind is None else found.__func__
         made = PatchedFunction.of(wrapper(under), under, self)
         return made if kind is None else kind(made)
 
     def _end(self, layers: list[Layer]) -> None:
         """Take this layer out of the chain of its name; the lock is held."""
+        put, under = self.put, self._under
+        if under is not None:
+            (put.__func__ if type(put) in _METHODS else put).call(_called(under))
         others = [each for each in layers if each is not self] if len(layers) > 1 else []
-        above = next((each for each in others if each.below is self.put), None) if others else None
-        if self._under is not None:
-            _function(self.put).call(_called(self._under))
-        if above is None and (self.always or _standing(self.owner, self.name) is self.put):
+        above = next((each for each in others if each.below is put), None) if others else None
+        if above is None and (self.always or _standing(self.owner, self.name) is put):
             _stand(self.owner, self.name, self.below)
         if others:
             _expect(others, self.below, -self._uses)
@@ -119,9 +130,15 @@ class Layer:
 
     def _is_held(self, names: int) -> bool:
         """Whether somebody has imported the function or class that stood in the place of so many names, which are gone."""
-        is_name = self._under is not None or (isinstance(self.put, type) and self.below is not ABSENT)
-        gone = names - 1 if type(self.put) not in _METHODS else 0  # one of them is not expected in any case
-        return is_name and sys.getrefcount(_function(self.put)) > self._expected - gone
+        if self._under is None and (self.below is ABSENT or not isinstance(self.put, type)):
+            return False  # it stands for no name
+        if type(self.put) in _METHODS:
+            return sys.getrefcount(self.put.__func__) > self._expected
+        return sys.getrefcount(self.put) > self._expected - (names - 1)  # one of them is not expected in any case
+
+    def forget(self) -> None:
+        """Let go of what was put in, once it is out."""
+        self._under, self._wrapper, self._value, self.put = None, _ended, None, ABSENT
 
 
 class _Aside:
@@ -143,7 +160,7 @@ def patched(owner: Any, name: str, wrapper: Wrapper) -> Layer:
     Raises:
         AttributeError: if there is none.
     """
-    return Layer(owner, name, lambda layer, below: layer._around(wrapper, below))
+    return Layer(owner, name, wrapper=wrapper)
 
 
 def standing(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
@@ -152,7 +169,7 @@ def standing(owner: Any, name: str, value: Any, *, always: bool = False) -> Laye
     Args:
         always: the original is back afterwards even if the name was written to meanwhile: torch does that itself.
     """
-    return Layer(owner, name, lambda layer, below: value, always=always)
+    return Layer(owner, name, value=value, always=always)
 
 
 def wrap(owner: Any, name: str, wrapper: Wrapper) -> Layer:
@@ -165,7 +182,7 @@ def put(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
     return standing(owner, name, value, always=always).__enter__()
 
 
-def _ended(layer: Layer, below: Any) -> Any:
+def _ended(below: Any) -> Any:
     raise AssertionError("a layer is entered once")
 
 
@@ -173,14 +190,12 @@ def leave(layers: Iterable[Layer]) -> None:
     """End several layers, the last one first."""
     begun = [layer for layer in layers if layer.put is not ABSENT]
     _end(begun[::-1])
-    names: dict[int, int] = {}
-    for layer in begun:
-        names[id(layer.put)] = names.get(id(layer.put), 0) + 1
+    names = Counter([id(layer.put) for layer in begun])
     for layer in begun:
         if layer._is_held(names[id(layer.put)]):
             _imported.append((_function(layer.put), layer._original()))
     for layer in begun:
-        layer._under, layer._make, layer.put = None, _ended, ABSENT
+        layer.forget()
     if _imported:
         _rebind_imported()
 
@@ -224,8 +239,9 @@ def _resume(block: object) -> None:
 
 
 def _standing(owner: Any, name: str) -> Any:
-    aside = _aside.get((id(owner), name)) if _aside else None
-    return vars(owner).get(name, ABSENT) if aside is None else aside.standing
+    if _aside and (aside := _aside.get((id(owner), name))) is not None:
+        return aside.standing
+    return vars(owner).get(name, ABSENT)
 
 
 def _stand(owner: Any, name: str, value: Any) -> None:
@@ -280,24 +296,32 @@ def _function(value: Any) -> Any:
     return value.__func__ if type(value) in _METHODS else value
 
 
+@_lock
+def _begin(layers: Iterable[Layer]) -> None:
+    thread = threading.get_ident()
+    for layer in layers:
+        layer._thread = thread
+        layer._begin()
+
+
 def _alive(value: Any) -> Any:
     """What a stand-in that has ended stands for: the user's own patch may have put it back after its end."""
-    function = _function(value)
-    while isinstance(function, PatchedFunction) and not _is_live(function.place):
+    while type(function := value.__func__ if type(value) in _METHODS else value) is PatchedFunction:
+        if _is_live(function.place):
+            break
         value = function.place.below  # type: ignore[attr-defined]
-        function = _function(value)
     return value
 
 
 def _called(function: Any) -> Any:
     """What is called in the end: recordings that follow each other without a gap would pass through all that have left."""
-    while isinstance(function, PatchedFunction) and not _is_live(function.place):
+    while type(function) is PatchedFunction and not _is_live(function.place):
         function = function.func
     return function
 
 
 def _is_live(layer: Any) -> bool:
-    return layer in _layers.get((id(layer.owner), layer.name), ())
+    return layer in _layers.get(layer._key, ())
 
 
 # -- the end
@@ -314,12 +338,11 @@ def _expect(layers: list[Layer], below: Any, uses: int) -> int:
 @_lock
 def _end(layers: Iterable[Layer]) -> None:
     for layer in layers:
-        key = id(layer.owner), layer.name
-        chain = _layers.get(key, [])
+        chain = _layers.get(layer._key, [])
         if layer in chain:
             layer._end(chain)
         if not chain:
-            _layers.pop(key, None)
+            _layers.pop(layer._key, None)
 
 
 @_lock

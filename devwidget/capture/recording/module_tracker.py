@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
 from collections.abc import Iterator, MutableMapping
@@ -243,6 +244,7 @@ class ModuleTracker:
             self.here.cause = before
 
 
+@functools.cache
 def _module_call() -> CodeType | None:
     """The code in which torch runs a module's hooks and its `forward`; None where it has no function for that."""
     inner = (each for each in torch_internals.module_call.co_consts if isinstance(each, CodeType) and each.co_name == "inner")
