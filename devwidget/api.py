@@ -33,6 +33,7 @@ from devwidget.records.errors import BatchError, DevwidgetError, PlacementError,
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.plan import Plan
+from devwidget.records.ranks.parallel_plan import ParallelPlan
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
@@ -501,20 +502,23 @@ def plan(
     model: nn.Module,
     batch: Any,
     *,
-    gpus: int,
+    gpus: int = 0,
     memory: int | str | Sequence[int | str] | None = None,
     card: str | None = None,
     loss_fn: Callable[..., Any] | None = None,
     target: Any = None,
     optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = None,
     placement: str | Mapping[str, Any] = "as is",
-) -> Plan:
+    parallel: Mapping[str, int] | None = None,
+    parallelize: Callable[..., Any] | None = None,
+    microbatches: int | None = None,
+) -> Plan | ParallelPlan:
     """Predict the peak memory of one step on GPUs that are not here; a copy without values runs, the model is only read.
 
     Args:
         model: read, and never run itself.
         batch: as for `trace`.
-        gpus: how many there would be.
+        gpus: how many there would be; with `parallel` as many as the mesh has ranks.
         memory: of each, as for `simulate`; only what is allocated is held against it.
         card: in its place, the kind of each, as for `simulate`: then what the allocator reserves, cuBLAS's workspaces and
             CUDA's context are predicted too, and it fits if all of that does.
@@ -523,17 +527,29 @@ def plan(
         optimizer: an optimizer of the model, or a class; with one, memory is that of the second step, with its state.
         placement: "as is" (a model on the cpu is placed on cuda:0), "data parallel", a device map as accelerate
             writes it, or "auto" for accelerate's proposal.
+        parallel: in place of `gpus`, a mesh for `torch.distributed`, such as `{"dp": 32, "tp": 8}`: a step of one rank of each
+            kind is run with fake tensors, on the batch of one rank.
+        parallelize: your function of model and mesh that splits the model in place, or returns the part of a rank, such as one
+            that calls `fully_shard`; by default each block of a list is one unit of FSDP2, and `pp` has stages of equal length.
+        microbatches: of a mesh with `pp`; as many as there are stages by default.
 
     Returns:
-        A frozen record to print, with `.fits`, `.devices`, `.to_frame()`, `.to_html(path)` and `.save(path)`.
+        A frozen record to print, with `.fits`, `.devices`, `.to_frame()`, `.to_html(path)` and `.save(path)`; for a mesh one
+            with `.ranks`, an entry for each kind of rank.
 
     Raises:
         DevwidgetError: if virtual GPUs are running, the placement cannot be used, or the step fails in it.
         SimulationError: if the step decides by values that the weights make of the batch, which a plan does not have.
     """
-    from devwidget.planning import make_plan
-
     refuse_loss(loss_fn)
+    if parallel is not None:
+        from devwidget.planning.parallel import make_parallel_plan
+
+        ours: dict[str, Any] = {"memory": memory, "card": card, "parallel": parallel, "parallelize": parallelize}
+        step: dict[str, Any] = {"loss_fn": loss_fn, "target": target, "optimizer": optimizer}
+        return make_parallel_plan(model, batch, microbatches=microbatches, **ours, **step)
+
+    from devwidget.planning import make_plan
 
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement}
     return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)

@@ -2,6 +2,7 @@
 
 from devwidget.report.text.answers.generation_text import generation_text
 from devwidget.report.text.answers.layout_text import layout_text
+from devwidget.report.text.answers.parallel_plan_text import parallel_plan_text
 from devwidget.report.text.answers.what_if_text import what_if_text
 from devwidget.report.text.cluster_text import cluster_text, report_text
 from devwidget.report.text.comparison_text import comparison_text
@@ -18,6 +19,7 @@ __all__ = [
     "finding_text",
     "generation_text",
     "layout_text",
+    "parallel_plan_text",
     "plan_text",
     "report_text",
     "snapshot_text",

@@ -17,6 +17,7 @@ from devwidget.records.loading import consistency as consistency
 from devwidget.records.loading.typed_reader import Unexpected, reader
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.ranks.parallel_plan import ParallelPlan
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.writing import SCHEMA_VERSION
 from devwidget.records.schema.writing import dumps as dumps
@@ -35,6 +36,7 @@ _KINDS = (
     LargestBatch,
     Changes,
     Layout,
+    ParallelPlan,
     Generation,
     Comparison,
     Cluster,

@@ -1,0 +1,80 @@
+"""A call in a forked process, so that whatever it does to torch, to the model and to the process group ends with it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from devwidget.records.errors import DevwidgetError, error_text
+
+T = TypeVar("T")
+
+
+def in_a_fork(call: Callable[[], T]) -> T:
+    """What `call` returns, in a copy of this process; it goes through pickle.
+
+    Raises:
+        DevwidgetError: which the call raised, or in place of any other exception.
+    """
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)  # the copy uses none of the threads
+        child = os.fork()
+    if child == 0:
+        os.close(read)
+        _answer(write, call)
+    os.close(write)
+    try:
+        with os.fdopen(read, "rb") as pipe:
+            answer = pipe.read()
+    except BaseException:  # such as an interrupt: the copy must not go on alone
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        os.waitpid(child, 0)
+    result: T = _result(answer)
+    return result
+
+
+def _answer(write: int, call: Callable[[], object]) -> None:
+    """In the copy: answer, and end without any clean-up that is the original's."""
+    try:
+        _be_quiet()
+        torch.set_num_threads(1)  # the pool of threads was not copied
+        try:
+            answer: tuple[str, object] = "returned", call()
+        except DevwidgetError as error:
+            answer = "refused", (error.what, error.why, error.instead)
+        except BaseException as error:
+            answer = "failed", error_text(error)
+        with os.fdopen(write, "wb") as pipe:
+            pickle.dump(answer, pipe)
+    finally:
+        os._exit(0)
+
+
+def _be_quiet() -> None:
+    """What the copy says goes nowhere: it would be in the user's cell once for each rank."""
+    warnings.simplefilter("ignore")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it
+
+
+def _result(answer: bytes) -> Any:
+    value: Any
+    kind, value = pickle.loads(answer) if answer else ("failed", "the process of this rank died")
+    if kind == "refused":
+        what, why, instead = value
+        raise DevwidgetError(what, why=why, instead=instead)
+    if kind == "failed":
+        raise DevwidgetError(f"the step fails on this mesh: {value}", why="the plan runs the step of one rank of each kind")
+    return value

@@ -1,0 +1,177 @@
+"""The step of one rank, in a process of its own: the model with fake tensors, spread over a mesh of fake ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered, walk
+from devwidget.capture.step.batch import Arguments
+from devwidget.capture.step.current_module import CurrentModule
+from devwidget.capture.tensors import is_tensor, replace_tensors
+from devwidget.planning.optimizers import optimizer_for
+from devwidget.planning.parallel.default import spread
+from devwidget.planning.parallel.mesh import At, Mesh, Shard
+from devwidget.planning.parallel.pipeline import Passed, StageStep
+from devwidget.planning.parallel.storages import Storages
+from devwidget.planning.parallel.torch_internals import FakeTensorMode, join_fake_group, spec_of
+from devwidget.planning.rehearsal import MeanStep
+from devwidget.records.plan import PlanMoment
+from devwidget.records.ranks.parallel_plan import PhasePeak
+from devwidget.records.trace import Phase
+
+_STEPS = 3
+"""The first makes what later ones find there, the second tells the peak, and the third what is held at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one rank saw, in bytes; see `RankPlan`."""
+
+    at: At
+    shards: tuple[Shard, ...]
+    peak: int
+    parts: dict[str, int]
+    most_gathered: int
+    phases: tuple[PhasePeak, ...]
+    peak_at: PlanMoment | None
+    passed: Passed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankStep:
+    """What to run on every rank. It changes the model: see `in_a_fork`."""
+
+    model: nn.Module
+    inputs: Arguments
+    loss_fn: Callable[..., Any] | None
+    optimizer: Any
+    mesh: Mesh
+    parallelize: Callable[..., Any] | None
+    microbatches: int
+
+    def run(self, rank: int, given: Passed | None) -> Ran:
+        """Be that rank."""
+        join_fake_group(rank, self.mesh.ranks)
+        mesh = init_device_mesh("cpu", self.mesh.sizes, mesh_dim_names=self.mesh.names)
+        fakes, before = FakeTensorMode(allow_non_fake_inputs=True), _names_kept(self.model)
+        inputs = Arguments(*_fake((self.inputs.args, self.inputs.kwargs, self.inputs.target), fakes))
+        _make_fake(self.model, fakes)
+        part = self._part(mesh)
+        optimizer = optimizer_for(before, part, self.optimizer)
+        running = self._running(part, inputs, optimizer, given, mesh)
+        with fakes, CurrentModule(part) as where:
+            return _Watched(part, optimizer, where).ran(self.mesh.at(rank), running)
+
+    def _part(self, mesh: DeviceMesh) -> nn.Module:
+        part = (self.parallelize or spread)(self.model, mesh)
+        return part if isinstance(part, nn.Module) else self.model
+
+    def _running(self, part: nn.Module, inputs: Arguments, optimizer: Any, given: Passed | None, mesh: DeviceMesh) -> Any:
+        if "pp" in self.mesh.names:
+            stage = mesh["pp"].get_local_rank(), mesh["pp"].size()
+            return StageStep(part, inputs, self.loss_fn, optimizer, stage, self.microbatches, given)
+        return MeanStep(part, inputs, self.loss_fn, optimizer)
+
+
+@dataclass
+class _Watched:
+    """One part of a model while it runs."""
+
+    part: nn.Module
+    optimizer: torch.optim.Optimizer | None
+    where: CurrentModule
+    storages: Storages = field(default_factory=Storages)
+    phase: Phase = "build"
+    peak: int = 0
+    peak_at: PlanMoment | None = None
+    parts: dict[str, int] = field(default_factory=dict)
+
+    def ran(self, at: At, running: Any) -> Ran:
+        """Run the step often enough; see `_STEPS`."""
+        shards = tuple(_shard(parameter) for _, parameter in named_tensors(self.part, "_parameters"))
+        self.storages.keeps(all_tensors(self.part))
+        phases: tuple[PhasePeak, ...] = ()
+        with self.storages:
+            for look in [_nothing] * (_STEPS - 1) + [self._look]:
+                self.storages.at_peak = look
+                phases = tuple(self._phases(running))
+                self.peak = max(each.bytes for each in phases)
+        passed = getattr(running, "passed", None)
+        return Ran(at, shards, self.peak, self.parts, self.storages.most_gathered, phases, self.peak_at, passed)
+
+    def _phases(self, running: Any) -> Iterator[PhasePeak]:
+        for phase, run in running.phases():
+            self.phase = phase
+            self.storages.begin()
+            run()
+            yield PhasePeak(phase, self.storages.peak)
+
+    def _look(self) -> None:
+        """At the peak that the step before had, once: what each byte is for."""
+        if self.parts or not self.peak or self.storages.held < self.peak:
+            return
+        storages, known = self.storages, set[int]()
+        parameters = [parameter for _, parameter in named_tensors(self.part, "_parameters")]
+        kept = sum(storages.live.get(key, 0) for key in storages.kept)
+        known |= storages.kept
+        states = self.optimizer.state.values() if self.optimizer is not None else ()
+        optimizer = storages.sizes((each for state in states for each in state.values() if is_tensor(each)), known)
+        gathered = sum(storages.live.get(key, 0) for key in storages.of_gathering - known)
+        known |= storages.of_gathering
+        gradients = storages.sizes((each.grad for each in parameters if each.grad is not None), known)
+        rest = storages.held - kept - optimizer - gathered - gradients
+        self.parts = {
+            "parameters": kept,
+            "optimizer": optimizer,
+            "gathered": gathered,
+            "gradients": gradients,
+            "activations": rest,
+        }
+        self.peak_at = PlanMoment(self.phase, self.where.path)
+
+
+def _nothing() -> None:
+    """Nobody looks."""
+
+
+def _shard(parameter: torch.Tensor) -> Shard:
+    spec = spec_of(parameter)
+    if spec is None:
+        return Shard(tuple(parameter.shape))
+    return Shard(tuple(spec.shape), tuple(spec.mesh.mesh_dim_names), tuple(spec.mesh.shape), tuple(spec.placements))
+
+
+def _names_kept(model: nn.Module) -> nn.Module:
+    """Something whose parameters have the names of the model's, to be asked for them when these are gone."""
+    names = nn.Module()
+    names._parameters.update(dict(named_tensors(model, "_parameters")))  # type: ignore[arg-type]
+    return names
+
+
+def _fake(value: Any, fakes: Any) -> Any:
+    return replace_tensors(value, lambda tensor: _like(tensor, fakes))
+
+
+def _like(tensor: torch.Tensor, fakes: Any) -> torch.Tensor:
+    """A fake tensor of the same shape on the one kind of device that needs nothing; also of one on meta."""
+    with fakes:
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def _make_fake(model: nn.Module, fakes: Any) -> None:
+    """Fake tensors in the place of parameters and buffers; tied ones stay tied."""
+    made: dict[int, torch.Tensor] = {}
+    for _, module in walk(model):
+        for group in TENSOR_GROUPS:
+            for name, tensor in registered(module, group):
+                if id(tensor) not in made:
+                    like = _like(tensor.detach(), fakes)
+                    made[id(tensor)] = nn.Parameter(like, tensor.requires_grad) if group == "_parameters" else like
+                own(module)[group][name] = made[id(tensor)]
