@@ -538,7 +538,8 @@ def plan(
             with `.ranks`, an entry for each kind of rank.
 
     Raises:
-        DevwidgetError: if virtual GPUs are running, the placement cannot be used, or the step fails in it.
+        DevwidgetError: if the placement cannot be used, or the step fails in it; where virtual GPUs are running or real ones
+            were used, also if the model cannot be sent to a child process, which plans there.
         SimulationError: if the step decides by values that the weights make of the batch, which a plan does not have.
     """
     refuse_loss(loss_fn)

@@ -280,11 +280,6 @@ def test_without_memory_and_card_a_plan_is_refused():
         devwidget.plan(mlp(), torch.randn(2, 1024), gpus=1)
 
 
-def test_a_running_simulation_is_refused():
-    with devwidget.simulate(1), pytest.raises(DevwidgetError, match="virtual GPUs are running"):
-        devwidget.plan(nn.Linear(2, 2), torch.randn(2, 2), gpus=1, memory="1GiB")
-
-
 TIPS = PlanMoment("forward", "decoder.head", Site("/code/model.py", 7, "x = self.head(x)", "forward"))
 ROW = DevicePlan(DeviceId("cuda", 0), 2 * MIB, 3 * MIB, MIB, 0, 0, 2 * MIB, TIPS, TIPS)
 PLAN = Plan("Net<2>", "device map", ("forward", "loss"), (ROW,), (("decoder", "cuda:0"),))

@@ -13,6 +13,7 @@ from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.batches import with_lengths
 from devwidget.planning.changes import Changed
+from devwidget.planning.child.process import ask
 from devwidget.planning.placement import Placement, placed_copy
 from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
@@ -40,7 +41,7 @@ def make_plan(
     parse_cluster(gpus, memory, False, card=card)
     refuse(optimizer, placement)
     inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    plan = plan_of(model, inputs, asked, Changed())
+    plan = ask(plan_of, model, inputs, asked, Changed())
     may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_of))
     return plan
 

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import DEEPEST, is_tensor, replace_tensors
+from devwidget.planning.child.tensors import place_of
 from devwidget.planning.placement import PlacedCopy
 from devwidget.records.errors import DevwidgetError
 from devwidget.simulator.devices.labels import CPU_DEVICE
@@ -56,7 +57,7 @@ def batch_for(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Argu
 
 
 def _may_be_lengths(tensor: torch.Tensor) -> bool:
-    return tensor.dtype == torch.int64 and tensor.dim() == 1 and tensor.device.type == "cpu"
+    return tensor.dtype == torch.int64 and tensor.dim() == 1 and place_of(tensor).type == "cpu"
 
 
 def step_sizes(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:

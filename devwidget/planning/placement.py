@@ -13,6 +13,7 @@ from devwidget import simulator
 from devwidget.capture.modules import named_tensors, own_tensors, walk
 from devwidget.capture.restore import keeping
 from devwidget.planning.changes import Changed
+from devwidget.planning.child.tensors import place_of
 from devwidget.planning.gpus import gpu, is_on_gpu
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, error_text
@@ -62,17 +63,18 @@ class PlacedCopy:
     ) -> None:
         self.device_map: tuple[tuple[str, str], ...] = ()
         as_is, mapped = placement == "as is", placement == "auto" or isinstance(placement, Mapping)
-        there = any(is_on_gpu(parameter) for _, parameter in named_tensors(model, "_parameters"))
+        there = any(place_of(parameter).type == gpu(0).type for _, parameter in named_tensors(model, "_parameters"))
         bare = gpu(0) if not mapped else torch.device("cpu")
         owners = {id(tensor): path for path, module in walk(model) for tensor in own_tensors(module).values()}
 
         def place(tensor: torch.Tensor) -> torch.device:
             watcher.placing = owners.get(id(tensor))
-            return tensor.device if as_is and there else bare
+            return place_of(tensor) if as_is and there else bare
 
-        self.inner = self.placed = meta_copy_of_model(
-            model, place, lambda tensor: bare if tensor.is_meta else tensor.device, changed.dtype
-        )
+        def place_plain(tensor: torch.Tensor) -> torch.device:
+            return bare if place_of(tensor).type == "meta" else place_of(tensor)
+
+        self.inner = self.placed = meta_copy_of_model(model, place, place_plain, changed.dtype)
         changed.prepare(self.inner)
         watcher.placing = None
         devices = [parameter.device for _, parameter in named_tensors(self.inner, "_parameters") if is_on_gpu(parameter)]

@@ -15,6 +15,7 @@ from devwidget.planning import plan_of
 from devwidget.planning.batches import with_lengths
 from devwidget.planning.blocks import Block, BlockWatcher
 from devwidget.planning.changes import Changed
+from devwidget.planning.child.process import ask
 from devwidget.planning.gpus import gpu
 from devwidget.planning.placement import placed_copy
 from devwidget.planning.refusals import refuse
@@ -184,5 +185,10 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
     capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
     refuse(asked["optimizer"], {})
     inputs = arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
+    return ask(layout_of, model, inputs, asked, capacities)
+
+
+def layout_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
+    """The layout of a step; see `devwidget.place`."""
     need = with_lengths(lambda lengths_stay: measure(model, inputs, asked, lengths_stay))
     return Proposals(model, inputs, asked, need, capacities).search()

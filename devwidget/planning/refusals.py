@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import torch
 
-from devwidget import simulator
 from devwidget.records.errors import DevwidgetError, nearest
 
 _WORDS = ("as is", "data parallel", "auto")
@@ -19,8 +18,6 @@ def refuse(optimizer: object, placement: object) -> None:
     Raises:
         DevwidgetError: with what would have been right.
     """
-    if simulator.active() is not None:
-        raise DevwidgetError("virtual GPUs are running", why="a plan starts its own", instead="stop them first, then plan")
     kind = optimizer if isinstance(optimizer, type) else type(optimizer)
     if optimizer is not None and not issubclass(kind, torch.optim.Optimizer):
         raise DevwidgetError(f"the optimizer is a `{kind.__name__}`", instead="pass an optimizer or its class")

@@ -15,6 +15,7 @@ from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.planning.batches import step_sizes
 from devwidget.planning.changes import Changed, Option, options, resized, size_of
+from devwidget.planning.child.process import ask
 from devwidget.planning.generation import make_generation
 from devwidget.planning.largest import Largest, tightest
 from devwidget.records.answers.generation import Generation
@@ -25,7 +26,7 @@ from devwidget.records.plan import Plan
 
 @dataclass
 class WhatIf:
-    """The step of a plan, to be planned again with something changed.
+    """The step of a plan, to be planned again with something changed. Questions are answered where GPUs can be simulated.
 
     Attributes:
         model: as it was given; it is kept as long as the plan is.
@@ -49,6 +50,17 @@ class WhatIf:
 
     def largest_batch(self) -> LargestBatch:
         """See `Plan.largest_batch`."""
+        return ask(WhatIf._largest_batch, self)
+
+    def cheapest_change(self) -> Changes:
+        """See `Plan.cheapest_change`."""
+        return ask(WhatIf._cheapest_change, self)
+
+    def generation(self, new_tokens: int) -> Generation:
+        """See `Plan.generation`."""
+        return ask(WhatIf._generation, self, new_tokens)
+
+    def _largest_batch(self) -> LargestBatch:
         size = self._size(0)
         if size is None:
             why = "it is packed, or holds no tensor with a dimension"
@@ -73,8 +85,7 @@ class WhatIf:
         found.search()
         return found
 
-    def cheapest_change(self) -> Changes:
-        """See `Plan.cheapest_change`."""
+    def _cheapest_change(self) -> Changes:
         found = [self._change(option) for option in options(self.model, self.asked)]
         if not self.first.fits:
             found += [*self._smaller(0, "batch"), *self._smaller(1, "text")]
@@ -82,8 +93,7 @@ class WhatIf:
         rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
         return Changes(self.first.model, tightest(self.first).on_card, (*fitting, *rest))
 
-    def generation(self, new_tokens: int) -> Generation:
-        """See `Plan.generation`."""
+    def _generation(self, new_tokens: int) -> Generation:
         if not is_count(new_tokens):
             raise DevwidgetError(f"cannot write {new_tokens!r} tokens", instead="plan.generation(new_tokens=512)")
         return make_generation(self.model, self.inputs, self.asked, new_tokens)

@@ -93,7 +93,7 @@ def check(accelerator: Accelerator) -> None:
     missing = ", ".join(f"`{path}`" for path in _absent())
     if missing:
         raise _refusal(f"virtual GPUs do not know torch {version}: it has no {missing}")
-    if has_real(accelerator) and torch.get_device_module(accelerator.type).is_initialized():
+    if is_started(accelerator):
         raise SimulationError(
             "this process uses real GPUs already", why="tensors on them and on virtual ones could not be told apart",
             instead=f'a new kernel, in which `simulate` comes first, or os.environ["{accelerator.visible_variable}"] = "" '
@@ -106,6 +106,11 @@ def has_real(accelerator: Accelerator) -> bool:
     if not hasattr(torch._C, accelerator.c_prefix + "getDeviceCount"):
         return False
     return bool(torch.get_device_module(accelerator.type).is_available())
+
+
+def is_started(accelerator: Accelerator) -> bool:
+    """Whether this process uses real devices of this kind already."""
+    return has_real(accelerator) and bool(torch.get_device_module(accelerator.type).is_initialized())
 
 
 def target(name: str) -> tuple[Any, str]:

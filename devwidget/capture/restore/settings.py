@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,6 +35,25 @@ def switches() -> Iterator[Step]:
         except Exception:  # this build of torch, or this mixture of old and new flags, does not tell
             continue
         yield word, _Switch(read, write, before).put_back
+
+
+NOT_ELSEWHERE = "current GPU", "number of threads"
+
+
+def switches_now() -> dict[str, Any]:
+    """How the switches stand, for another process."""
+    found = {}
+    for word, read, _ in _all_switches():
+        with contextlib.suppress(Exception):  # as above
+            found[word] = read()
+    return {word: value for word, value in found.items() if word not in NOT_ELSEWHERE}
+
+
+def set_switches(values: dict[str, Any]) -> None:
+    """Switch as they stood in another process."""
+    for word, read, write in _all_switches():
+        if word in values and read() != values[word]:
+            write(values[word])
 
 
 class _Switch:
