@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from devwidget import simulator
 from devwidget.planning.parallel.mesh import Mesh
 from devwidget.planning.refusals import refuse as refuse_plan
 from devwidget.records.errors import DevwidgetError
@@ -41,6 +42,8 @@ def refuse(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: object)
         DevwidgetError: with what would have been right.
     """
     refuse_plan(optimizer, "as is")
+    if simulator.active() is not None:
+        raise DevwidgetError("virtual GPUs are running", why="ranks are planned without", instead="stop them first, then plan")
     if not hasattr(os, "fork"):
         raise DevwidgetError("ranks cannot be planned here", why="each runs in a forked process, which this system has not")
     if dist.is_available() and dist.is_initialized():
