@@ -41,11 +41,16 @@ from devwidget.simulator import simulate
 from devwidget.views.compare import comparison
 
 if TYPE_CHECKING:
+    import os
+
+    from devwidget.distributed.agent import Agent
+    from devwidget.records.ranks.cluster import Cluster
     from devwidget.ui.panel import DeviceWidget
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
-    "explain", "is_about_placement", "load", "open", "place", "plan", "record", "show", "simulate", "snapshot", "trace",
+    "explain", "is_about_placement", "load", "open", "place", "plan", "ranks", "record", "serve", "show", "simulate",
+    "snapshot", "trace",
 ]  # fmt: skip
 
 
@@ -627,6 +632,55 @@ def show(
 
     engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()))
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
+
+
+def serve(model: nn.Module | None = None, *, folder: str | os.PathLike[str] | None = None) -> Agent:
+    """Answer questions about this rank, on a socket that only its user can reach, also while it waits in a collective.
+
+    One line in a training script; `devwidget.ranks(folder)` asks, in another process. It only reads: no collective, nothing
+    that waits for a GPU, no operator. A rank that nobody asks does nothing but count the steps of its optimizers.
+
+    Args:
+        model: its model; without one the largest that a variable of the main thread holds when somebody asks.
+        folder: of the job, the same for all ranks of a machine; without one `$DEVWIDGET_RANKS`, or one that is named after the
+            job of torchrun or Slurm.
+
+    Returns:
+        The agent, which ends with the process, with its `stop()`, or with a `with` block.
+
+    Raises:
+        DevwidgetError: if this process is no rank, the folder is open to others, or torch has no such server.
+    """
+    from devwidget.distributed.agent import Agent
+
+    return Agent(model, folder, lambda: read_memory(virtual_gpus()))
+
+
+def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
+    """All ranks of a job in one record, also of one that hangs: their states, each distinct placement once, and findings.
+
+    Args:
+        source: the folder in which they answer or have written, some files, or a view of ipyparallel; without one the job of
+            this user that has started last on this machine.
+        patience: seconds in one collective after which a rank is said to hang.
+
+    Returns:
+        A frozen record to print, with `.save(path)`.
+
+    Raises:
+        DevwidgetError: if no rank is there, or other users may enter the folder.
+    """
+    from devwidget.distributed.sources import hear
+
+    return hear(source, _served, patience=patience)
+
+
+def _served() -> tuple[int, str]:
+    """In an engine of ipyparallel: have it answer, unless it does already; its rank, and the folder of its socket."""
+    from devwidget.distributed.agent import serving
+
+    agent = serving() or serve()
+    return agent.rank, str(agent.folder)
 
 
 def model_names() -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type: ignore[union-attr]
 
-FOLDERS = {"records", "opening", "capture", "memory", "simulator", "rules", "views", "report", "ui"}
+FOLDERS = {"records", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
     *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying"),
     *("magics", "magic_lines", "cli", "pytest_plugin", "pytest_explainer"),
@@ -22,6 +22,7 @@ EVERYTHING = FOLDERS | {
 MAY_IMPORT = {
     "records": set(),
     "capture": {"records"},
+    "distributed": {"records", "capture"},
     "memory": {"records"},
     "simulator": {"records", "capture"},
     "rules": {"records", "memory"},

@@ -41,6 +41,10 @@ FLOORS = {
         "explain",
         "recorder",
     ),
+    "distributed": (
+        *("folder", "identity", "unix_http", "process_state", "collectives", "stack", "model_search"),
+        *("holdings", "checksums", "report", "agent", "asking", "engines", "sources"),
+    ),
     "records": (
         "schema",
         *("errors", "phase", "syntax", "site", "device", "tensor", "memory", "memory_curve"),

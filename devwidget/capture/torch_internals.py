@@ -69,6 +69,10 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "storage_id": "torch._C._storage_id",
     },
     "explaining an error": {"device_constructors": "torch.utils._device._device_constructors"},
+    "answering for a rank": {
+        "WorkerServer": "torch._C._distributed_c10d._WorkerServer",
+        "register_handler": "torch._C._distributed_c10d._register_handler",
+    },
     "watching compiled code": {
         "eval_frame": "torch._dynamo.eval_frame",
         "generic_scan": "torch._higher_order_ops.scan.generic_scan",
@@ -79,7 +83,11 @@ OPTIONAL: Mapping[str, str] = {
     "C": "torch._C",
     "any_dispatch_mode": "torch.utils._python_dispatch.any_torch_dispatch_mode_on_stack",
     "cuda_has_context": "torch._C._cuda_hasPrimaryContext",
+    "collective_counts": "torch._C._distributed_c10d._dump_fr_trace_json",
+    "collective_entries": "torch._C._distributed_c10d._dump_fr_trace",
+    "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",
     "function_state": "torch._C._get_torch_function_state",
+    "process_groups": "torch.distributed.distributed_c10d._world",
     "set_function_state": "torch._C._set_torch_function_state",
     "tell_dynamo": "torch.utils._python_dispatch.set_is_in_mode_without_ignore_compile_internals",
 }
@@ -88,6 +96,7 @@ OPTIONAL: Mapping[str, str] = {
 DYNAMO = "torch._dynamo.eval_frame"
 EXPORT = "torch.export._trace"
 FAKE_TENSORS = "torch._subclasses.fake_tensor"
+FSDP = "torch.distributed.fsdp._fully_shard._fsdp_state"
 HIGHER_ORDER = "torch._higher_order_ops"
 TENSOR_METHODS = "torch._tensor"
 COMPILED_MODULE = "torch._dynamo.eval_frame.OptimizedModule"

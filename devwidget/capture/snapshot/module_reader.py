@@ -40,6 +40,12 @@ def _known(kind: type) -> tuple[weakref.ref[type], Wrapping, Site | None]:
     return found
 
 
+def known_class(module: nn.Module) -> tuple[str, str, Site | None]:
+    """The name of a module's class as it was written, what it wraps others as, and where it is written."""
+    _, wraps, defined = _known(type(module))
+    return class_name(module), wraps.word, defined
+
+
 class _Kind:
     """What all instances of one class share, found once for a snapshot."""
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
-from devwidget.records.ranks.rank import Axis, Collective, Holding, RankMemory, RankModule
+from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankMemory, RankModule
 from devwidget.records.schema.bounds import Duration, Size
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
@@ -55,8 +55,11 @@ class Rank:
         age: seconds between what it said and the moment of asking.
         step: how many steps its optimizers have taken, -1 where nobody has counted.
         memory: one entry for each device that it has used.
-        collective: the last one that it began.
+        collective: the one in which it waits.
+        groups: how far it has come in each process group.
         stack: its place in `Cluster.stacks`, -1 where it has not said.
+        unsharded: paths of modules whose parameters FSDP had gathered.
+        checksums: `(path, checksum)` of what was asked to be compared.
         note: why it is in this state, a phrase.
     """
 
@@ -72,7 +75,10 @@ class Rank:
     step: int = -1
     memory: tuple[RankMemory, ...] = ()
     collective: Collective | None = None
+    groups: tuple[GroupProgress, ...] = ()
     stack: int = NOWHERE
+    unsharded: tuple[str, ...] = ()
+    checksums: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
 

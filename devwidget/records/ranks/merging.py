@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Placement, Rank, State
-from devwidget.records.ranks.rank import Axis, Holding, RankModel, RankModule, RankReport
+from devwidget.records.ranks.rank import Axis, Collective, Holding, RankModel, RankModule, RankReport
 from devwidget.records.ranks.runs import runs_of
 from devwidget.records.site import Site
 
@@ -25,6 +25,7 @@ class Heard:
         host: name of its machine, where it has not said.
         pid: its number there, where it has not said.
         note: why it is in this state.
+        collective: the one in which it waits, told by torch alone where Python said nothing.
     """
 
     rank: int
@@ -33,6 +34,7 @@ class Heard:
     host: str = ""
     pid: int = 0
     note: str = ""
+    collective: Collective | None = None
 
 
 @dataclass(slots=True)
@@ -85,7 +87,7 @@ class _Merging:
     def _rank(self, heard: Heard) -> Rank:
         said = heard.report
         if said is None:
-            return Rank(heard.rank, heard.state, heard.host, heard.pid, note=heard.note)
+            return Rank(heard.rank, heard.state, heard.host, heard.pid, collective=heard.collective, note=heard.note)
         coordinates = said.coordinates if len(said.coordinates) == len(self._axes) else ()
         return Rank(
             heard.rank,
@@ -100,7 +102,10 @@ class _Merging:
             said.step,
             said.memory,
             said.collective,
+            said.groups,
             self._stacks.place(said.stack) if said.stack else NOWHERE,
+            said.unsharded,
+            said.checksums,
             "; ".join(note for note in (heard.note, said.note) if note),
         )
 

@@ -117,7 +117,7 @@ class RankMemory:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The last collective that a rank has begun.
+    """A collective that a rank has begun, and in which it waits unless it is finished.
 
     Attributes:
         kind: `all_reduce`, `all_gather`, ...; "" where only the number is known.
@@ -141,6 +141,25 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """How far one rank has come in one process group.
+
+    Attributes:
+        name: what it is called, else its number in this process.
+        begun: how many collectives it has begun.
+        finished: how many of them are over.
+        first: its lowest rank, which tells the groups of one name apart; -1 where that is not known.
+        size: how many ranks it has, 0 where that is not known.
+    """
+
+    name: str
+    begun: Size
+    finished: Size
+    first: int = -1
+    size: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RankReport(Record):
     """One process of a job.
 
@@ -157,8 +176,10 @@ class RankReport(Record):
         model: what it trains; None where none was found.
         memory: one entry for each device that this process has used.
         step: how many steps its optimizers have taken; -1 where nobody has counted.
-        collective: the last one that it began; None where it began none or nobody counts them.
-        stack: its main thread, the innermost line last; without the lines of libraries that the user did not call.
+        collective: the one in which it waits; None where it waits in none or nobody counts them.
+        groups: how far it has come in each process group.
+        stack: its main thread, the innermost line last; lines of libraries are left out, but for the innermost.
+        unsharded: paths of modules whose parameters FSDP had gathered.
         checksums: `(path, checksum)` of what was asked to be compared.
         optimizer_bytes: of the states of its optimizer.
         note: what a reader should know, such as why no model was found.
@@ -177,7 +198,9 @@ class RankReport(Record):
     memory: tuple[RankMemory, ...] = ()
     step: int = -1
     collective: Collective | None = None
+    groups: tuple[GroupProgress, ...] = ()
     stack: tuple[Site, ...] = ()
+    unsharded: tuple[str, ...] = ()
     checksums: tuple[tuple[str, str], ...] = ()
     optimizer_bytes: Size = 0
     note: str = ""

@@ -1,0 +1,143 @@
+"""The agent of one rank: answers, and only answers, who can reach its socket, also while the rank waits in a collective."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import pathlib
+import socket
+from types import TracebackType
+from typing import Any, Self
+
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from devwidget.capture import torch_internals
+from devwidget.capture.validation import refuse_model
+from devwidget.distributed.folder import HANDLER, file_of, job_folder, made_private, socket_of, write_whole
+from devwidget.distributed.identity import Identity, identity
+from devwidget.distributed.report import ReadMemory, Reporter
+from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.ranks.rank import RankReport
+from devwidget.records.schema.writing import dumps
+
+
+class Agent:
+    """A rank that answers: `with devwidget.serve(): ...`, or until the process ends.
+
+    Attributes:
+        folder: where its socket is.
+    """
+
+    def __init__(self, model: nn.Module | None, folder: str | os.PathLike[str] | None, memory: ReadMemory) -> None:
+        torch_internals.check("reading tensors", "answering for a rank")
+        if model is not None:
+            refuse_model(model)
+        self._who = identity()
+        self._reporter = Reporter(model, memory)
+        self.folder = made_private(pathlib.Path(folder) if folder is not None else job_folder())
+        self._socket = socket_of(self.folder, self._who.rank)
+        self._refuse_double()
+        self._hook = register_optimizer_step_post_hook(self._reporter.count_step)
+        _listen(self)
+        atexit.register(self.stop)
+        write_whole(file_of(self.folder, self._who.rank), dumps(self._reporter.announcement(self._who)))
+
+    def report(self, *, checksums: bool = False) -> RankReport:
+        """What this rank says now; checksums read values, which waits for a GPU."""
+        return self._reporter.report(self._now(), checksums=checksums)
+
+    def _now(self) -> Identity:
+        """Its host and process stay; torch may have started after us."""
+        return identity() if os.getpid() == self._who.pid else self._who
+
+    def stop(self) -> None:
+        """Answer nobody any more. A second call, and one in a forked child, do nothing."""
+        if os.getpid() == self._who.pid and _current(self):
+            _silence()
+            self._hook.remove()
+            atexit.unregister(self.stop)
+            for path in (self._socket, file_of(self.folder, self._who.rank)):
+                path.unlink(missing_ok=True)
+
+    def _refuse_double(self) -> None:
+        if serving() is not None:
+            raise DevwidgetError("this process answers already", instead="one call of devwidget.serve() in each rank")
+        if not self._socket.exists():
+            return
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as other, contextlib.suppress(ConnectionRefusedError):
+            other.connect(str(self._socket))
+            why = f"the folder {self.folder} is that of another job, or this one was started twice"
+            raise DevwidgetError(
+                f"another process answers as rank {self._who.rank}", why=why, instead="devwidget.serve(folder=...)"
+            )
+        self._socket.unlink()  # of a process that was killed
+
+    @property
+    def rank(self) -> int:
+        """Its number in the job."""
+        return self._who.rank
+
+    @property
+    def socket_path(self) -> pathlib.Path:
+        """Where it listens."""
+        return self._socket
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<rank {self._who.rank} of {self._who.world_size} answers in {self.folder}>"
+
+
+_agents: list[Agent] = []
+
+
+def serving() -> Agent | None:
+    """The agent of this process that answers now."""
+    return _agents[0] if _agents else None
+
+
+def _current(agent: Agent) -> bool:
+    return serving() is agent
+
+
+def _silence() -> None:
+    _agents.clear()
+
+
+def _listen(agent: Agent) -> None:
+    """Have torch's server answer for us.
+
+    Its `shutdown`, which its destructor calls too, waits for its threads with Python locked: a question that comes at that
+    moment would never end. So the server is never taken down: its socket goes from the folder, and its reference is kept.
+    """
+    torch_internals.register_handler(HANDLER, _answer)
+    server = torch_internals.WorkerServer(str(agent.socket_path), -1)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+    _agents.append(agent)
+
+
+def _answer(request: Any, response: Any) -> None:
+    """One question; whatever goes wrong goes to who asked, and nowhere else."""
+    agent = serving()
+    try:
+        refused = "nobody answers here any more" if agent is None else _fault_of(request)
+        status, text = (400, refused) if agent is None or refused else (200, dumps(agent.report()))
+    except Exception as error:
+        status, text = 500, error_text(error)
+    response.set_status(status)
+    response.set_content(text, "application/json" if status == 200 else "text/plain")
+
+
+def _fault_of(request: Any) -> str:
+    """Why a question cannot be answered; "" if it can: it has no body, because there is nothing to choose."""
+    try:
+        return "a question has no body" if request.body() else ""
+    except UnicodeDecodeError:  # torch makes a text of it
+        return "a question has no body"

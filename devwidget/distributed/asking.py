@@ -1,0 +1,126 @@
+"""Asking all ranks of a folder at once: each within its time, and what each silence means."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import socket as sockets
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from devwidget.distributed.collectives import progress_in
+from devwidget.distributed.folder import HANDLER, file_of, ranks_in, refuse_shared, socket_of
+from devwidget.distributed.process_state import process_state
+from devwidget.distributed.unix_http import Line, NoAnswer
+from devwidget.records.loading.json_io import load, loads
+from devwidget.records.ranks.merging import Heard
+from devwidget.records.ranks.rank import Collective, RankReport
+
+FIRST_WAIT, SECOND_WAIT = 1.0, 0.3
+"""Seconds for the answer of Python, and for each of two that need no Python."""
+LONG_IN_A_COLLECTIVE = 5.0
+"""Seconds after which a rank that waits for others is said to hang."""
+OLD = 60.0
+"""Seconds that one file may be older than the newest before it is said to be stale."""
+_MOST_AT_ONCE = 64
+
+
+def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Heard]:
+    """Each rank of a folder, by its socket or else by its file.
+
+    Raises:
+        DevwidgetError: if the folder is not there, or open to others.
+    """
+    refuse_shared(folder)
+    heard = _all_at_once(lambda rank: ask(folder, rank, patience), ranks_in(folder))
+    return aged(heard)
+
+
+def _all_at_once(ask_one: Callable[[int], Heard], ranks: Iterable[int]) -> list[Heard]:
+    numbers = list(ranks)
+    with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
+        return list(pool.map(ask_one, numbers))
+
+
+def ask(folder: pathlib.Path, rank: int, patience: float = LONG_IN_A_COLLECTIVE) -> Heard:
+    """One rank."""
+    path, written = socket_of(folder, rank), _written(file_of(folder, rank))
+    if not path.exists():
+        return written_only(rank, written)
+    host, pid = (written.host, written.pid) if written is not None else ("", 0)
+    try:
+        line = Line(path, FIRST_WAIT)
+        pid = (pid if host and host != sockets.gethostname() else 0) or line.pid
+        answer = line.ask(HANDLER)
+    except (ConnectionRefusedError, FileNotFoundError):
+        return Heard(rank, "dead", host=host, pid=pid, note="its process has ended: nobody listens at its socket")
+    except (NoAnswer, OSError) as silence:
+        return _silent(path, rank, host, pid, str(silence))
+    if answer.status != 200:
+        return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
+    return _answered(rank, answer.body, host, pid, patience)
+
+
+def _answered(rank: int, body: bytes, host: str, pid: int, patience: float) -> Heard:
+    try:
+        said = loads(body.decode())
+    except ValueError as error:
+        return Heard(rank, "busy", host=host, pid=pid, note=f"its answer cannot be read: {error}")
+    if type(said) is not RankReport or said.rank != rank:
+        return Heard(rank, "busy", host=host, pid=pid, note="its answer is not that of this rank")
+    waits = said.collective
+    if waits is None or waits.finished or waits.seconds < patience:
+        return Heard(rank, "answered", said)
+    return Heard(rank, "hung", said, note=f"waits in `{waits.kind}` number {waits.sequence}")
+
+
+def _silent(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) -> Heard:
+    """Stopped, gone, or busy with Python locked: then torch's server itself still answers, and knows the collectives."""
+    here = host in ("", sockets.gethostname())
+    state = process_state(pid) if here else "unknown"
+    if state == "gone":
+        return Heard(rank, "dead", host=host, pid=pid, note="its process has ended")
+    if state == "stopped":
+        return Heard(rank, "stopped", host=host, pid=pid, note="its process is stopped by a signal, as Ctrl-Z does")
+    try:
+        Line(path, SECOND_WAIT).ask("ping")
+    except (NoAnswer, OSError):
+        return Heard(rank, "busy", host=host, pid=pid, note=f"{silence}, and neither did torch's own server")
+    note = "its process is alive, and holds Python's lock"
+    return Heard(rank, "busy", host=host, pid=pid, note=note, collective=_waits_in(path))
+
+
+def _waits_in(path: pathlib.Path) -> Collective | None:
+    """The collective that a rank waits in, told by torch alone."""
+    try:
+        return progress_in(Line(path, SECOND_WAIT).ask("fr_trace_json").body)[0]
+    except (NoAnswer, OSError, ValueError, KeyError, TypeError):  # it is only more detail
+        return None
+
+
+def written_only(rank: int, written: RankReport | None) -> Heard:
+    """A rank that has left a file and no socket."""
+    return Heard(rank, "missing", note="its file cannot be read") if written is None else Heard(rank, "answered", written)
+
+
+def aged(heard: list[Heard]) -> list[Heard]:
+    """What was written long before the newest is stale."""
+    newest = max((each.report.taken for each in heard if each.report is not None), default=0.0)
+    return [_aged(each, newest) for each in heard]
+
+
+def _aged(heard: Heard, newest: float) -> Heard:
+    age = newest - heard.report.taken if heard.report is not None else 0.0
+    return (
+        heard
+        if age <= OLD
+        else dataclasses.replace(heard, state="stale", note=f"its file is {age:.0f} s older than the newest")
+    )
+
+
+def _written(path: pathlib.Path) -> RankReport | None:
+    try:
+        found = load(path)
+    except (OSError, ValueError):  # there is none, or somebody else's; who asks is told that the rank is missing
+        return None
+    return found if type(found) is RankReport else None

@@ -1,0 +1,216 @@
+"""What a rank holds of its model: no collective, no operator, no wait, only the fields of the tensors."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from devwidget.capture import torch_internals
+from devwidget.capture.modules import TENSOR_GROUPS, own, registered
+from devwidget.capture.object_fields import defined, module_name
+from devwidget.capture.snapshot.module_reader import known_class
+from devwidget.capture.snapshot.module_tree import ModuleTree
+from devwidget.capture.snapshot.odd_tensors import is_odd, read_odd
+from devwidget.capture.tensors import is_tensor, seen
+from devwidget.records.device import DeviceId
+from devwidget.records.ranks.rank import OWN_DEVICE, Axis, Holding, LocalTensor, RankModel, RankModule
+
+_Shape = tuple[int, ...]
+
+
+class Held(NamedTuple):
+    """All that one rank holds.
+
+    Attributes:
+        model: the record of it.
+        device: where most of its bytes are.
+        axes: of the mesh with the most axes that a tensor of it lives on.
+        coordinates: of this rank in that mesh.
+        unsharded: paths of modules whose parameters FSDP has gathered now.
+    """
+
+    model: RankModel
+    device: DeviceId | None
+    axes: tuple[Axis, ...]
+    coordinates: tuple[int, ...]
+    unsharded: tuple[str, ...]
+
+
+class _Read(NamedTuple):
+    """One tensor, before it is known which device is the rank's own."""
+
+    name: str
+    role: str
+    shape: _Shape | None
+    local_shape: _Shape | None
+    dtype: str
+    size: int
+    local_size: int
+    device: str
+    placement: str
+    requires_grad: bool
+    note: str
+
+
+def read_holdings(root: nn.Module) -> Held:
+    """Everything registered in a model, by module."""
+    tree = ModuleTree(root)
+    sharded, unsharded = _fsdp_parameters(tree)
+    reader = _Reader(sharded)
+    found = [tuple(reader.read_module(module)) for module, *_ in tree.visits]
+    sizes: Counter[str] = Counter()
+    for tensor in (tensor for tensors in found for tensor in tensors):
+        sizes[tensor.device] += tensor.local_size
+    device = max(sizes, key=sizes.__getitem__, default="")
+    places: dict[tuple[_Read, ...], int] = {}
+    held = tuple(places.setdefault(tensors, len(places)) for tensors in found)
+    holdings = tuple(_holding(tensors, device) for tensors in places)
+    modules = tuple(_module(module, path) for module, path, *_ in tree.visits)
+    axes, coordinates = reader.mesh
+    return Held(RankModel(modules, holdings, held), DeviceId.parse(device) if device else None, axes, coordinates, unsharded)
+
+
+def _holding(tensors: tuple[_Read, ...], own_device: str) -> Holding:
+    return tuple(
+        LocalTensor(
+            read.name,
+            "parameter" if read.role == "parameter" else "buffer",
+            *read[2:7],
+            OWN_DEVICE if read.device == own_device else read.device,
+            *read[8:],
+        )
+        for read in tensors
+    )
+
+
+def _module(module: nn.Module, path: str) -> RankModule:
+    name, wrapper, defined_at = known_class(module)
+    return RankModule(path, name, wrapper, defined_at, own(module).get("training") is True)
+
+
+class _Reader:
+    """Reads tensors, and remembers the largest mesh that it meets."""
+
+    def __init__(self, sharded: dict[tuple[int, str], torch.Tensor]) -> None:
+        self._sharded = sharded
+        self._words: dict[int, tuple[Any, str]] = {}
+        self.mesh: tuple[tuple[Axis, ...], tuple[int, ...]] = (), ()
+
+    def read_module(self, module: nn.Module) -> Iterator[_Read]:
+        for group, role in zip(TENSOR_GROUPS, ("parameter", "buffer"), strict=True):
+            for name, value in registered(module, group):
+                tensor = self._sharded.get((id(module), name), value)
+                if is_tensor(tensor):
+                    yield self._read(name, role, tensor)
+
+    def _read(self, name: str, role: str, tensor: torch.Tensor) -> _Read:
+        kind = type(tensor)
+        if is_distributed(tensor):
+            return self._read_distributed(name, role, tensor)
+        if kind is not nn.Parameter and kind is not torch.Tensor and is_odd(tensor):
+            odd = read_odd(tensor)
+            note = odd.note
+            shape, size = odd.shape, odd.bytes
+        else:
+            note, shape = "", tuple(seen(tensor, "shape"))
+            size = math.prod(shape) * seen(tensor, "itemsize")
+        return _Read(name, role, shape, shape, _dtype(tensor), size, size, _device(tensor), "", _learns(tensor), note)
+
+    def _read_distributed(self, name: str, role: str, tensor: Any) -> _Read:
+        local, spec = tensor._local_tensor, tensor._spec
+        shape, here = tuple(map(int, spec.shape)), tuple(seen(local, "shape"))
+        item = seen(local, "itemsize")
+        words = self._placement(spec)
+        sizes = math.prod(shape) * item, math.prod(here) * item
+        return _Read(name, role, shape, here, _dtype(local), *sizes, _device(local), words, _learns(tensor), "")
+
+    def _placement(self, spec: Any) -> str:
+        """In words; a model has few specs, which are kept so that their ids stay their own."""
+        known = self._words.get(id(spec))
+        if known is None:
+            mesh = spec.device_mesh
+            self._note_mesh(mesh)
+            known = self._words[id(spec)] = spec, placement_words(spec.placements, axis_names(mesh))
+        return known[1]
+
+    def _note_mesh(self, mesh: Any) -> None:
+        whole = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
+        coordinate = whole.get_coordinate()
+        if coordinate is not None and whole.ndim > len(self.mesh[0]):
+            axes = tuple(Axis(name, int(whole.size(at))) for at, name in enumerate(axis_names(whole)))
+            self.mesh = axes, tuple(map(int, coordinate))
+
+
+def is_distributed(tensor: torch.Tensor) -> bool:
+    """True for a DTensor."""
+    kind = type(tensor)
+    if kind is nn.Parameter or kind is torch.Tensor:
+        return False
+    return module_name(kind).startswith("torch.distributed") and defined(kind, "placements") is not None
+
+
+def local_part(tensor: Any) -> torch.Tensor:
+    """What this rank holds of a tensor."""
+    here: torch.Tensor = tensor._local_tensor if is_distributed(tensor) else tensor
+    return here
+
+
+def axis_names(mesh: Any) -> tuple[str, ...]:
+    """The names of the axes of a mesh; a mesh need not have any."""
+    names: tuple[str, ...] | None = mesh.mesh_dim_names
+    return tuple(names) if names else ("rank",) if mesh.ndim == 1 else tuple(f"axis {at}" for at in range(mesh.ndim))
+
+
+def placement_words(placements: tuple[Any, ...], axes: tuple[str, ...]) -> str:
+    """`Shard(0) on dp, Replicate on tp`; one of several strided parts says in how many it is cut."""
+    return ", ".join(f"{_kind_words(placement)} on {axis}" for placement, axis in zip(placements, axes, strict=True))
+
+
+def _kind_words(placement: Any) -> str:
+    factor = getattr(placement, "split_factor", None)
+    if factor is not None:
+        return f"Shard({placement.dim}, strided {factor})"
+    if placement.is_shard():
+        return f"Shard({placement.dim})"
+    return "Replicate" if placement.is_replicate() else f"Partial({getattr(placement, 'reduce_op', 'sum')})"
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(seen(tensor, "dtype")).removeprefix("torch.")
+
+
+def _device(tensor: torch.Tensor) -> str:
+    return str(seen(tensor, "device"))
+
+
+def _learns(tensor: torch.Tensor) -> bool:
+    return bool(seen(tensor, "requires_grad"))
+
+
+def _fsdp_parameters(tree: ModuleTree) -> tuple[dict[tuple[int, str], torch.Tensor], tuple[str, ...]]:
+    """The shards by owner and name, which stand aside while FSDP has gathered the whole; and where it has."""
+    if torch_internals.FSDP not in sys.modules:
+        return {}, ()
+    shards: dict[tuple[int, str], torch.Tensor] = {}
+    unsharded = []
+    for module, path, *_ in tree.visits:
+        for group in _groups(module):
+            for parameter in group.fsdp_params:
+                where = parameter._module_info
+                owners = (where.module, *where.shared_modules)
+                names = (where.param_name, *where.shared_param_names)
+                shards |= {(id(owner), name): parameter.sharded_param for owner, name in zip(owners, names, strict=True)}
+            if getattr(group, "_sharded_state", None) is not None and group._sharded_state.name == "UNSHARDED":
+                unsharded.append(path)
+    return shards, tuple(unsharded)
+
+
+def _groups(module: nn.Module) -> tuple[Any, ...]:
+    state = torch_internals.fsdp_state_of(module)
+    return () if state is None else tuple(state._fsdp_param_groups)

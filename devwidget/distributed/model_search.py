@@ -1,0 +1,56 @@
+"""The model that a process trains, where nobody has named it: the largest that its main thread has in a variable."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+from torch import nn
+
+from devwidget.capture.modules import all_tensors, is_module, walk
+from devwidget.capture.object_fields import dict_of, is_scalar, module_name, stored
+from devwidget.capture.source_code.call_sites import is_own, locals_of
+from devwidget.capture.tensors import shape_of
+
+_MOST_VALUES = 5000
+_FOREIGN = sys.stdlib_module_names | {"builtins", "torch", "numpy", "pandas"}
+
+
+def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
+    """The outermost module of the largest tree; None where no variable holds one."""
+    found = {id(module): module for module in _candidates(frames)}
+    inner = {id(child) for module in found.values() for path, child in walk(module) if path}
+    roots = [module for key, module in found.items() if key not in inner]
+    return max(roots, key=_elements, default=None)
+
+
+def _candidates(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
+    """Modules in variables, and in the fields of objects in variables, such as those of a trainer."""
+    for number, value in enumerate(_variables(frames)):
+        if number == _MOST_VALUES:
+            return
+        if is_module(value):
+            yield value
+        elif not is_scalar(value) and module_name(type(value)).partition(".")[0] not in _FOREIGN:
+            yield from (field for _, field in stored(dict_of(value)) if is_module(field))
+
+
+def _variables(frames: Iterable[FrameType]) -> Iterator[Any]:
+    for frame in frames:
+        if not is_own(frame.f_code.co_filename):
+            yield from locals_of(frame).values()
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    namespaces = [vars(sys.modules["__main__"])] + ([shell.user_ns] if shell is not None else [])
+    yield from (value for namespace in namespaces for _, value in stored(namespace))
+
+
+def _elements(module: nn.Module) -> int:
+    total = 0
+    for tensor in all_tensors(module):
+        size = 1
+        for length in shape_of(tensor):
+            size *= length
+        total += size
+    return total

@@ -1,0 +1,105 @@
+"""What this process says of itself, put together from all that can be read without touching the job."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+import weakref
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from devwidget.capture.modules import is_module
+from devwidget.capture.paused_gc import paused_gc
+from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
+from devwidget.capture.tensors import seen
+from devwidget.distributed.checksums import checksums_of
+from devwidget.distributed.collectives import ProgressReader
+from devwidget.distributed.holdings import local_part, read_holdings
+from devwidget.distributed.identity import Identity
+from devwidget.distributed.model_search import find_model
+from devwidget.distributed.stack import main_frames, stack_of
+from devwidget.records.device import CPU
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.ranks.rank import RankMemory, RankReport
+
+ReadMemory = Callable[[], Iterable[DeviceMemory]]
+
+
+class Reporter:
+    """Tells what one process holds and does.
+
+    Args:
+        model: the root, kept weakly; None to look for it in the variables of the main thread each time.
+        memory: how full each device is.
+    """
+
+    def __init__(self, model: nn.Module | None, memory: ReadMemory) -> None:
+        self._model = weakref.ref(model) if model is not None else None
+        self._memory = memory
+        self._progress = ProgressReader()
+        self._steps: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+
+    def count_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """One more step of an optimizer; its place is that of a hook after each."""
+        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
+
+    def announcement(self, who: Identity) -> RankReport:
+        """That there is such a rank, and nothing else."""
+        return RankReport(who.rank, who.world_size, who.host, who.pid, who.local_rank, time.time())
+
+    def report(self, who: Identity, *, checksums: bool = False) -> RankReport:
+        """All of it, at this moment."""
+        with paused_gc():  # what a collection finds would be finalised in this thread, which the user's code does not know
+            return self._report(who, checksums)
+
+    def _report(self, who: Identity, checksums: bool) -> RankReport:
+        frames = main_frames()
+        model = self._model() if self._model is not None else find_model(frames)
+        held = read_holdings(model) if is_module(model) else None
+        collective, groups = self._progress.read()
+        steps = dict(self._steps)
+        return RankReport(
+            who.rank,
+            who.world_size,
+            who.host,
+            who.pid,
+            who.local_rank,
+            time.time(),
+            held.axes if held else (),
+            held.coordinates if held else (),
+            held.device if held else None,
+            held.model if held else None,
+            tuple(_memory_of(self._memory())),
+            max(steps.values(), default=0),
+            collective,
+            groups,
+            stack_of(frames),
+            held.unsharded if held else (),
+            checksums_of(model) if checksums and is_module(model) else (),
+            sum(_local_bytes(tensor) for optimizer in steps for _, tensor, _ in optimizer_tensors(optimizer, {})),
+            "" if held else "no variable of its main thread holds a model",
+        )
+
+
+def _local_bytes(tensor: torch.Tensor) -> int:
+    return int(seen(local_part(tensor), "nbytes"))
+
+
+def _memory_of(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
+    """Accelerators that this process has used, and the memory of the process itself."""
+    for each in devices:
+        reserved = each.activations + each.cache
+        if each.device.is_accelerator and (reserved or each.peak):
+            yield RankMemory(each.device, each.activations, reserved, each.peak, each.total)
+    resident = _resident_bytes()
+    if resident:
+        yield RankMemory(CPU, resident)
+
+
+def _resident_bytes() -> int:
+    """As Linux counts them; 0 where there is no such file."""
+    counts = pathlib.Path("/proc/self/statm")
+    return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if counts.exists() else 0

@@ -1,0 +1,112 @@
+"""One question over a unix socket, within a time and a size."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import pathlib
+import socket
+import struct
+import time
+from typing import NamedTuple
+
+LARGEST_ANSWER = 2**26
+"""Bytes; a model of 100,000 modules takes 2**24."""
+_CHUNK = 2**16
+
+
+class NoAnswer(Exception):
+    """Nothing came, or nothing that can be used; the text is a phrase."""
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    body: bytes
+
+
+class Line:
+    """A connection to one rank, made at once; what it is asked later runs against the same clock.
+
+    Attributes:
+        pid: of the process that listens, 0 where the machine does not say.
+
+    Raises:
+        ConnectionRefusedError: if nobody listens at the socket.
+        FileNotFoundError: if there is none.
+    """
+
+    def __init__(self, path: pathlib.Path, seconds: float) -> None:
+        self._path = path
+        self._until = time.monotonic() + seconds
+        self._socket = _connected(path, seconds)
+        self.pid = _listener(self._socket)
+
+    def ask(self, handler: str, body: bytes = b"") -> Answer:
+        """What a handler says.
+
+        Raises:
+            NoAnswer: if it takes too long, or is too long.
+        """
+        connection = _Connection(self._socket)
+        try:
+            self._hurry()
+            connection.request("POST", f"/handler/{handler}", body)
+            response = connection.getresponse()
+            return Answer(response.status, self._read(response))
+        except TimeoutError:
+            raise NoAnswer("it gave no answer in time") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise NoAnswer(f"what it sent is no answer ({type(error).__name__})") from None
+        finally:
+            self._socket.close()
+
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
+        parts, size = [], 0
+        while chunk := response.read(_CHUNK):
+            size += len(chunk)
+            if size > LARGEST_ANSWER:
+                raise NoAnswer(f"its answer is longer than {LARGEST_ANSWER:,} bytes")
+            parts.append(chunk)
+            self._hurry()
+        return b"".join(parts)
+
+    def _hurry(self) -> None:
+        """Each wait is bounded by what is left of the whole time."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if self._socket.fileno() >= 0:  # a server that says it will close leaves us what it has sent
+            self._socket.settimeout(left)
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a socket that is connected already."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__("localhost")
+        self._connected = connected
+
+    def connect(self) -> None:
+        self.sock = self._connected
+
+
+def _connected(path: pathlib.Path, seconds: float) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(seconds)
+    try:
+        made.connect(os.fspath(path))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _listener(connected: socket.socket) -> int:
+    """The process that listens, as the kernel of Linux knows it; also when a forked child of it still holds the socket."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return 0
+    pid, _, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return max(0, int(pid))

@@ -1,0 +1,190 @@
+"""Who asks: whatever comes from a socket, or does not come, is a state of that rank and nothing worse."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import devwidget
+from devwidget.distributed import asking, unix_http
+from devwidget.distributed.asking import FIRST_WAIT, SECOND_WAIT, ask, ask_folder
+from devwidget.distributed.folder import file_of, socket_of
+from devwidget.distributed.process_state import process_state
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.loading.json_io import dumps
+from devwidget.records.ranks.merging import Heard
+from devwidget.records.ranks.rank import Collective, RankReport
+from tests.records.ranks.made_up import model, report
+
+Serve = Callable[[socket.socket], None]
+
+
+@contextlib.contextmanager
+def listening(path: pathlib.Path, serve: Serve) -> Iterator[None]:
+    """A server that does as it is told with each connection."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        server.settimeout(0.05)
+        done = threading.Event()
+        thread = threading.Thread(target=_serve, args=(server, serve, done))
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def _serve(server: socket.socket, serve: Serve, done: threading.Event) -> None:
+    open_ones = []
+    while not done.is_set():
+        with contextlib.suppress(TimeoutError):
+            connected, _ = server.accept()
+            open_ones.append(connected)
+            with contextlib.suppress(OSError):
+                serve(connected)
+    for each in open_ones:
+        each.close()
+
+
+def answer(body: bytes, status: str = "200 OK", length: int | None = None) -> Serve:
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n"
+
+    def serve(connected: socket.socket) -> None:
+        connected.recv(65536)
+        connected.sendall(head.encode() + body)
+
+    return serve
+
+
+def said(number: int = 0, **more: object) -> bytes:
+    return dumps(report(number, 4, model(1, 8), **more)).encode()
+
+
+def heard(folder: pathlib.Path, serve: Serve) -> Heard:
+    with listening(socket_of(folder, 0), serve):
+        return ask(folder, 0, patience=5.0)
+
+
+@pytest.fixture
+def job(tmp_path: pathlib.Path) -> pathlib.Path:
+    folder = tmp_path / "job"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "FIRST_WAIT", 0.2)
+    monkeypatch.setattr(asking, "SECOND_WAIT", 0.1)
+
+
+def test_every_silence_is_told_within_two_seconds():
+    assert FIRST_WAIT + 2 * SECOND_WAIT < 2
+
+
+def test_an_answer_is_what_the_rank_said(job: pathlib.Path):
+    found = heard(job, answer(said()))
+    assert (found.state, found.report) == ("answered", report(0, 4, model(1, 8)))
+
+
+def test_a_rank_that_waits_long_in_a_collective_hangs(job: pathlib.Path):
+    waits = Collective("all_reduce", 12, "dp", (0, 1), seconds=9.0)
+    assert heard(job, answer(said(collective=waits))).state == "hung"
+
+
+def test_a_rank_that_waits_a_moment_does_not_hang(job: pathlib.Path):
+    assert heard(job, answer(said(collective=Collective("all_reduce", 12, "dp", (0, 1), seconds=0.5)))).state == "answered"
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"null", b"1e999", b'{"devwidget": 1, "record": "Trace", "data": {}}',
+    b'{"devwidget": 99, "record": "RankReport", "data": {}}', said(3),
+])  # fmt: skip
+def test_an_answer_of_any_other_shape_is_refused(job: pathlib.Path, body: bytes):
+    found = heard(job, answer(body))
+    assert (found.state, found.report) == ("busy", None)
+    assert "answer" in found.note
+
+
+def test_an_answer_that_is_too_long_is_not_read_to_its_end(job: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(unix_http, "LARGEST_ANSWER", 1000)
+    assert "longer than" in heard(job, answer(b"x" * 2000)).note
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.parametrize("serve", [
+    lambda connected: None, answer(b"x", length=100), lambda connected: connected.sendall(b"nonsense\r\n\r\n"),
+    lambda connected: connected.close(),
+])  # fmt: skip
+def test_a_server_that_does_not_answer_is_busy(job: pathlib.Path, serve: Serve):
+    assert heard(job, serve).state == "busy"
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_a_server_that_sends_a_byte_now_and_then_cannot_hold_us(job: pathlib.Path):
+    def drip(connected: socket.socket) -> None:
+        connected.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        for _ in range(20):
+            connected.sendall(b" ")
+            time.sleep(0.05)
+
+    assert heard(job, drip).state == "busy"
+
+
+def test_a_socket_where_nobody_listens_is_that_of_a_dead_rank(job: pathlib.Path):
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(socket_of(job, 0)))
+    assert ask(job, 0).state == "dead"
+
+
+def test_files_are_ranks_that_are_over(job: pathlib.Path):
+    for number in (0, 2):
+        file_of(job, number).write_bytes(said(number))
+    found = devwidget.ranks(job)
+    assert [rank.state for rank in found.ranks] == ["answered", "missing", "answered", "missing"]
+    assert devwidget.ranks([file_of(job, 0), file_of(job, 2)]).ranks[2].host == "node0"
+
+
+def test_a_file_that_is_older_than_the_others_is_stale(job: pathlib.Path):
+    for number in (0, 1):
+        file_of(job, number).write_bytes(said(number, taken=1_800_000_000.0 + 900 * number))
+    assert [each.state for each in ask_folder(job)] == ["stale", "answered"]
+
+
+def test_what_is_no_rank_is_refused(job: pathlib.Path):
+    with pytest.raises(DevwidgetError, match="no ranks"):
+        devwidget.ranks(job)
+    (job / "other.json").write_text("{}")
+    with pytest.raises(DevwidgetError, match="cannot be read"):
+        devwidget.ranks([job / "other.json"])
+    with pytest.raises(DevwidgetError, match="no source of ranks"):
+        devwidget.ranks(7)
+
+
+def test_a_process_is_running_stopped_or_gone():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert process_state(child.pid) == "running"
+    os.kill(child.pid, signal.SIGSTOP)
+    os.waitpid(child.pid, os.WUNTRACED)
+    assert process_state(child.pid) == "stopped"
+    child.kill()
+    child.communicate()
+    assert process_state(child.pid) == "gone"
+    assert process_state(0) == "unknown"
+
+
+def test_a_report_of_another_size_than_its_world_is_refused():
+    with pytest.raises(ValueError, match="world_size"):
+        asking.loads(dumps(RankReport(4, 4, "here", 1)))
