@@ -7,6 +7,7 @@
 # make check-page  TypeScript on the page's modules
 # make shots       screenshots of the panel in artifacts/
 # make pictures    the panels of the notebooks for README and docs: docs/pictures
+# make docs        the documentation as a site that needs no network: artifacts/docs/built/index.html
 # make bench     what everything costs, beside the peers: docs/performance.md; BENCH=--quick takes fewer rounds
 # make notebooks   run the notebooks, and keep what they show if anything but times has changed
 #
@@ -38,7 +39,7 @@ LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test test-fast test-slow coverage shots pictures bench notebooks set-up set-up-test check check-page
+.PHONY: lab test test-fast test-slow coverage shots pictures docs bench notebooks set-up set-up-test check check-page
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
@@ -60,6 +61,11 @@ shots: set-up-test
 
 pictures: set-up-test
 	$(IN_VENV) docs/take_pictures.py
+
+docs: set-up-test
+	$(IN_VENV) docs/build_findings.py
+	$(IN_VENV) docs/build_layers.py
+	$(IN_VENV) docs/build_site.py
 
 bench: set-up-test
 	@$(PYTHON) .ci/set_up.py bench || echo "peers that could not be installed are left out"

@@ -7,16 +7,38 @@ import re
 import subprocess
 import sys
 
+import pytest
+import torch
 import yaml
+
+from devwidget.capture import torch_internals
+from tests.test_imports import MAY_IMPORT
 
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def test_the_page_of_findings_is_what_the_rules_say():
-    spec = importlib.util.spec_from_file_location("build_findings", ROOT / "docs" / "build_findings.py")
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
-    assert build.PAGE.read_text(encoding="utf-8") == build.page(), "run python docs/build_findings.py"
+def script(name):
+    """A program of `docs/` as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(not torch.__version__.startswith(torch_internals.TESTED), reason="texts are those of the pinned torch")
+def test_the_pages_of_findings_are_what_the_rules_say_and_what_their_programs_print():
+    build = script("build_findings")
+    stored = {path.name: path.read_text(encoding="utf-8") for path in build.FOLDER.glob("*.md")}
+    assert stored == build.pages(), "run python docs/build_findings.py"
+
+
+def test_the_drawing_of_the_layers_has_the_arrows_of_the_imports_and_none_that_the_table_forbids():
+    build = script("build_layers")
+    found, drawn = build.arrows(), build.drawn(build.arrows())
+    assert build.DRAWING.read_text(encoding="utf-8") == build.drawing(), "run python docs/build_layers.py"
+    assert set(found) | set().union(*found.values()) == set(build.LAYERS)
+    assert all(build.reached(layer, drawn) == build.reached(layer, found) for layer in found)
+    assert all(targets <= MAY_IMPORT[layer] for layer, targets in drawn.items())
 
 
 def blocks(page):
@@ -68,7 +90,7 @@ def test_the_workflow_on_a_page_is_one_and_its_commands_are_known():
 
 
 def test_every_picture_is_shown_and_small():
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     texts = "".join(page.read_text(encoding="utf-8") for page in pages)
     pictures = list((ROOT / "docs" / "pictures").glob("*.png"))
     assert len(pictures) > 5

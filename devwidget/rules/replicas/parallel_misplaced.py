@@ -86,10 +86,10 @@ def _moved(draft: Draft, statement: ast.stmt, target: str) -> None:
 
 
 def _first_id(draft: Draft, statement: ast.stmt, first: int) -> None:
-    """`device_ids=[2, 3]` becomes `device_ids=[0, 3]` for a model on cuda:0."""
+    """`device_ids=[2, 3]` becomes `device_ids=[0, 3]` for a model on cuda:0, and `[1, 0]` becomes `[0, 1]`."""
     for node in _wrappers(draft, statement):
         for keyword in node.keywords:
             if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List) and keyword.value.elts:
                 ids = [draft.code.text(element) for element in keyword.value.elts]
-                rest = [each for each in ids[1:] if each != str(first)]
+                rest = [each for each in ids if each != str(first)] if str(first) in ids else ids[1:]
                 draft.replace(keyword.value, f"[{', '.join([str(first), *rest])}]")
