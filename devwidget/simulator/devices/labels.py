@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 import torch
+from torch.overrides import has_torch_function_unary
 
 from devwidget.capture.memory.block import Block
 from devwidget.simulator import torch_internals
@@ -122,10 +123,31 @@ def put_label(tensor: torch.Tensor, label: int) -> None:
             for part in _parts(tensor):
                 put_label(part, label)
         return
-    if LABELS.get(address, CPU) == label:
+    if LABELS.get(address, CPU) != label:
+        label_storage(_storage_of(tensor), label)
+
+
+def label_new(tensor: torch.Tensor, label: int) -> None:
+    """Say where the result of an operator is, unless it shares the storage of a tensor that has a label.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit on that GPU.
+    """
+    try:
+        address = storage_id(tensor)
+    except NotImplementedError:
+        put_label(tensor, label)
         return
+    if address not in LABELS:
+        label_storage(_storage_of(tensor), label)
+
+
+def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
+    """The storage, read without `__torch_function__`; to ask whether there is one is cheaper than to switch it off."""
+    if not has_torch_function_unary(tensor):
+        return tensor.untyped_storage()
     with DisableTorchFunction():
-        label_storage(tensor.untyped_storage(), label)
+        return tensor.untyped_storage()
 
 
 def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:

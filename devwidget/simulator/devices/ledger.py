@@ -64,9 +64,7 @@ class Account:
     peak_reserved: int = 0
     requested: int = 0
     allocated_total: int = 0
-    freed_total: int = 0
     allocations: int = 0
-    frees: int = 0
     ooms: int = 0
     active: int = 0
     peak_active: int = 0
@@ -80,6 +78,16 @@ class Account:
         self.limit = int(self.capacity * fraction)
         if self.allocator is not None:
             self.allocator.memory.capacity = self.limit - self.context
+
+    @property
+    def freed_total(self) -> int:
+        """Bytes that were given back."""
+        return self.allocated_total - self.held
+
+    @property
+    def frees(self) -> int:
+        """Blocks that were given back."""
+        return self.allocations - self.active
 
     @property
     def free(self) -> int:
@@ -161,17 +169,20 @@ class Ledger:
     def settle(self) -> None:
         """Take note of the storages that died."""
         with self.lock:
-            while self.freed:
-                block = self.freed.popleft()
-                account = self.accounts[block.index]
-                account.held -= block.size
-                account.freed_total += block.size
-                account.frees += 1
-                account.active -= 1
+            self._settle()
+
+    def _settle(self) -> None:
+        freed, accounts, blocks = self.freed, self.accounts, self.blocks
+        while freed:
+            block = freed.popleft()
+            account = accounts[block.index]
+            account.held -= block.size
+            account.active -= 1
+            if account.allocator is not None:
                 account.release(block)
-                self.blocks.discard(block)
-                for listener in self.listeners:
-                    listener.freed(block)
+            blocks.discard(block)
+            for listener in self.listeners:
+                listener.freed(block)
 
     def could_take(self, index: int, requested: int) -> bool:
         """Whether so many bytes more are within what GPU `index` has at all; if not, they are refused as by `take`."""
@@ -182,7 +193,7 @@ class Ledger:
         """Note that GPU `index` now holds so many bytes more; None if they do not fit, which the listeners are told."""
         with self.lock:
             if self.freed:
-                self.settle()
+                self._settle()
             account = self.accounts[index]
             block = account.place(index, requested, self.unit)
             if block is None:

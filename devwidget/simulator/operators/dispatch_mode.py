@@ -56,7 +56,7 @@ class VirtualMode(DispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run one operator on real tensors and say where its results are."""
-        if types or tracing.modes_beneath():
+        if types not in tracing.ORDINARY or tracing.modes_beneath():
             answer = tracing.run(self, func, types, args, kwargs)
             if answer is not tracing.NOT_THEIRS:
                 return answer

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, storage_id
+from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, label_new, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import guards, placement_rules
 from devwidget.simulator.operators.kernels import substitutes
@@ -38,8 +38,7 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
     if target == CPU or schema.fresh == NOTHING:
         return result
     if schema.fresh == ONE:
-        if storage_address(result) not in LABELS:
-            labels.put_label(result, target)
+        label_new(result, target)
     else:
         label_results(result, target)
     return result
@@ -60,7 +59,7 @@ def where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     """
     target, has_temporary, get = UNSEEN, False, LABELS.get
     try:
-        for flag, value in zip(schema.flags, args, strict=False):
+        for flag, value in zip(schema.flags, args):  # noqa: B905  # to say strict=False costs as much as a turn of the loop
             if flag == NOTHING:
                 continue
             for tensor in (value,) if flag == ONE else value or ():
@@ -91,14 +90,6 @@ def where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return (CPU if target == UNSEEN else target), has_temporary
 
 
-def storage_address(tensor: torch.Tensor) -> int:
-    """Address of the storage; 0, which no storage has, for a tensor without one."""
-    try:
-        return storage_id(tensor)
-    except NotImplementedError:
-        return 0
-
-
 def adopt(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
     """Temporaries that were written to are from now on where their partners are.
 
@@ -117,8 +108,8 @@ def adopt(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], targe
 def label_results(result: Any, target: Any) -> None:
     """Label every tensor of a nested result; `target` is one label or one for each."""
     if isinstance(result, torch.Tensor):
-        if target != CPU and storage_address(result) not in LABELS:
-            labels.put_label(result, target)
+        if target != CPU:
+            label_new(result, target)
     elif isinstance(result, (list, tuple)):
         for at, part in enumerate(result):
             label_results(part, target[at] if isinstance(target, tuple) else target)

@@ -12,6 +12,8 @@ from devwidget.simulator.torch_internals import DispatchModeKey, dispatch_mode, 
 
 NOT_THEIRS = object()
 """The answer for an operator on ordinary tensors, which the simulator runs itself."""
+ORDINARY = ((), (torch.Tensor,))
+"""What torch names as the subclasses among the arguments where there are none; autograd names tensors themselves."""
 modes_beneath: Callable[[], int] = torch_internals.modes_beneath
 _ORDINARY: Any = torch.Tensor.__torch_dispatch__
 """Of every class that leaves operators to torch, such as parameters that have no shape yet."""
