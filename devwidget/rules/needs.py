@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from devwidget.records.message import Message, listed
 from devwidget.records.phase import Phase
 from devwidget.records.trace import Trace
 
@@ -16,14 +17,14 @@ def _ran(phase: Phase) -> Callable[[Trace], bool]:
 
 
 _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
-    "operations": ("operation", lambda trace: bool(trace.ops or trace.moves or trace.modules)),
-    "forward": ("forward pass of a module", lambda trace: bool(trace.modules)),
-    "backward": ("backward pass", _ran("backward")),
-    "optimizer": ("optimizer step", _ran("optimizer")),
-    "copy checks": ("check of copies between GPUs", lambda trace: bool(trace.copy_checks)),
-    "replicas": ("call of DataParallel", lambda trace: bool(trace.parallel or trace.replicas)),
+    "operations": (Message("no operation"), lambda trace: bool(trace.ops or trace.moves or trace.modules)),
+    "forward": (Message("no forward pass of a module"), lambda trace: bool(trace.modules)),
+    "backward": (Message("no backward pass"), _ran("backward")),
+    "optimizer": (Message("no optimizer step"), _ran("optimizer")),
+    "copy checks": (Message("no check of copies between GPUs"), lambda trace: bool(trace.copy_checks)),
+    "replicas": (Message("no call of DataParallel"), lambda trace: bool(trace.parallel or trace.replicas)),
 }
-"""Need -> what is missing without it, and whether a trace has it."""
+"""Need -> what it is called where it is missing, and whether a trace has it."""
 
 
 def unmet(trace: Trace) -> frozenset[Need]:
@@ -34,4 +35,4 @@ def unmet(trace: Trace) -> frozenset[Need]:
 def missing(needs: tuple[Need, ...], lacking: frozenset[Need]) -> str:
     """`no backward pass and no optimizer step in this trace`; "" if nothing that is needed is lacking."""
     names = [_MET[need][0] for need in needs if need in lacking]
-    return f"no {' and no '.join(names)} in this trace" if names else ""
+    return Message("{missing} in this trace", missing=listed(names)) if names else ""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from devwidget.records.errors import error_text
 from devwidget.records.finding import Finding, Fix, Severity
+from devwidget.records.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.rules.needs import Need, missing, unmet
@@ -71,12 +72,12 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
         try:
             told = list(each.check(trace))
         except Exception as error:  # one broken rule must not hide what the others found
-            not_checked.append(f"{each.kind}: the rule itself failed with {error_text(error)}")
+            not_checked.append(Message("{kind}: the rule itself failed with {error}", kind=each.kind, error=error_text(error)))
             continue
         found += told
         lacking = "" if told else missing(each.needs, unmet_needs)  # what was found is an answer, whatever else did not run
         if lacking and not each.on_request:
-            not_checked.append(f"{each.kind}: {lacking}")
+            not_checked.append(Message("{kind}: {lacking}", kind=each.kind, lacking=lacking))
         elif not lacking:
             checked.append(each.kind)
     causes = _one_per_cause(_without_losers(found, chosen))
@@ -109,7 +110,10 @@ def _one_per_cause(found: list[Finding]) -> Iterator[Finding]:
             first,
             fixes=_together([first, *others]),
             also=tuple(m for m in modules if m != first.module),
-            notes=(*first.notes, *((f"the same cause also strikes at {', '.join(lines)}",) if lines else ())),
+            notes=(
+                *first.notes,
+                *((Message("the same cause also strikes at {lines}", lines=", ".join(lines)),) if lines else ()),
+            ),
             explains=tuple(sorted({n for f in (first, *others) for n in f.explains})),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from devwidget.records.message import listed
 from devwidget.records.trace import Fault, Operand, Trace
 
 
@@ -20,8 +21,7 @@ def described(operands: Iterable[Operand]) -> tuple[str, ...]:
 
 def devices_of(fault: Fault) -> str:
     """`cpu and cuda:0`."""
-    names = dict.fromkeys(str(o.device) for o in fault.operands)
-    return " and ".join(sorted(names))
+    return listed(sorted({str(o.device) for o in fault.operands}))
 
 
 def strays_in(trace: Trace, *what: str) -> Iterator[tuple[Fault, Operand]]:

@@ -14,7 +14,8 @@ from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.loading import consistency as consistency
-from devwidget.records.loading.typed_reader import Unexpected, reader
+from devwidget.records.loading.typed_reader import Unexpected, known_messages, reader
+from devwidget.records.message import Message
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.parallel_plan import ParallelPlan
@@ -87,7 +88,31 @@ def _record(envelope: Any) -> Any:
         raise ValueError(_newer(version, envelope.get("written_by")))
     if not isinstance(kind, str) or kind not in _ROOTS:
         raise Unexpected(f"one of {', '.join(_ROOTS)} as `record`", kind)
-    return reader(_ROOTS[kind])(envelope.get("data"))
+    token = known_messages.set(_messages(envelope.get("messages", {})))
+    try:
+        return reader(_ROOTS[kind])(envelope.get("data"))
+    finally:
+        known_messages.reset(token)
+
+
+def _messages(table: Any) -> dict[str, Message]:
+    """Text -> the message that it is; one may be a part of those after it."""
+    if not isinstance(table, dict):
+        raise Unexpected("an object as `messages`", table)
+    known: dict[str, Message] = {}
+    for text, made_from in table.items():
+        match made_from:
+            case [str(template), dict(facts)] if all(isinstance(fact, (str, int)) for fact in facts.values()):
+                facts = {name: known.get(fact, fact) for name, fact in facts.items()}
+            case _:
+                raise Unexpected("a template and its facts for each of `messages`", made_from)
+        try:
+            known[text] = Message(template, **facts)
+        except KeyError as missing:
+            raise Unexpected(f"the fact {missing} of a template in `messages`", template) from None
+        if known[text] != text:
+            raise Unexpected("a template with the words of its message", template)
+    return known
 
 
 def _newer(version: int, written_by: object) -> str:

@@ -8,10 +8,12 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from devwidget.records.device import DeviceId
+from devwidget.records.message import Message
 from devwidget.records.schema.bounds import AtLeast
 
 Reader = Callable[[Any], Any]
@@ -51,7 +53,7 @@ def reader(hint: Any) -> Reader:
         return _literal(args)
     if origin is tuple:
         return _many(reader(args[0])) if args[-1] is Ellipsis else _fixed(tuple(map(reader, args)))
-    return _number(hint, -LARGEST) if hint in (int, float) else _plain(hint)
+    return _number(hint, -LARGEST) if hint in (int, float) else {str: _text, bool: _truth}[hint]
 
 
 _checks: dict[type, Checks] = {}
@@ -67,15 +69,20 @@ def checked(kind: type) -> Callable[[Checks], Checks]:
     return keep
 
 
-def _plain(kind: type) -> Reader:
-    expected = {str: "a text", bool: "true or false"}[kind]
+known_messages: ContextVar[Mapping[str, Message]] = ContextVar("known_messages", default=types.MappingProxyType({}))
+"""What the file that is read says of its texts."""
 
-    def read(value: Any) -> Any:
-        if type(value) is not kind:  # not isinstance: `true` is no number
-            raise Unexpected(expected, value)
-        return value
 
-    return read
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise Unexpected("a text", value)
+    return known_messages.get().get(value, value)
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:  # not isinstance: `true` is no number
+        raise Unexpected("true or false", value)
+    return value
 
 
 def _number(kind: type, least: int) -> Reader:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from devwidget.records.device import CUDA, KINDS, PLACING_METHODS, AcceleratorKind
 from devwidget.records.finding import Confidence, Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
@@ -30,13 +31,19 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _finding(fault: Fault) -> Finding:
     here = ", ".join(fault.available)
     ordinal = fault.requested.partition(":")[2].isdigit()
-    why = "ordinals count the visible devices from 0" if ordinal else "a device string begins with a type that torch knows"
+    why = (
+        Message("ordinals count the visible devices from 0")
+        if ordinal
+        else Message("a device string begins with a type that torch knows")
+    )
     variable = _kind(fault).visible_variable
-    visible = f"{variable} hides and renumbers cards: the first visible one is {_kind(fault).type}:0"
+    visible = Message(
+        "{variable} hides and renumbers cards: the first visible one is {type}:0", variable=variable, type=_kind(fault).type
+    )
     return finding_of(
         fault,
         "invalid-device",
-        headline=f"`{fault.requested}` is no device of this machine, which has {here}",
+        headline=Message("`{requested}` is no device of this machine, which has {here}", requested=fault.requested, here=here),
         why=why,
         birth=fault.birth or fault.site,
         fixes=_fixes(fault),
@@ -51,11 +58,16 @@ def _fixes(fault: Fault) -> Iterator[Fix | None]:
     kind = _kind(fault).type
     sure: Confidence = "sure" if right in (kind, f"{kind}:0") else "likely"
     for site in (fault.birth, fault.site):
-        yield mended(site, f"ask for {right!r}", lambda draft, statement: _renamed(draft, statement, fault, right), sure)
-    yield Fix(f"ask for {right!r}", repr(right), sure)
+        yield mended(
+            site,
+            Message("ask for {right}", right=repr(right)),
+            lambda draft, statement: _renamed(draft, statement, fault, right),
+            sure,
+        )
+    yield Fix(Message("ask for {right}", right=repr(right)), repr(right), sure)
     if right.startswith(kind):
         portable = f"device = {kind!r} if torch.{kind}.is_available() else 'cpu'"
-        yield Fix("or take the GPU only where there is one", portable, "choice")
+        yield Fix(Message("or take the GPU only where there is one"), portable, "choice")
 
 
 def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from devwidget.records.device import CUDA
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
@@ -33,8 +34,8 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
     return finding_of(
         fault,
         "meta-tensor",
-        headline=f"`{name}` is on the meta device and has no data for `{fault.call}`",
-        why="a meta tensor is a shape and a dtype; its data was never made or loaded",
+        headline=Message("`{name}` is on the meta device and has no data for `{call}`", name=name, call=fault.call),
+        why=Message("a meta tensor is a shape and a dtype; its data was never made or loaded"),
         birth=stray.birth,
         fixes=_fixes(fault, stray),
         operands=(o for o in fault.operands if o.stray),
@@ -45,15 +46,15 @@ def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     model = fault.model_name or "model"
     device = str(fault.target) if fault.target is not None and fault.target.is_accelerator else CUDA.type
     for site in (stray.birth, fault.site):
-        yield mended(site, "build it where it has memory", lambda draft, _: _not_on_meta(draft, device))
+        yield mended(site, Message("build it where it has memory"), lambda draft, _: _not_on_meta(draft, device))
     yield Fix(
-        "give the model memory, then fill it: load_state_dict, or initialise the weights",
+        Message("give the model memory, then fill it: load_state_dict, or initialise the weights"),
         f"{model}.to_empty(device={device!r})\n{model}.load_state_dict(checkpoint)",
         "choice",
     )
     taken = f"{model}.load_state_dict(checkpoint, assign=True)"
-    yield Fix("or load with assign=True, which takes over its tensors", taken, "choice")
-    yield Fix("or build the module without torch.device('meta')", "", "choice")
+    yield Fix(Message("or load with assign=True, which takes over its tensors"), taken, "choice")
+    yield Fix(Message("or build the module without torch.device('meta')"), "", "choice")
 
 
 def _not_on_meta(draft: Draft, device: str) -> None:

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
@@ -38,8 +39,14 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "split-tied-weights",
-        headline=f"`{stray.expression}` on {stray.device} began as a copy of `{held.shared[0]}` on {fault.target}; both train",
-        why="two tensors with equal values are not tied: each takes its own steps from here on",
+        headline=Message(
+            "`{expression}` on {device} began as a copy of `{other}` on {target}; both train",
+            expression=stray.expression,
+            device=stray.device,
+            other=held.shared[0],
+            target=fault.target,
+        ),
+        why=Message("two tensors with equal values are not tied: each takes its own steps from here on"),
         birth=stray.birth,
         fixes=_fixes(fault, held, stray),
     )
@@ -51,8 +58,13 @@ def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "split-tied-weights",
-        headline=f"`{path}` is one tensor with {others}, and was taken to {stray.device} with it",
-        why="a shared parameter is one tensor and lives on one device",
+        headline=Message(
+            "`{path}` is one tensor with {others}, and was taken to {device} with it",
+            path=path,
+            others=others,
+            device=stray.device,
+        ),
+        why=Message("a shared parameter is one tensor and lives on one device"),
         birth=stray.birth,
         fixes=_fixes(fault, held, stray),
     )
@@ -61,10 +73,10 @@ def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
 def _fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
-    words = "keep the tied modules on the same device, and move the activations between them"
+    words = Message("keep the tied modules on the same device, and move the activations between them")
     yield mended(stray.birth, words, lambda draft, statement: _together(draft, statement, stray, held, target))
     yield Fix(words, f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})", "likely")
-    yield Fix("or give up the tie: two independent parameters, trained apart", "", "choice")
+    yield Fix(Message("or give up the tie: two independent parameters, trained apart"), "", "choice")
 
 
 def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, target: str) -> None:

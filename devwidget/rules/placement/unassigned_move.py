@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
@@ -36,17 +37,21 @@ def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
     return finding_of(
         fault,
         "unassigned-move",
-        headline=f"the result of `{move.text}` is thrown away, and `{fault.call}` got the tensor that did not move",
-        why="`Tensor.to` returns the moved tensor and leaves the tensor itself where it is",
+        headline=Message(
+            "the result of `{text}` is thrown away, and `{call}` got the tensor that did not move",
+            text=move.text,
+            call=fault.call,
+        ),
+        why=Message("`Tensor.to` returns the moved tensor and leaves the tensor itself where it is"),
         birth=move,
         fixes=_fixes(move, subject),
-        notes=(f"`{subject or stray.name}` is still on {stray.device}",),
+        notes=(Message("`{name}` is still on {device}", name=subject or stray.name, device=stray.device),),
     )
 
 
 def _fixes(move: Site, subject: str) -> Iterator[Fix | None]:
-    yield mended(move, "assign the result", _assigned, "sure")
-    yield Fix("assign the result of the move", f"{subject} = {move.text.split('#')[0].rstrip()}" if subject else "")
+    yield mended(move, Message("assign the result"), _assigned, "sure")
+    yield Fix(Message("assign the result of the move"), f"{subject} = {move.text.split('#')[0].rstrip()}" if subject else "")
 
 
 def _assigned(draft: Draft, statement: ast.stmt) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.findings import finding_of
@@ -38,13 +39,22 @@ def _finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "unregistered-tensor",
-        headline=f"`{path}` stayed on {stray.device} when the model went to {fault.target}"
+        headline=Message(
+            "`{path}` stayed on {device} when the model went to {target}", path=path, device=stray.device, target=fault.target
+        )
         if fault.what == "operands"
-        else f"`{path}` gets gradients, and no optimizer trains it",
-        why="`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them",
+        else Message("`{path}` gets gradients, and no optimizer trains it", path=path),
+        why=Message("`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them"),
         birth=_birth(stray, held),
         fixes=_fixes(trace, fault, stray, held),
-        notes=(f"`{held.owner_class}` keeps it as a plain {held.how}, `{held.name}`",),
+        notes=(
+            Message(
+                "`{owner_class}` keeps it as a plain {how}, `{name}`",
+                owner_class=held.owner_class,
+                how=held.how,
+                name=held.name,
+            ),
+        ),
     )
 
 
@@ -73,12 +83,14 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[F
         yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
-        yield Fix("register the modules", f"self.{attribute} = nn.ModuleList(self.{attribute})", "choice")
+        yield Fix(Message("register the modules"), f"self.{attribute} = nn.ModuleList(self.{attribute})", "choice")
     elif "." in held.name:
         code = f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)"
-        yield Fix(f"register the tensor as a buffer, and build `{attribute}` from it in forward", code)
+        yield Fix(
+            Message("register the tensor as a buffer, and build `{attribute}` from it in forward", attribute=attribute), code
+        )
     else:
-        yield Fix("or register what it holds: a buffer, an nn.ParameterList, a module of its own", "", "choice")
+        yield Fix(Message("or register what it holds: a buffer, an nn.ParameterList, a module of its own"), "", "choice")
 
 
 def _assigned_with(trace: Trace, held: Held) -> frozenset[str]:

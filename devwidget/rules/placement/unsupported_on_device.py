@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
@@ -21,8 +22,8 @@ from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import first_stray
 
 _ALTERNATIVES = {
-    "histogram": "torch.histc, or torch.bucketize and torch.bincount, have kernels for GPUs",
-    "histogramdd": "torch.bucketize and torch.bincount have kernels for GPUs",
+    "histogram": Message("torch.histc, or torch.bucketize and torch.bincount, have kernels for GPUs"),
+    "histogramdd": Message("torch.bucketize and torch.bincount have kernels for GPUs"),
 }
 _COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft")
 """Transforms whose results are complex."""
@@ -38,12 +39,12 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _finding(fault: Fault) -> Finding:
     dtype = dict(fault.facts).get("dtype", "")
-    of = f"{dtype} on {fault.target}" if dtype else str(fault.target)
+    place = Message("{dtype} on {target}", dtype=dtype, target=fault.target) if dtype else str(fault.target)
     return finding_of(
         fault,
         "unsupported-on-device",
-        headline=f"`{fault.call}` has no kernel for {of}",
-        why="kernels are written device by device and dtype by dtype",
+        headline=Message("`{call}` has no kernel for {place}", call=fault.call, place=place),
+        why=Message("kernels are written device by device and dtype by dtype"),
         birth=stray.birth if dtype and (stray := first_stray(fault)) is not None else None,
         fixes=_fixes(fault, dtype),
     )
@@ -53,15 +54,17 @@ def _fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
     stray = first_stray(fault)
     subject = (stray.source or stray.expression if stray is not None else "") or "x"
     if dtype and _COMPLEX.fullmatch(fault.call):  # a cast back would lose the imaginary part, and no device has a kernel
-        yield mended(fault.site, "compute in float32",
+        yield mended(fault.site, Message("compute in float32"),
                      lambda draft, statement: _around(draft, statement, fault, subject, ".float()", ""))  # fmt: skip
         return
     if dtype:
-        yield mended(fault.site, "compute in float32 and cast back",
+        yield mended(fault.site, Message("compute in float32 and cast back"),
                      lambda draft, statement: _around(draft, statement, fault, subject, ".float()", "dtype"))  # fmt: skip
-    yield mended(fault.site, "run it on the CPU, and bring the result back",
+    yield mended(fault.site, Message("run it on the CPU, and bring the result back"),
                  lambda draft, statement: _around(draft, statement, fault, subject, ".cpu()", "device"))  # fmt: skip
-    yield Fix(f"run it on the CPU, and bring the result back with .to({subject}.device)", f"{subject}.cpu()")
+    yield Fix(
+        Message("run it on the CPU, and bring the result back with .to({subject}.device)", subject=subject), f"{subject}.cpu()"
+    )
     if fault.call in _ALTERNATIVES:
         yield Fix(_ALTERNATIVES[fault.call], "", "choice")
 

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
@@ -40,7 +41,7 @@ def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
         fault,
         "wrong-device",
         headline=_headline(fault),
-        why="a kernel runs on one device, and operands are not copied for you",
+        why=Message("a kernel runs on one device, and operands are not copied for you"),
         birth=stray.birth,
         fixes=_fixes(fault, stray, literal=literal),
         notes=_notes(fault, stray),
@@ -50,22 +51,28 @@ def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
 
 def _headline(fault: Fault) -> str:
     if len({operand.device for operand in fault.operands}) < 2:  # the call itself demands another device
-        return f"`{fault.call}` was given a tensor on {devices_of(fault)} where it needs one on {fault.target}"
-    return f"`{fault.call}` was given tensors from {devices_of(fault)}"
+        return Message(
+            "`{call}` was given a tensor on {devices} where it needs one on {target}",
+            call=fault.call,
+            devices=devices_of(fault),
+            target=fault.target,
+        )
+    return Message("`{call}` was given tensors from {devices}", call=fault.call, devices=devices_of(fault))
 
 
 def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
     name = stray.name
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         path = f"{stray.held.module}.{stray.held.name}".strip(".")
-        where = f"`{path}` is on {stray.device}"
+        where = Message("`{path}` is on {device}", path=path, device=stray.device)
         if stray.held.left_behind == "":
-            where = f"the whole model is on {stray.device}"
+            where = Message("the whole model is on {device}", device=stray.device)
     elif stray.birth is not None:
-        where = f"`{name}` was {'moved to' if stray.from_move else 'made on'} {stray.device}"
+        told = "`{name}` was moved to {device}" if stray.from_move else "`{name}` was made on {device}"
+        where = Message(told, name=name, device=stray.device)
     else:
-        where = f"`{name}` is on {stray.device}, and no line seen here put it there"
-    return (f"{where}; the others are on {fault.target}",)
+        where = Message("`{name}` is on {device}, and no line seen here put it there", name=name, device=stray.device)
+    return (Message("{where}; the others are on {target}", where=where, target=fault.target),)
 
 
 def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
@@ -74,7 +81,9 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
         return
     if stray.argument == "generator":
         yield _generator(fault, stray)
-        yield Fix("make the generator on the device of the numbers", f"torch.Generator(device={str(fault.target)!r})", "sure")
+        yield Fix(
+            Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
+        )
         return
     use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
@@ -85,7 +94,7 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
         yield value_moved(stray, repr(str(fault.target)))
     device = right_device(fault)
     name = stray.expression or stray.source
-    yield Fix(f"move `{name or 'the tensor'}` to the device of the others before `{fault.call}`",
+    yield Fix(Message("move `{name}` to the device of the others before `{call}`", name=name or "the tensor", call=fault.call),
               f"{name}.to({device})" if name else "")  # fmt: skip
 
 
@@ -102,7 +111,7 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
     for node in at[0].parts(at[1]):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Generator"):
             draft.keyword(node, "device", repr(str(fault.target)))
-    return fix("make the generator on the device of the numbers", draft, "sure")
+    return fix(Message("make the generator on the device of the numbers"), draft, "sure")
 
 
 def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
@@ -120,16 +129,16 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
         yield from where_built(fault, stray, held)
     if not stray.expression.isidentifier():  # what `forward` calls by one name is not the parameter itself
         yield where_used(fault, use, literal=literal)
-    yield Fix("move the model to its inputs' device, after its last layer is in place", f"{model}.to({target!r})")
+    yield Fix(Message("move the model to its inputs' device, after its last layer is in place"), f"{model}.to({target!r})")
     path = held.left_behind if held is not None else None
     if path == "" and literal:
-        yield Fix("or move the model that is there now", f"{model}.to({target!r})", "choice")
+        yield Fix(Message("or move the model that is there now"), f"{model}.to({target!r})", "choice")
     if path:
-        yield Fix("or move this module alone", f"{model}.get_submodule({path!r}).to({target!r})", "choice")
+        yield Fix(Message("or move this module alone"), f"{model}.get_submodule({path!r}).to({target!r})", "choice")
     other = next((o for o in fault.operands if not o.stray and o.expression.isidentifier()), None)
     if other is not None:
         yield Fix(
-            f"or keep the module on {stray.device} and move the data to it",
+            Message("or keep the module on {device} and move the data to it", device=stray.device),
             f"{other.expression} = {other.expression}.to({str(stray.device)!r})",
             "choice",
         )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from devwidget.records.finding import Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Held
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.code import Code, code_at, is_self, targets
@@ -74,8 +75,12 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
         new = f"self.{attribute} = {spelled(code, 'Parameter')}({text})" if kind == "parameter" else (
             f"self.register_buffer({attribute!r}, {text}{', persistent=False' if kind == 'constant' else ''})")  # fmt: skip
         draft.rewrite(each, new)
-    words = "register it as a parameter" if kind == "parameter" else "register it as a buffer"
-    return fix(f"{words} in `{getattr(code.scope(statement), 'name', '__init__')}`", draft, "sure")
+    words = Message("register it as a parameter") if kind == "parameter" else Message("register it as a buffer")
+    return fix(
+        Message("{registered} in `{method}`", registered=words, method=getattr(code.scope(statement), "name", "__init__")),
+        draft,
+        "sure",
+    )
 
 
 def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wanted: Collection[str]) -> Fix | None:
@@ -99,7 +104,7 @@ def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wante
     ]
     draft = Draft(code)
     draft.rewrite(statement, "\n".join(lines))
-    return fix("register them as buffers" if len(wanted) > 1 else "register it as a buffer", draft, "sure")
+    return fix(Message("register them as buffers") if len(wanted) > 1 else Message("register it as a buffer"), draft, "sure")
 
 
 def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute: str) -> str:
@@ -135,7 +140,7 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
         text = "" if empty else code.text(inner)
         text = text[1:-1] if isinstance(inner, ast.GeneratorExp) and text.startswith("(") else text
         draft.replace(value, f"{spelled(code, kind)}({text})")
-    return fix("register the modules", draft, "sure")
+    return fix(Message("register the modules"), draft, "sure")
 
 
 def _is_plain_container_call(value: ast.expr) -> bool:
@@ -168,7 +173,7 @@ def _many_tensors(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
         return None
     draft = Draft(code)
     draft.replace(value, f"{spelled(code, 'ParameterDict' if named else 'ParameterList')}({items})")
-    return fix("register each tensor, as a parameter that is not trained", draft, "sure")
+    return fix(Message("register each tensor, as a parameter that is not trained"), draft, "sure")
 
 
 def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, value: ast.Call) -> Fix | None:
@@ -190,7 +195,9 @@ def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     if not isinstance(method, ast.FunctionDef):
         return None
     draft.before(_after(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
-    return fix(f"register its tensors as buffers, and build `{attribute}` from them", draft, "likely")
+    return fix(
+        Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft, "likely"
+    )
 
 
 def _after(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
@@ -227,4 +234,4 @@ def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None
     draft = Draft(code)
     draft.rewrite(statement, "pass" if owner is not None and len(owner.body) == 1 else f"{attribute}: torch.Tensor")
     draft.after(begun[0], f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
-    return fix("register it as a buffer in `__init__`", draft, "sure")
+    return fix(Message("register it as a buffer in `__init__`"), draft, "sure")

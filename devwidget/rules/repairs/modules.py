@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Fault, Held, Operand
 from devwidget.rules.repairs.code import Code, code_at, targets
 from devwidget.rules.repairs.edits import Draft, fix
@@ -22,7 +23,7 @@ def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None
     if line is not None:
         draft = Draft(code)
         draft.append(line, f".to({target})")
-        yield fix("move it to the device of its inputs where it is built", draft)
+        yield fix(Message("move it to the device of its inputs where it is built"), draft)
 
 
 def _wanted(fault: Fault, held: Held) -> str:

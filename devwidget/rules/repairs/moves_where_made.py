@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from devwidget.records.finding import Confidence, Fix
+from devwidget.records.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.repairs.calls import FACTORIES, LIKENESSES
@@ -29,7 +30,7 @@ def where_made(fault: Fault, stray: Operand, *, literal: bool) -> Fix | None:
                                                               fault, literal=literal):  # fmt: skip
             return None
     (draft, *more) = drafts.values()
-    return None if more else fix("make it on the right device", draft, "sure" if stray.birth_partners else "likely")
+    return None if more else fix(Message("make it on the right device"), draft, "sure" if stray.birth_partners else "likely")
 
 
 def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> bool:
@@ -162,7 +163,7 @@ def from_helper(fault: Fault, stray: Operand) -> Fix | None:
         for node in (n for r in returns if isinstance(r, ast.Return) for n in ast.walk(r)):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES:
                 draft.keyword(node, "device", device)
-    return fix("make it on the right device", draft)
+    return fix(Message("make it on the right device"), draft)
 
 
 def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") -> Fix | None:
@@ -180,4 +181,4 @@ def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") 
         return None
     draft = Draft(at[0])
     draft.append(value, f".to({device})")
-    return fix("move it where it is made", draft, confidence)
+    return fix(Message("move it where it is made"), draft, confidence)

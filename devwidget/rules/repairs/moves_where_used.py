@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from devwidget.records.finding import Fix
+from devwidget.records.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.repairs.code import Code, code_at, root_of
@@ -29,7 +30,7 @@ def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | N
         _moved(draft, statement, fault, stray, move) or _moved_in_place(draft, statement, fault, stray, move)
         for stray in strays
     ]
-    summary = "move it before it is used" if draft.inserted else "move it where it is used"
+    summary = Message("move it before it is used") if draft.inserted else Message("move it where it is used")
     return fix(summary, draft) if all(done) else None
 
 
@@ -55,7 +56,7 @@ def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | No
     if not name or not others:
         return None
     done = [_inline(draft, statement, other, f".to({name}.device)") for other in others]
-    return fix("move the other to the tensor that is written", draft) if all(done) else None
+    return fix(Message("move the other to the tensor that is written"), draft) if all(done) else None
 
 
 def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool) -> str:

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
@@ -34,35 +35,50 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
         fault,
         "parallel-io",
         headline=_headline(fault, facts),
-        why="DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it",
+        why=Message("DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it"),
         birth=birth,
         fixes=_fixes(fault, facts, birth),
-        notes=(f"the replica failed with {fault.error}",) if fault.error else (),
+        notes=(Message("the replica failed with {error}", error=fault.error),) if fault.error else (),
     )
 
 
 def _headline(fault: Fault, facts: dict[str, str]) -> str:
     if facts["problem"] == "scalar":
-        return f"`{facts['owner']}.forward` returns a scalar, and {facts['replicas']} of them are gathered into a vector"
+        return Message(
+            "`{owner}.forward` returns a scalar, and {replicas} of them are gathered into a vector",
+            owner=facts["owner"],
+            replicas=facts["replicas"],
+        )
     if facts["problem"] == "axis":
         shape = list(fault.operands[0].shape) if fault.operands else []
-        return f"an input of shape {shape} is cut along axis {facts['dim']}, where the batch has length {facts['batch']}"
-    return f"{facts['samples']} samples cannot feed {facts['replicas']} replicas, and the values that are no tensors go to all"
+        return Message(
+            "an input of shape {shape} is cut along axis {dim}, where the batch has length {batch}",
+            shape=shape,
+            dim=facts["dim"],
+            batch=facts["batch"],
+        )
+    return Message(
+        "{samples} samples cannot feed {replicas} replicas, and the values that are no tensors go to all",
+        samples=facts["samples"],
+        replicas=facts["replicas"],
+    )
 
 
 def _fixes(fault: Fault, facts: dict[str, str], birth: Site | None) -> Iterator[Fix | None]:
     if facts["problem"] == "scalar":
         yield _reduced(fault)
-        yield Fix("reduce the gathered losses before backward", "loss = loss.mean()", "sure")
-        yield Fix("or return one value for each sample, or loss.unsqueeze(0)", "", "choice")
+        yield Fix(Message("reduce the gathered losses before backward"), "loss = loss.mean()", "sure")
+        yield Fix(Message("or return one value for each sample, or loss.unsqueeze(0)"), "", "choice")
     elif facts["problem"] == "axis":
         yield _batch_first(fault, facts, birth)
-        yield Fix("make the state inside forward, from the replica's own share of the batch", "", "likely")
-        yield Fix("or pass it with the batch first and transpose(0, 1) it inside forward", "", "choice")
+        yield Fix(Message("make the state inside forward, from the replica's own share of the batch"), "", "likely")
+        yield Fix(Message("or pass it with the batch first and transpose(0, 1) it inside forward"), "", "choice")
     else:
-        words = "use no more GPUs than there are samples"
+        words = Message("use no more GPUs than there are samples")
         yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, facts), "likely")
-        yield Fix("use batches of at least as many samples as there are GPUs, or drop_last=True in the loader", "", "likely")
+        yield Fix(
+            Message("use batches of at least as many samples as there are GPUs, or drop_last=True in the loader"), "", "likely"
+        )
 
 
 def _fewer(draft: Draft, statement: ast.stmt, facts: dict[str, str]) -> None:
@@ -88,7 +104,7 @@ def _batch_first(fault: Fault, facts: dict[str, str], birth: Site | None) -> Fix
     draft = Draft(code)
     draft.append(value, f".transpose(0, {axis}).contiguous()")
     draft.before(used[1], f"{name} = {name}.transpose(0, {axis}).contiguous()")
-    return fix("pass it with the batch first, and put it back inside forward", draft, "likely")
+    return fix(Message("pass it with the batch first, and put it back inside forward"), draft, "likely")
 
 
 def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape: tuple[int, ...], target: ast.expr) -> str:
@@ -111,4 +127,4 @@ def _reduced(fault: Fault) -> Fix | None:
         method = node.func if isinstance(node, ast.Call) and not node.args else None
         if isinstance(method, ast.Attribute) and method.attr == "backward" and isinstance(method.value, ast.Name):
             draft.append(method.value, ".mean()")
-    return fix("reduce the gathered losses before backward", draft, "sure")
+    return fix(Message("reduce the gathered losses before backward"), draft, "sure")

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
@@ -33,11 +34,22 @@ def _finding(fault: Fault) -> Finding:
     return finding_of(
         fault,
         "parallel-misplaced",
-        headline=f"`DataParallel` with device_ids [{facts['device_ids']}] wraps a model on {facts['found']}",
-        why="the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there",
+        headline=Message(
+            "`DataParallel` with device_ids [{device_ids}] wraps a model on {found}",
+            device_ids=facts["device_ids"],
+            found=facts["found"],
+        ),
+        why=Message("the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there"),
         birth=fault.birth or fault.site,
         fixes=_fixes(fault, facts),
-        notes=(f"`{name}` is on {fault.operands[0].device}, `device_ids[0]` is {fault.target}",),
+        notes=(
+            Message(
+                "`{name}` is on {device}, `device_ids[0]` is {target}",
+                name=name,
+                device=fault.operands[0].device,
+                target=fault.target,
+            ),
+        ),
         operands=(),
     )
 
@@ -46,20 +58,22 @@ def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     model, target = fault.model_name or "model", str(fault.target)
     first = facts["found"].partition(":")[2]
     if "," in facts["found"]:
-        yield mended(fault.birth, "make it where the rest of the model is", lambda d, s: _made(d, s, target))
+        yield mended(fault.birth, Message("make it where the rest of the model is"), lambda d, s: _made(d, s, target))
     if facts["found"] == "cpu":
-        yield mended(fault.birth, "for a model meant for the CPU, remove the wrapper", _unwrapped, "choice")
-        yield mended(fault.birth, "for GPUs, move the model before it is wrapped", lambda d, s: _moved(d, s, target), "choice")
-        yield Fix("for GPUs, move the model before it is wrapped", f"{model}.to({target!r})", "choice")
+        yield mended(fault.birth, Message("for a model meant for the CPU, remove the wrapper"), _unwrapped, "choice")
+        yield mended(
+            fault.birth, Message("for GPUs, move the model before it is wrapped"), lambda d, s: _moved(d, s, target), "choice"
+        )
+        yield Fix(Message("for GPUs, move the model before it is wrapped"), f"{model}.to({target!r})", "choice")
         return
     if first.isdigit() and "," not in facts["found"]:
-        words = "begin the list with the model's GPU"
+        words = Message("begin the list with the model's GPU")
         yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, int(first)), "likely")
-    yield mended(fault.birth, "move the model to `device_ids[0]`", lambda d, s: _moved(d, s, target), "likely")
-    yield Fix("move the model to `device_ids[0]`", f"{model}.to({target!r})", "likely")
+    yield mended(fault.birth, Message("move the model to `device_ids[0]`"), lambda d, s: _moved(d, s, target), "likely")
+    yield Fix(Message("move the model to `device_ids[0]`"), f"{model}.to({target!r})", "likely")
     if first.isdigit():
         ids = facts["device_ids"].replace(" ", "")
-        yield Fix(f"or hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", "", "choice")
+        yield Fix(Message("or hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", ids=ids), "", "choice")
 
 
 def _made(draft: Draft, statement: ast.stmt, target: str) -> None:

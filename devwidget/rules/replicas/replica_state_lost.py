@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
@@ -33,23 +34,27 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
     return finding_of(
         fault,
         "replica-state-lost",
-        headline=f"`self.{name}` is written in a replica and lost with it"
+        headline=Message("`self.{name}` is written in a replica and lost with it", name=name)
         if written
-        else "`self.parameters()` is empty in a replica",
-        why="DataParallel makes its replicas anew at every call and throws them away"
+        else Message("`self.parameters()` is empty in a replica"),
+        why=Message("DataParallel makes its replicas anew at every call and throws them away")
         if written
-        else "a replica keeps its parameters as plain tensors, so that gradients flow back through the copies",
+        else Message("a replica keeps its parameters as plain tensors, so that gradients flow back through the copies"),
         fixes=_written(fault, name) if written else _looked_up(fault, name),
         operands=(),
     )
 
 
 def _written(fault: Fault, name: str) -> Iterator[Fix | None]:
-    yield mended(fault.site, "keep it in a buffer and update that in place: the first device's is kept",
+    yield mended(fault.site, Message("keep it in a buffer and update that in place: the first device's is kept"),
                  lambda draft, statement: _in_buffer(draft, statement, name))  # fmt: skip
     buffer = f"self.register_buffer({name!r}, torch.zeros(()))  # in __init__; in forward: self.{name}.add_(1)"
-    yield Fix("keep it in a buffer and update that in place: the first device's is kept", buffer, "likely")
-    yield Fix("or return it from forward; or count outside, in the training loop; or use DistributedDataParallel", "", "choice")
+    yield Fix(Message("keep it in a buffer and update that in place: the first device's is kept"), buffer, "likely")
+    yield Fix(
+        Message("or return it from forward; or count outside, in the training loop; or use DistributedDataParallel"),
+        "",
+        "choice",
+    )
 
 
 def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
@@ -92,10 +97,10 @@ def _clamped(draft: Draft, call: ast.Call, name: str) -> None:
 
 
 def _looked_up(fault: Fault, name: str) -> Iterator[Fix | None]:
-    yield mended(fault.site, "take a parameter by its name", lambda draft, statement: _by_name(draft, statement, name))
-    yield Fix("take the device from an input, x.device, or make the tensor with x.new_zeros(...)", "", "likely")
-    yield Fix("or from a parameter by its name, such as self.<layer>.weight", f"self.{name}.device", "choice")
-    yield Fix("or use DistributedDataParallel, which makes no replicas", "", "choice")
+    yield mended(fault.site, Message("take a parameter by its name"), lambda draft, statement: _by_name(draft, statement, name))
+    yield Fix(Message("take the device from an input, x.device, or make the tensor with x.new_zeros(...)"), "", "likely")
+    yield Fix(Message("or from a parameter by its name, such as self.<layer>.weight"), f"self.{name}.device", "choice")
+    yield Fix(Message("or use DistributedDataParallel, which makes no replicas"), "", "choice")
 
 
 def _by_name(draft: Draft, statement: ast.stmt, name: str) -> None:

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
@@ -27,13 +28,15 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(fault: Fault, operand: Operand) -> Finding:
-    told = "has no `.grad`" if fault.call == "grad" else "was given to an optimizer"
+    told = Message("has no `.grad`") if fault.call == "grad" else Message("was given to an optimizer")
     return Finding(
         kind="non-leaf-grad",
         severity="error",
         module=None,
-        headline=f"`{operand.expression}` {told} and is no leaf: an operation made it",
-        why="a move of a tensor that requires a gradient is an operation, and the leaf stays behind it",
+        headline=Message(
+            "`{expression}` {told} and is no leaf: an operation made it", expression=operand.expression, told=told
+        ),
+        why=Message("a move of a tensor that requires a gradient is an operation, and the leaf stays behind it"),
         fault=fault.site,
         birth=operand.birth,
         fixes=chosen(_fixes(operand)),
@@ -44,11 +47,11 @@ def _finding(fault: Fault, operand: Operand) -> Finding:
 
 def _fixes(operand: Operand) -> Iterator[Fix | None]:
     for birth in (operand.birth, operand.held.assigned if operand.held is not None else None):
-        yield mended(birth, "make it on its device, so that it is a leaf there", _made_as_leaf, "sure")
-        yield mended(birth, "cut it off from its origin, so that it is a leaf", _cut_off)
+        yield mended(birth, Message("make it on its device, so that it is a leaf there"), _made_as_leaf, "sure")
+        yield mended(birth, Message("cut it off from its origin, so that it is a leaf"), _cut_off)
     name = operand.expression
-    yield Fix("or cut it off from its origin after the move", f"{name} = {name}.detach().requires_grad_()")
-    yield Fix("or make it an nn.Parameter of the module, which moves with it", "", "choice")
+    yield Fix(Message("or cut it off from its origin after the move"), f"{name} = {name}.detach().requires_grad_()")
+    yield Fix(Message("or make it an nn.Parameter of the module, which moves with it"), "", "choice")
 
 
 def _made_as_leaf(draft: Draft, statement: ast.stmt) -> None:

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
@@ -31,13 +32,24 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
     optimizer = facts["optimizer"]
     if facts["problem"] == "state":
-        headline = f"`{optimizer}` keeps `{facts['state']}` on {fault.operands[0].device} for parameters on {fault.target}"
-        why = f"the state {_WHEN[optimizer in _LAZY]}, and does not move with the model"
+        headline = Message(
+            "`{optimizer}` keeps `{state}` on {device} for parameters on {target}",
+            optimizer=optimizer,
+            state=facts["state"],
+            device=fault.operands[0].device,
+            target=fault.target,
+        )
+        why = Message("the state {when}, and does not move with the model", when=_WHEN[optimizer in _LAZY])
     else:
-        headline = f"`{optimizer}` does not know `{facts['missing']}`, which received gradients"
-        ages = {"frozen": "were frozen when the optimizer was built", "loss": "belong to the loss, not to the model"}
-        age = ages.get(facts["reason"], "are younger than the optimizer")
-        why = f"the parameters {age}, and it only trains those it was given"
+        headline = Message(
+            "`{optimizer}` does not know `{missing}`, which received gradients", optimizer=optimizer, missing=facts["missing"]
+        )
+        ages = {
+            "frozen": Message("were frozen when the optimizer was built"),
+            "loss": Message("belong to the loss, not to the model"),
+        }
+        age = ages.get(facts["reason"], Message("are younger than the optimizer"))
+        why = Message("the parameters {age}, and it only trains those it was given", age=age)
     return Finding(
         kind="optimizer-misplaced",
         severity="error",
@@ -57,25 +69,29 @@ def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     model = fault.model_name or "model"
     if facts["problem"] == "state":
         if facts["optimizer"] not in _EAGER:
-            yield mended(fault.birth, "put the state where its parameters are", _restored_there)
-        yield mended(fault.birth, "put the state where its parameters are",
+            yield mended(fault.birth, Message("put the state where its parameters are"), _restored_there)
+        yield mended(fault.birth, Message("put the state where its parameters are"),
                      lambda draft, statement: _state_there(draft, statement, fault))  # fmt: skip
         if facts["optimizer"] in _LAZY:
-            yield mended(fault.site, "put the state where its parameters are before the step", _before_the_step)
+            yield mended(fault.site, Message("put the state where its parameters are before the step"), _before_the_step)
             return
-        words = "build the optimizer after the model has moved"
+        words = Message("build the optimizer after the model has moved")
         yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
         yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
         return
     if facts["reason"] == "loss":
-        words = "give it the parameters of the loss too"
+        words = Message("give it the parameters of the loss too")
         yield mended(fault.birth, words, lambda draft, statement: _with_the_loss(draft, statement, facts), "sure")
-        yield Fix("or add the group", "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
+        yield Fix(Message("or add the group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
         return
-    when = "after the parameters are freed" if facts["reason"] == "frozen" else "after the last layer is in place"
-    yield mended(fault.birth, f"build the optimizer {when}", _later, "sure")
-    yield Fix(f"build the optimizer {when}", "", "sure")
-    yield Fix("or add the group", f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
+    when = (
+        Message("after the parameters are freed")
+        if facts["reason"] == "frozen"
+        else Message("after the last layer is in place")
+    )
+    yield mended(fault.birth, Message("build the optimizer {when}", when=when), _later, "sure")
+    yield Fix(Message("build the optimizer {when}", when=when), "", "sure")
+    yield Fix(Message("or add the group"), f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
 
 
 def _with_the_loss(draft: Draft, statement: ast.stmt, facts: dict[str, str]) -> None:
@@ -115,8 +131,8 @@ _EAGER = frozenset({"Adagrad", "ASGD"})
 _LAZY = frozenset({"Adadelta", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"})
 """Those that allocate it at their first step, beside the parameters: elsewhere it was put by the program."""
 _WHEN = (
-    "was allocated when the optimizer was built",
-    "was put there after the optimizer had allocated it beside its parameters",
+    Message("was allocated when the optimizer was built"),
+    Message("was put there after the optimizer had allocated it beside its parameters"),
 )
 
 

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
@@ -30,9 +31,17 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
     return finding_of(
         fault,
         "state-dict-prefix",
-        headline=f"`{facts['owner']}` calls it `{facts['right']}`, the checkpoint `{facts['key']}`: {facts['count']} of "
-        f"{facts['total']} keys miss by the prefix",
-        why="DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence",
+        headline=Message(
+            "`{owner}` calls it `{right}`, the checkpoint `{key}`: {count} of {total} keys miss by the prefix",
+            owner=facts["owner"],
+            right=facts["right"],
+            key=facts["key"],
+            count=facts["count"],
+            total=facts["total"],
+        ),
+        why=Message(
+            "DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence"
+        ),
         birth=fault.birth,
         fixes=_fixes(fault, facts),
         operands=(),
@@ -42,13 +51,13 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
 def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
     if len(facts["key"]) > len(facts["right"]):
-        yield mended(fault.site, "take the prefix off", _without_prefix, "sure")
+        yield mended(fault.site, Message("take the prefix off"), _without_prefix, "sure")
         code = f"{name} = {{key.removeprefix('module.'): value for key, value in {name}.items()}}"
-        yield Fix("take the prefix off", code, "sure")
-        yield mended(fault.birth, "or save the model inside the wrapper", _saved_inside, "choice")
+        yield Fix(Message("take the prefix off"), code, "sure")
+        yield mended(fault.birth, Message("or save the model inside the wrapper"), _saved_inside, "choice")
     else:
-        yield mended(fault.site, "load into the model inside the wrapper", _loaded_inside, "sure")
-        yield Fix("load into the model inside the wrapper", f"model.module.load_state_dict({name})", "choice")
+        yield mended(fault.site, Message("load into the model inside the wrapper"), _loaded_inside, "sure")
+        yield Fix(Message("load into the model inside the wrapper"), f"model.module.load_state_dict({name})", "choice")
 
 
 def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast.Call, ast.Attribute]]:

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message, listed
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
@@ -36,8 +37,8 @@ def _promotion(fault: Fault, stray: Operand) -> Finding:
         fault,
         "wrong-dtype",
         severity="warning",
-        headline=f"`{name}` is float64 and makes the result of `{fault.call}` float64",
-        why="element-wise operators promote to the wider type, which is slow on most GPUs and spreads",
+        headline=Message("`{name}` is float64 and makes the result of `{call}` float64", name=name, call=fault.call),
+        why=Message("element-wise operators promote to the wider type, which is slow on most GPUs and spreads"),
         birth=stray.birth,
         fixes=_fixes(fault, stray),
     )
@@ -48,10 +49,10 @@ def _constant(fault: Fault, stray: Operand) -> Finding:
     return finding_of(
         fault,
         "wrong-dtype",
-        headline=f"`{fault.call}` was given a number that {stray.dtype} cannot hold",
-        why="half precision ends at 65504; masks written for float32 use larger numbers",
+        headline=Message("`{call}` was given a number that {dtype} cannot hold", call=fault.call, dtype=stray.dtype),
+        why=Message("half precision ends at 65504; masks written for float32 use larger numbers"),
         birth=stray.birth or fault.site,
-        fixes=(_constant_fix(fault, limits), Fix("take the limit of the dtype, or float('-inf')", f"{limits}.min")),
+        fixes=(_constant_fix(fault, limits), Fix(Message("take the limit of the dtype, or float('-inf')"), f"{limits}.min")),
         operands=[stray],
     )
 
@@ -59,15 +60,22 @@ def _constant(fault: Fault, stray: Operand) -> Finding:
 def _finding(fault: Fault, stray: Operand) -> Finding:
     if dict(fault.facts).get("problem") == "constant":
         return _constant(fault, stray)
-    types = " and ".join(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
+    types = listed(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
     return finding_of(
         fault,
         "wrong-dtype",
-        headline=f"`{fault.call}` was given {types}",
-        why="this operator wants one floating type and casts nothing for you",
+        headline=Message("`{call}` was given {types}", call=fault.call, types=types),
+        why=Message("this operator wants one floating type and casts nothing for you"),
         birth=stray.birth,
         fixes=_fixes(fault, stray),
-        notes=(f"`{stray.name}` is {stray.dtype}, the others are {dict(fault.facts)['wanted']}",),
+        notes=(
+            Message(
+                "`{name}` is {dtype}, the others are {wanted}",
+                name=stray.name,
+                dtype=stray.dtype,
+                wanted=dict(fault.facts)["wanted"],
+            ),
+        ),
     )
 
 
@@ -75,12 +83,22 @@ def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     wanted = dict(fault.facts)["wanted"]
     cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
-        yield mended(stray.birth, f"make it {wanted}", lambda draft, statement: _made(draft, statement, stray, wanted, cast))
+        yield mended(
+            stray.birth,
+            Message("make it {wanted}", wanted=wanted),
+            lambda draft, statement: _made(draft, statement, stray, wanted, cast),
+        )
     elif stray.held is not None and stray.held.how == "buffer":
-        yield mended(stray.birth, f"make it {wanted}", lambda draft, statement: _registered(draft, statement, cast))
-    yield cast_where_used(fault, [o for o in fault.operands if o.stray], cast, f"cast it to {wanted} where it is used")
+        yield mended(
+            stray.birth,
+            Message("make it {wanted}", wanted=wanted),
+            lambda draft, statement: _registered(draft, statement, cast),
+        )
+    yield cast_where_used(
+        fault, [o for o in fault.operands if o.stray], cast, Message("cast it to {wanted} where it is used", wanted=wanted)
+    )
     name = stray.expression or stray.source
-    yield Fix(f"cast it to {wanted} where it is used", f"{name}{cast}" if name else "")
+    yield Fix(Message("cast it to {wanted} where it is used", wanted=wanted), f"{name}{cast}" if name else "")
 
 
 def _made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
@@ -108,4 +126,4 @@ def _constant_fix(fault: Fault, limits: str) -> Fix | None:
                     low = isinstance(argument, ast.UnaryOp) and isinstance(argument.op, ast.USub)
                     draft.replace(argument, f"{limits}.{'min' if low else 'max'}")
 
-    return mended(fault.site, "take the limit of the dtype", change, "sure")
+    return mended(fault.site, Message("take the limit of the dtype"), change, "sure")

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import CopyCheck, Trace
 from devwidget.rules.registry import rule
 
 _PEER = {
-    "yes": "the driver lets these two GPUs copy directly",
-    "no": "the driver copies through the host between these two GPUs",
-    "unknown": "nobody can tell whether these two GPUs copy directly",
+    "yes": Message("the driver lets these two GPUs copy directly"),
+    "no": Message("the driver copies through the host between these two GPUs"),
+    "unknown": Message("nobody can tell whether these two GPUs copy directly"),
 }
 
 
@@ -37,12 +38,18 @@ def _finding(checks: list[CopyCheck]) -> Finding:
         kind="corrupted-copy",
         severity="error",
         module=first.module,
-        headline=f"{wrong} of {count} copies from {first.source} to {first.target} arrived changed",
-        why="the checksums at both ends differ: what is computed on the other GPU is wrong, and nothing raises",
+        headline=Message(
+            "{wrong} of {count} copies from {source} to {target} arrived changed",
+            wrong=wrong,
+            count=count,
+            source=first.source,
+            target=first.target,
+        ),
+        why=Message("the checksums at both ends differ: what is computed on the other GPU is wrong, and nothing raises"),
         fault=first.site,
         fixes=(
-            Fix("mend the machine: IOMMU or ACS off, or a newer driver", confidence="choice"),
-            Fix("until then copy through the host", f'tensor.cpu().to("{first.target}")', "choice"),
+            Fix(Message("mend the machine: IOMMU or ACS off, or a newer driver"), confidence="choice"),
+            Fix(Message("until then copy through the host"), f'tensor.cpu().to("{first.target}")', "choice"),
         ),
         notes=(_PEER[first.peer_access],),
         also=tuple(dict.fromkeys(each.module for each in damaged if each.module not in (None, first.module))),

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
@@ -33,8 +34,13 @@ def _finding(wait: Wait) -> Finding:
         kind="host-sync",
         severity="info" if wait.library else "warning",
         module=wait.module,
-        headline=f"the host waits for {wait.device} at `{_shown(wait)}`, {wait.count} {'time' if wait.count == 1 else 'times'}",
-        why="a GPU works through a queue, and Python can have the value only when the queue is empty",
+        headline=Message(
+            "the host waits for {device} at `{shown}`, {times}",
+            device=wait.device,
+            shown=_shown(wait),
+            times=Message("1 time" if wait.count == 1 else "{count} times", count=wait.count),
+        ),
+        why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
         fault=wait.site,
         fixes=chosen(_fixes(wait)),
     )
@@ -45,22 +51,28 @@ def _shown(wait: Wait) -> str:
 
 
 def _fixes(wait: Wait) -> Iterator[Fix | None]:
-    yield mended(wait.site, "decide on the GPU with torch.where", lambda draft, statement: _where(draft, statement, wait))
+    yield mended(
+        wait.site, Message("decide on the GPU with torch.where"), lambda draft, statement: _where(draft, statement, wait)
+    )
     if wait.call in ("item", "__float__"):
-        words = "keep the value on the GPU, as a tensor"
+        words = Message("keep the value on the GPU, as a tensor")
         yield mended(wait.site, words, lambda draft, statement: _kept(draft, statement, wait))
     if wait.call in ("numpy", "__array__"):
         yield Fix(
-            "stay on the GPU: most of numpy has a torch operation of the same name (torch.hann_window for np.hanning); "
-            "constants belong in a buffer, register_buffer",
+            Message(
+                "stay on the GPU: most of numpy has a torch operation of the same name (torch.hann_window for np.hanning); "
+                "constants belong in a buffer, register_buffer"
+            ),
             "",
             "likely",
         )
     elif wait.call == "__bool__":
-        yield Fix("decide on the GPU with torch.where or a mask, without an `if` on a tensor", "", "likely")
+        yield Fix(Message("decide on the GPU with torch.where or a mask, without an `if` on a tensor"), "", "likely")
     else:
-        yield Fix("decide on the GPU, with torch.where, a mask or a fixed number of steps, without .item()", "", "likely")
-    yield Fix("or read the value once, after the step, from .detach()", "", "choice")
+        yield Fix(
+            Message("decide on the GPU, with torch.where, a mask or a fixed number of steps, without .item()"), "", "likely"
+        )
+    yield Fix(Message("or read the value once, after the step, from .detach()"), "", "choice")
 
 
 def _where(draft: Draft, statement: ast.stmt, wait: Wait) -> None:

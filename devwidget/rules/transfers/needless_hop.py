@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Crossing, Held, Trace
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import registered
@@ -39,14 +40,14 @@ def _in_one_step(before: Crossing, last: Crossing) -> bool:
 
 def _around(before: Crossing, last: Crossing) -> Finding:
     back = before.source == last.target
-    path = f"{before.source} to {before.target} to {last.target}"
-    words = "stay on the device" if back else f"copy directly, without .{_verb(before)}"
+    path = Message("{first} to {second} to {third}", first=before.source, second=before.target, third=last.target)
+    words = Message("stay on the device") if back else Message("copy directly, without .{verb}", verb=_verb(before))
     return Finding(
         kind="needless-hop",
         severity="warning",
         module=last.module,
-        headline=f"{last.bytes} bytes go from {path}, and nothing is computed on the way",
-        why="each copy costs time on the bus, and one to the host makes the GPU wait",
+        headline=Message("{bytes} bytes go from {path}, and nothing is computed on the way", bytes=last.bytes, path=path),
+        why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
         fault=last.site,
         birth=before.site,
         fixes=chosen((without_move(before, words), Fix(words))),
@@ -59,15 +60,25 @@ def _verb(crossing: Crossing) -> str:
 
 
 def _every_time(crossing: Crossing, held: Held) -> Finding:
-    owner = f"`{held.module}`" if held.module else "the model" if held.module is not None else "the program"
-    once = "register it as a buffer, so that it moves once, with the model" if held.module is not None else "move it once"
+    owner = f"`{held.module}`" if held.module else Message("the model") if held.module is not None else Message("the program")
+    once = (
+        Message("register it as a buffer, so that it moves once, with the model")
+        if held.module is not None
+        else Message("move it once")
+    )
     fixes = list(registered(held)) if held.module is not None else [_moved_once(crossing, held)]
     return Finding(
         kind="needless-hop",
         severity="warning",
         module=crossing.module,
-        headline=f"`{held.name}`, {crossing.bytes} bytes, is copied from {crossing.source} to {crossing.target} at every call",
-        why=f"{owner} keeps it on {crossing.source}, where `Module.to` does not reach it",
+        headline=Message(
+            "`{name}`, {bytes} bytes, is copied from {source} to {target} at every call",
+            name=held.name,
+            bytes=crossing.bytes,
+            source=crossing.source,
+            target=crossing.target,
+        ),
+        why=Message("{owner} keeps it on {source}, where `Module.to` does not reach it", owner=owner, source=crossing.source),
         fault=crossing.site,
         birth=held.assigned,
         fixes=chosen((*fixes, Fix(once))),
@@ -79,7 +90,7 @@ def _moved_once(crossing: Crossing, held: Held) -> Fix | None:
         if isinstance(statement, ast.Assign):
             draft.append(statement.value, f".to({str(crossing.target)!r})")
 
-    return mended(held.assigned, "move it once", change)
+    return mended(held.assigned, Message("move it once"), change)
 
 
 def without_move(crossing: Crossing, summary: str) -> Fix | None:

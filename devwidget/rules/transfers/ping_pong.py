@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message, listed
 from devwidget.records.trace import Crossing, Trace
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
@@ -45,19 +46,28 @@ def _finding(chain: list[Crossing]) -> Finding:
     sites = [crossing.site for crossing in chain]
     fault = max(reversed(sites), key=sites.count)  # of a way out and a way back the way back
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
-    names = " and ".join(sorted((str(first.source), str(first.target))))
+    names = listed(sorted((str(first.source), str(first.target))))
     return Finding(
         kind="ping-pong",
         severity="warning",
         module=next(c.module for c in chain if c.site == fault),
-        headline=f"one chain of data crosses between {names} {len(chain)} times in one forward pass, {total} bytes in all",
-        why="each crossing waits for the computation before it, so neither device is busy for long",
+        headline=Message(
+            "one chain of data crosses between {names} {count} times in one forward pass, {total} bytes in all",
+            names=names,
+            count=len(chain),
+            total=total,
+        ),
+        why=Message("each crossing waits for the computation before it, so neither device is busy for long"),
         fault=fault,
         birth=chain[0].site if chain[0].site != fault else None,
         fixes=chosen(
             (
                 _stay(chain),
-                Fix("group the layers: consecutive ones on the same device, so that the data crosses once", "", "likely"),
+                Fix(
+                    Message("group the layers: consecutive ones on the same device, so that the data crosses once"),
+                    "",
+                    "likely",
+                ),
             )
         ),
         cause=f"{names} at {fault}",
@@ -71,4 +81,4 @@ def _stay(chain: list[Crossing]) -> Fix | None:
         at = code_at(crossing.site) if str(crossing.target) == "cpu" else None
         if at is not None:
             stay(drafts.setdefault(at[0].file, Draft(at[0])), at[1], crossing)
-    return fix("stay on the GPU", next(iter(drafts.values())), "likely") if len(drafts) == 1 else None
+    return fix(Message("stay on the GPU"), next(iter(drafts.values())), "likely") if len(drafts) == 1 else None

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.message import Message
 from devwidget.records.trace import Crossing, Trace
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
@@ -31,15 +32,19 @@ def _finding(crossing: Crossing) -> Finding:
         kind="unsafe-async-copy",
         severity="error",
         module=crossing.unsafe_module,
-        headline=f"{crossing.bytes} bytes from {crossing.source} are read on the host while they may still be under way",
-        why="with `non_blocking=True` the copy returns at once, and nothing on the host waits for it",
+        headline=Message(
+            "{bytes} bytes from {source} are read on the host while they may still be under way",
+            bytes=crossing.bytes,
+            source=crossing.source,
+        ),
+        why=Message("with `non_blocking=True` the copy returns at once, and nothing on the host waits for it"),
         fault=crossing.unsafe_read,
         birth=crossing.site,
         fixes=chosen(
             (
-                mended(crossing.site, "let the copy block", _blocking),
-                mended(crossing.unsafe_read, "or wait once, before the first read", _waiting(wait), "choice"),
-                Fix("or wait once, before the first read", wait, "choice"),
+                mended(crossing.site, Message("let the copy block"), _blocking),
+                mended(crossing.unsafe_read, Message("or wait once, before the first read"), _waiting(wait), "choice"),
+                Fix(Message("or wait once, before the first read"), wait, "choice"),
             )
         ),
     )

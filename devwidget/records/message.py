@@ -1,0 +1,62 @@
+"""Message: words for the user that remember the template and the facts they were made from, for another language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_FACT = re.compile(r"\{(\w+)\}")
+
+
+class Message(str):
+    """English text, as any text is; a report may say its template in another language, with the same facts.
+
+    Attributes:
+        template: the English words, with `{name}` for each fact; what a catalogue of translations is asked for.
+        facts: name -> text or number, or a message that is a part of this one.
+    """
+
+    __slots__ = ("facts", "template")
+
+    template: str
+    facts: dict[str, str | int]
+
+    def __new__(cls, template: str, /, **facts: object) -> Message:
+        """The words of a template.
+
+        Raises:
+            KeyError: for a fact that the template names and nobody gives.
+        """
+        kept = {name: fact if isinstance(fact, (str, int)) else str(fact) for name, fact in facts.items()}
+        message = super().__new__(cls, filled(template, kept))
+        message.template, message.facts = template, kept
+        return message
+
+    def __reduce__(self) -> tuple[Callable[..., Message], tuple[str, dict[str, Any]]]:
+        return _made, (self.template, self.facts)
+
+
+def filled(template: str, facts: dict[str, str | int]) -> str:
+    """The template with its facts; no `str.format`, which would follow attributes that the template of a file names."""
+    return _FACT.sub(lambda found: str(facts[found[1]]), template)
+
+
+def changed(text: str, change: Callable[[str], str]) -> str:
+    """A text through `change`; of a message each fact that is text, so that its words stay known."""
+    if not isinstance(text, Message):
+        return change(text)
+    facts = {name: changed(fact, change) if isinstance(fact, str) else fact for name, fact in text.facts.items()}
+    return Message(text.template, **facts)
+
+
+def listed(parts: Iterable[str]) -> str:
+    """`cpu and cuda:0`: a message, unless there is one part alone."""
+    said, *others = parts
+    for part in others:
+        said = Message("{first} and {second}", first=said, second=part)
+    return said
+
+
+def _made(template: str, facts: dict[str, Any]) -> Message:
+    return Message(template, **facts)

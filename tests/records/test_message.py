@@ -1,0 +1,83 @@
+"""Messages are texts, and remember what they were made from, also in a saved file."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import pytest
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.loading.json_io import dumps, loads
+from devwidget.records.message import Message, changed, listed
+
+
+def test_a_message_is_its_text() -> None:
+    message = Message("`{name}` is on {device}", name="mask", device="cpu")
+    assert message == "`mask` is on cpu" and hash(message) == hash("`mask` is on cpu")
+    assert (message.template, message.facts) == ("`{name}` is on {device}", {"name": "mask", "device": "cpu"})
+
+
+def test_a_template_follows_no_attribute_of_a_fact() -> None:
+    assert Message("{name.__class__} {0:>99999999999}", name="x") == "{name.__class__} {0:>99999999999}"
+
+
+def test_a_fact_that_is_missing_is_named() -> None:
+    with pytest.raises(KeyError, match="device"):
+        Message("on {device}")
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda message: pickle.loads(pickle.dumps(message))])
+def test_a_copied_message_remembers_its_template(again: object) -> None:
+    message = again(Message("{count} times", count=2))  # type: ignore[operator]
+    assert (message, message.template, message.facts) == ("2 times", "{count} times", {"count": 2})
+
+
+def test_changed_facts_keep_the_words() -> None:
+    message = Message("{where}; line {line}", where=Message("in {file}", file="a.py"), line=3)
+    other = changed(message, lambda text: text.replace("a.py", "In[5]"))
+    assert isinstance(other, Message) and other == "in In[5]; line 3"
+    assert isinstance(other.facts["where"], Message) and other.facts["where"].template == "in {file}"
+
+
+def test_parts_are_listed() -> None:
+    assert listed(["cpu"]) == "cpu"
+    assert listed(["cpu", "cuda:0", "cuda:1"]) == "cpu and cuda:0 and cuda:1"
+
+
+def _finding() -> Finding:
+    where = Message("`{name}` is on {device}", name="mask", device="cpu")
+    note = Message("{where}; the others are on {target}", where=where, target="cuda:0")
+    fix = Fix(Message("make it on {target}", target="cuda:0"))
+    return Finding("wrong-device", "error", "", Message("a headline"), "no message", notes=(note,), fixes=(fix,))
+
+
+def test_a_saved_finding_gives_its_messages_back() -> None:
+    found = loads(dumps(_finding()))
+    assert found == _finding()
+    note, where = found.notes[0], found.notes[0].facts["where"]
+    assert (note.template, where.template) == ("{where}; the others are on {target}", "`{name}` is on {device}")
+    assert found.fixes[0].summary.template == "make it on {target}" and type(found.why) is str
+
+
+def test_a_file_without_messages_still_opens() -> None:
+    envelope = json.loads(dumps(_finding()))
+    del envelope["messages"]
+    assert loads(json.dumps(envelope)) == _finding()
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([], "an object as `messages`"),
+        ({"a": "b"}, "a template and its facts"),
+        ({"a": ["a", {"x": [1]}]}, "a template and its facts"),
+        ({"a": ["{x}", {}]}, "the fact 'x'"),
+        ({"a headline": ["another", {}]}, "the words of its message"),
+    ],
+)
+def test_messages_that_are_wrong_are_refused(messages: object, told: str) -> None:
+    envelope = json.loads(dumps(_finding())) | {"messages": messages}
+    with pytest.raises(ValueError, match=told):
+        loads(json.dumps(envelope))
