@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type: ignore[union-attr]
 
-FOLDERS = {"records", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
+FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
     *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying"),
     *("magics", "magic_lines", "cli", "pytest_plugin", "pytest_explainer"),
@@ -27,8 +27,9 @@ MAY_IMPORT = {
     "simulator": {"records", "capture"},
     "rules": {"records", "memory"},
     "views": {"records", "memory"},
-    "report": {"records", "views"},
-    "ui": {"records", "views", "report"},
+    "language": {"records"},
+    "report": {"records", "views", "language"},
+    "ui": {"records", "views", "report", "language"},
     "api": EVERYTHING,
     "live": EVERYTHING,  # the live half of `show`, split from api
     "planning": EVERYTHING,  # the half of `plan` that runs the step
@@ -39,7 +40,7 @@ MAY_IMPORT = {
     "magics": {"api", "records", "magic_lines"},  # records for the exceptions that it prints
     "magic_lines": {"api", "records"},  # the half of the magics that reads a line
     "opening": {"records"},
-    "cli": {"api", "records", "views", "report", "opening"},  # all but api for what works without torch
+    "cli": {"api", "records", "views", "report", "opening", "language"},  # all but api for what works without torch
     "__main__": {"cli"},
     "pytest_plugin": {"api", "records", "pytest_explainer"},
     "pytest_explainer": {"api", "records", "report"},  # the half of the plugin that is loaded when it is asked
@@ -51,7 +52,7 @@ MAY_IMPORT = {
 ONLY_IN = {"ipywidgets": {"ui"}, "anywidget": {"ui"}, "traitlets": {"ui"}, "plotly": {"ui"}}
 """Library -> the layers that may import it."""
 
-WITHOUT_TORCH = {"records", "opening", "memory", "rules", "views", "report", "ui"}
+WITHOUT_TORCH = {"records", "language", "opening", "memory", "rules", "views", "report", "ui"}
 HEAVY = ("plotly", "pandas", "ipywidgets", "anywidget", "traitlets", "IPython")
 MOST_OF_TORCH, MOST_AT_FIRST_USE = 0.02, 0.25
 """Shares of the time that torch takes, about a second: 20 ms for the import, 250 ms more for the first name of ours."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from devwidget.records.errors import error_text
 from devwidget.records.finding import Finding, Fix, Severity
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.rules.needs import Need, missing, unmet

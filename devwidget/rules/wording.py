@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from devwidget.records.message import listed
+from devwidget.records.schema.message import listed
 from devwidget.records.trace import Fault, Operand, Trace
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.message import Message, changed, listed
+from devwidget.records.schema.message import Message, changed, listed
 
 
 def test_a_message_is_its_text() -> None:
     message = Message("`{name}` is on {device}", name="mask", device="cpu")
-    assert message == "`mask` is on cpu" and hash(message) == hash("`mask` is on cpu")
+    assert message == "`mask` is on cpu"
+    assert hash(message) == hash("`mask` is on cpu")
     assert (message.template, message.facts) == ("`{name}` is on {device}", {"name": "mask", "device": "cpu"})
 
 
@@ -37,8 +38,10 @@ def test_a_copied_message_remembers_its_template(again: object) -> None:
 def test_changed_facts_keep_the_words() -> None:
     message = Message("{where}; line {line}", where=Message("in {file}", file="a.py"), line=3)
     other = changed(message, lambda text: text.replace("a.py", "In[5]"))
-    assert isinstance(other, Message) and other == "in In[5]; line 3"
-    assert isinstance(other.facts["where"], Message) and other.facts["where"].template == "in {file}"
+    assert isinstance(other, Message)
+    assert other == "in In[5]; line 3"
+    assert isinstance(other.facts["where"], Message)
+    assert other.facts["where"].template == "in {file}"
 
 
 def test_parts_are_listed() -> None:
@@ -58,7 +61,8 @@ def test_a_saved_finding_gives_its_messages_back() -> None:
     assert found == _finding()
     note, where = found.notes[0], found.notes[0].facts["where"]
     assert (note.template, where.template) == ("{where}; the others are on {target}", "`{name}` is on {device}")
-    assert found.fixes[0].summary.template == "make it on {target}" and type(found.why) is str
+    assert found.fixes[0].summary.template == "make it on {target}"
+    assert type(found.why) is str
 
 
 def test_a_file_without_messages_still_opens() -> None:

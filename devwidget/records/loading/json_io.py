@@ -15,11 +15,11 @@ from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.loading import consistency as consistency
 from devwidget.records.loading.typed_reader import Unexpected, known_messages, reader
-from devwidget.records.message import Message
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.parallel_plan import ParallelPlan
 from devwidget.records.ranks.rank import RankReport
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.writing import SCHEMA_VERSION
 from devwidget.records.schema.writing import dumps as dumps
 from devwidget.records.snapshot import Snapshot

@@ -13,8 +13,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from devwidget.records.device import DeviceId
-from devwidget.records.message import Message
 from devwidget.records.schema.bounds import AtLeast
+from devwidget.records.schema.message import Message
 
 Reader = Callable[[Any], Any]
 Checks = Callable[[Any], Iterable[tuple[str, str]]]

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from devwidget._version import __version__
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 
 SCHEMA_VERSION = 1
 """Counts changes that older versions cannot read. A new field with a default is none: they ignore it."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from devwidget.language.speaking import say
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Fault, Trace
 from devwidget.report.style.units import format_bytes, format_count, format_seconds
-from devwidget.report.style.words import first_line, module_words, named_places, site_words, tensor_words
-from devwidget.report.text.finding_text import changed_lines, confidence_words, extra_notes, finding_text
+from devwidget.report.style.words import first_line, module_words, site_words, spoken, tensor_words
+from devwidget.report.text.finding_text import changed_lines, confidence_words, finding_text, further_places
 from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
 from devwidget.views.hops import Hop, group_hops
@@ -31,7 +32,7 @@ def finding_card(
         at: where it is on the timeline, by order and by time.
         faults: those that it explains, which know what stood in the wrong place.
     """
-    finding = named_places(finding)
+    finding = spoken(finding)
     return {
         "kind": finding.kind,
         "severity": finding.severity,
@@ -44,7 +45,7 @@ def finding_card(
         "operands": _operands(finding, faults),
         "fault": _source(finding.fault),
         "birth": _source(finding.birth) if finding.birth != finding.fault else None,
-        "notes": [*finding.notes, *(note for note in extra_notes(finding) if not note.startswith("placed at"))],
+        "notes": [*finding.notes, *further_places(finding)],
         "fixes": [_fix(fix) for fix in finding.fixes],
         "text": finding_text(finding, class_name),
     }
@@ -60,7 +61,7 @@ def _operands(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
 
 def _fix(fix: Fix) -> Card:
     edits = [{"place": site_words(e.site), "file": e.file, "lines": changed_lines(e), "text": e.text} for e in fix.edits]
-    words = confidence_words(fix) + (": the step ran with this edit" if fix.verified else "")
+    words = confidence_words(fix) + (say(": the step ran with this edit") if fix.verified else "")
     return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits}
 
 

@@ -10,7 +10,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import Markup, element
-from devwidget.report.style.words import first_line, module_words, named_places, site_words
+from devwidget.report.style.words import first_line, module_words, site_words, spoken
 from devwidget.report.text.finding_text import changed_lines
 from devwidget.report.text.trace_text import summary_words
 from devwidget.views.timeline import Timeline, timeline
@@ -46,7 +46,7 @@ def _clean_words(trace: Trace) -> str:
 
 def _finding_lines(finding: Finding) -> Iterator[tuple[str, str, str]]:
     """`(font, colour, text)` of each line."""
-    finding = named_places(finding)
+    finding = spoken(finding)
     for part in _wrapped(f"{finding.severity}[{finding.kind}]  {finding.headline}"):
         yield "bold", _HUES[finding.severity], part
     yield "", _SOFT, ", ".join(filter(None, (module_words(finding.module), site_words(finding.fault))))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Iterable
 
+from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
+from devwidget.records.schema.message import changed
 from devwidget.records.site import Site, cell_label
 
 _SHORT = {"bfloat16": "bf16", "bool": "bool", "complex64": "c64", "complex128": "c128"}
@@ -44,7 +47,7 @@ def file_words(file: str) -> str:
 
 def module_words(path: str | None) -> str:
     """A module's path in words."""
-    return "outside the model" if path is None else path or "the model itself"
+    return say("outside the model") if path is None else path or say("the model itself")
 
 
 def device_list(devices: Iterable[DeviceId]) -> str:
@@ -57,8 +60,8 @@ def first_line(site: Site | None) -> str:
     return " ".join(site.text.split()) if site else ""
 
 
-def named_places(finding: Finding) -> Finding:
-    """The finding with its texts calling a notebook cell by its number, where a rule wrote Python's name of the cell."""
+def spoken(finding: Finding) -> Finding:
+    """The finding in the language of reports, with a notebook cell called by its number where a rule wrote Python's name."""
     names = {str(site): site_words(site) for site in (finding.fault, finding.birth) if site is not None}
 
     def named(text: str) -> str:
@@ -66,8 +69,18 @@ def named_places(finding: Finding) -> Finding:
             text = text.replace(old, new)
         return text
 
-    notes = tuple(map(named, finding.notes))
-    return dataclasses.replace(finding, headline=named(finding.headline), why=named(finding.why), notes=notes)
+    def told(text: str) -> str:
+        return said(changed(text, named))
+
+    fixes = tuple(dataclasses.replace(fix, summary=said(fix.summary)) for fix in finding.fixes)
+    headline, why, notes = told(finding.headline), told(finding.why), tuple(map(told, finding.notes))
+    return dataclasses.replace(finding, headline=headline, why=why, notes=notes, fixes=fixes)
+
+
+def labelled(label: str, text: str) -> str:
+    """`  where: layers.0, train.py:41`: texts below each other begin in one column; a Chinese letter is two columns wide."""
+    width = sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in label)
+    return f"  {label}:{' ' * max(1, 6 - width)}{text}"
 
 
 def mentions(finding: Finding, place: str) -> bool:

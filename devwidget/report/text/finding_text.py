@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from devwidget.language.speaking import said, say
 from devwidget.records.finding import Edit, Finding, Fix
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.words import first_line, mentions, module_words, named_places, site_words
+from devwidget.report.style.words import first_line, labelled, mentions, module_words, site_words, spoken
 
 _MOST_PATHS = 3
+_CONFIDENCE = {"sure": Message("sure"), "likely": Message("likely"), "choice": Message("choice")}
 
 
 @presents("text", Finding)
@@ -29,38 +32,46 @@ def where_words(finding: Finding, class_name: str = "") -> str:
 
 def extra_notes(finding: Finding) -> tuple[str, ...]:
     """What the record knows beyond the notes that its rule wrote: the birth and further places."""
-    notes = []
     birth = site_words(finding.birth)
-    if finding.birth and finding.birth != finding.fault and not mentions(finding, birth):
-        source = first_line(finding.birth)
-        notes.append(f"placed at {birth}" + (f": {source}" if source else ""))
-    if finding.also:
-        more = len(finding.also) - _MOST_PATHS
-        paths = ", ".join(f"`{module_words(path)}`" for path in finding.also[:_MOST_PATHS])
-        notes.append(f"the same in {paths}" + (f" and {more} more" if more > 0 else ""))
-    return tuple(notes)
+    if not finding.birth or finding.birth == finding.fault or mentions(finding, birth):
+        return further_places(finding)
+    source = first_line(finding.birth)
+    placed = say("placed at {place}: {source}", place=birth, source=source) if source else say("placed at {place}", place=birth)
+    return (placed, *further_places(finding))
+
+
+def further_places(finding: Finding) -> tuple[str, ...]:
+    """Where else the same cause strikes; () for a cause that strikes once."""
+    if not finding.also:
+        return ()
+    more = len(finding.also) - _MOST_PATHS
+    paths = ", ".join(f"`{module_words(path)}`" for path in finding.also[:_MOST_PATHS])
+    if more > 0:
+        return (say("the same in {paths} and {count} more", paths=paths, count=more),)
+    return (say("the same in {paths}", paths=paths),)
 
 
 def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
     """The lines of the message."""
-    finding = named_places(finding)
+    finding = spoken(finding)
     yield f"{finding.severity}[{finding.kind}] {finding.headline}"
-    yield f"  where: {where_words(finding, class_name)}"
+    yield labelled(say("where"), where_words(finding, class_name))
     if finding.why:
-        yield f"  why:   {finding.why}"
+        yield labelled(say("why"), finding.why)
     for note in (*finding.notes, *extra_notes(finding)):
-        yield f"  note:  {note}"
+        yield labelled(say("note"), note)
     for fix in finding.fixes:
         yield from _help(fix)
 
 
 def confidence_words(fix: Fix) -> str:
     """`sure, verified`; an edit that nobody has run says so."""
+    confidence = said(_CONFIDENCE[fix.confidence])
     if fix.verified:
-        return f"{fix.confidence}, verified"
+        return say("{confidence}, verified", confidence=confidence)
     if fix.warns:
-        return f"{fix.confidence}, tried: the step runs, with {fix.warns}"
-    return f"{fix.confidence}, not tried" if fix.edits else fix.confidence
+        return say("{confidence}, tried: the step runs, with {warning}", confidence=confidence, warning=fix.warns)
+    return say("{confidence}, not tried", confidence=confidence) if fix.edits else confidence
 
 
 def changed_lines(edit: Edit) -> list[str]:
@@ -73,13 +84,13 @@ def changed_lines(edit: Edit) -> list[str]:
 def _help(fix: Fix) -> Iterator[str]:
     confidence = confidence_words(fix)
     if fix.edits:
-        yield f"  help:  ({confidence}) {fix.summary}"
+        yield labelled(say("help"), f"({confidence}) {fix.summary}")
         for edit in fix.edits:
             yield f"         {site_words(edit.site)}"
             yield from (f"           {line}" for line in changed_lines(edit))
         return
     if "\n" not in fix.code:
-        yield f"  help:  ({confidence}) {fix.summary}" + (f":  {fix.code}" if fix.code else "")
+        yield labelled(say("help"), f"({confidence}) {fix.summary}" + (f":  {fix.code}" if fix.code else ""))
         return
-    yield f"  help:  ({confidence}) {fix.summary}:"
+    yield labelled(say("help"), f"({confidence}) {fix.summary}:")
     yield from (f"           {line}".rstrip() for line in fix.code.splitlines())

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from devwidget.records.device import CUDA, KINDS, PLACING_METHODS, AcceleratorKind
 from devwidget.records.finding import Confidence, Finding, Fix
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule

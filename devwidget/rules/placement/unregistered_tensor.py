@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.findings import finding_of

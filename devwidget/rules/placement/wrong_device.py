@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
@@ -68,8 +68,8 @@ def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
         if stray.held.left_behind == "":
             where = Message("the whole model is on {device}", device=stray.device)
     elif stray.birth is not None:
-        told = "`{name}` was moved to {device}" if stray.from_move else "`{name}` was made on {device}"
-        where = Message(told, name=name, device=stray.device)
+        moved = Message("`{name}` was moved to {device}", name=name, device=stray.device)
+        where = moved if stray.from_move else Message("`{name}` was made on {device}", name=name, device=stray.device)
     else:
         where = Message("`{name}` is on {device}, and no line seen here put it there", name=name, device=stray.device)
     return (Message("{where}; the others are on {target}", where=where, target=fault.target),)

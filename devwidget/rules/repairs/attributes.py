@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from devwidget.records.finding import Fix
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Held
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.code import Code, code_at, is_self, targets

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Held, Operand
 from devwidget.rules.repairs.code import Code, code_at, targets
 from devwidget.rules.repairs.edits import Draft, fix

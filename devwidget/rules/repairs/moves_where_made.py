@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from devwidget.records.finding import Confidence, Fix
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.repairs.calls import FACTORIES, LIKENESSES

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.message import Message, listed
+from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
@@ -38,7 +38,7 @@ def _finding(wait: Wait) -> Finding:
             "the host waits for {device} at `{shown}`, {times}",
             device=wait.device,
             shown=_shown(wait),
-            times=Message("1 time" if wait.count == 1 else "{count} times", count=wait.count),
+            times=Message("1 time") if wait.count == 1 else Message("{count} times", count=wait.count),
         ),
         why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
         fault=wait.site,

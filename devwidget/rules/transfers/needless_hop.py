@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.message import Message
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Crossing, Held, Trace
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import registered

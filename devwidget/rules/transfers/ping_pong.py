@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.message import Message, listed
+from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Crossing, Trace
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at

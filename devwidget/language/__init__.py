@@ -1,0 +1,1 @@
+"""WORDS: the language in which reports speak, and the catalogues of translations."""
