@@ -9,6 +9,7 @@
 # make pictures    the panels of the notebooks for README and docs: docs/pictures
 # make docs        the documentation as a site that needs no network: artifacts/docs/built/index.html
 # make bench     what everything costs, beside the peers: docs/performance.md; BENCH=--quick takes fewer rounds
+# make words       new messages join the catalogues of translations, which are compiled
 # make notebooks   run the notebooks, and keep what they show if anything but times has changed
 #
 # make lab PORT=8888 BROWSER=no    on a server
@@ -39,7 +40,7 @@ LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test test-fast test-slow coverage shots pictures docs bench notebooks set-up set-up-test check check-page
+.PHONY: lab test test-fast test-slow coverage shots pictures docs bench notebooks words set-up set-up-test check check-page
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
@@ -70,6 +71,9 @@ docs: set-up-test
 bench: set-up-test
 	@$(PYTHON) .ci/set_up.py bench || echo "peers that could not be installed are left out"
 	$(IN_VENV) benchmarks/run_all.py $(BENCH)
+
+words: set-up-test
+	$(IN_VENV) -m tests.language.translate
 
 notebooks: set-up-test
 	$(IN_VENV) notebooks/refresh.py

@@ -26,6 +26,7 @@ from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.step.batch import Arguments, Inputs, arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
+from devwidget.language.speaking import set_language as set_language
 from devwidget.memory.accounting import account
 from devwidget.records.answers.layout import Layout
 from devwidget.records.comparing.comparison import Comparison
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
-    "explain", "is_about_placement", "load", "open", "place", "plan", "ranks", "record", "serve", "show", "simulate",
-    "snapshot", "trace",
+    "explain", "is_about_placement", "load", "open", "place", "plan", "ranks", "record", "serve", "set_language", "show",
+    "simulate", "snapshot", "trace",
 ]  # fmt: skip
 
 

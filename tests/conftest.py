@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 from tests import faults
 from tests.golden import golden as golden
 from tests.golden import pytest_addoption as pytest_addoption
+
+os.environ["LANGUAGE"] = "en"  # also in the processes that tests start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

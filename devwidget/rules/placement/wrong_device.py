@@ -94,8 +94,10 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
         yield value_moved(stray, repr(str(fault.target)))
     device = right_device(fault)
     name = stray.expression or stray.source
-    yield Fix(Message("move `{name}` to the device of the others before `{call}`", name=name or "the tensor", call=fault.call),
-              f"{name}.to({device})" if name else "")  # fmt: skip
+    told = Message(
+        "move `{name}` to the device of the others before `{call}`", name=name or Message("the tensor"), call=fault.call
+    )
+    yield Fix(told, f"{name}.to({device})" if name else "")
 
 
 def _same_line(birth: Site | None, fault: Site | None) -> bool:

@@ -1,0 +1,59 @@
+"""Brings the catalogues up to the messages of the package: `make words`, after which new ones wait in the .po files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from babel.messages.catalog import Catalog
+from babel.messages.extract import extract_from_dir
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po, write_po
+
+from devwidget.language import speaking
+
+PACKAGE = speaking.CATALOGUES.parents[1]
+KEYWORDS = {"Message": None, "say": None}
+
+
+def messages() -> Iterator[str]:
+    """The templates that the package has, in the order of its files."""
+    for _, _, message, _, _ in extract_from_dir(PACKAGE, [("**.py", "python")], keywords=KEYWORDS):
+        yield message if isinstance(message, str) else message[0]
+
+
+def catalogues() -> list[Path]:
+    """The .po file of each language."""
+    return sorted(speaking.CATALOGUES.glob(f"*/LC_MESSAGES/{speaking.DOMAIN}.po"))
+
+
+def read(file: Path) -> Catalog:
+    """A catalogue, with its headers."""
+    with file.open("rb") as opened:
+        return read_po(opened, locale=file.parents[1].name)
+
+
+def compiled(catalog: Catalog) -> bytes:
+    """What gettext reads."""
+    written = io.BytesIO()
+    write_mo(written, catalog)
+    return written.getvalue()
+
+
+def bring_up(file: Path) -> None:
+    """New messages join a catalogue, old ones leave it, and it is compiled beside."""
+    template = Catalog(fuzzy=False)
+    for message in messages():
+        template.add(message)
+    catalog = read(file)
+    catalog.update(template, no_fuzzy_matching=True)
+    catalog.obsolete.clear()
+    with file.open("wb") as opened:
+        write_po(opened, catalog, width=128, sort_output=True)
+    file.with_suffix(".mo").write_bytes(compiled(read(file)))
+
+
+if __name__ == "__main__":
+    for each in catalogues():
+        bring_up(each)
