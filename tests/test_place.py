@@ -8,7 +8,7 @@ from torch import nn
 
 import devwidget
 from devwidget.planning.blocks import Block, paths_of_blocks
-from devwidget.planning.splits import Need, best_split, crossings
+from devwidget.planning.splits import Need, beside, best_split, crossings
 from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -103,6 +103,11 @@ def test_the_fullest_part_is_as_little_full_as_in_any_split(weights, used):
     cuts = itertools.combinations(range(1, len(weights)), used - 1)
     parts = [[sum(weights[a:b]) for a, b in itertools.pairwise((0, *cut, len(weights)))] for cut in cuts]
     assert max(sum(w for w, at in zip(weights, split, strict=True) if at == gpu) for gpu in range(used)) == min(map(max, parts))
+
+
+def test_splits_beside_another_differ_in_one_block_at_a_border():
+    assert list(beside([0, 0, 1, 1])) == [[0, 1, 1, 1], [0, 0, 0, 1]]
+    assert list(beside([0, 0])) == []
 
 
 def test_hops_count_the_way_back_of_the_output():

@@ -25,6 +25,7 @@ class Block:
         kept: held when its forward ends and not before, such as what backward needs.
         beyond: held at its forward's peak beyond what it keeps.
         passed: of its output, which crosses if the next block is on another GPU.
+        dtype, shape: of the first tensor of it.
         order: when it ran first; None if it never did.
         tensors: storages of its weights, by which ties are known.
     """
@@ -35,6 +36,8 @@ class Block:
     kept: int = 0
     beyond: int = 0
     passed: int = 0
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
     order: int | None = None
     tensors: frozenset[int] = frozenset()
 
@@ -113,7 +116,10 @@ class BlockWatcher:
             block, held = self.blocks[path], self._held()
             if block.order is None:
                 block.order = sum(each.order is not None for each in self.blocks.values())
-                block.passed = _bytes(list(tensors_in(out)))
+                passed = list(tensors_in(out))
+                block.passed = _bytes(passed)
+                if passed:
+                    block.dtype, block.shape = str(passed[0].dtype).removeprefix("torch."), tuple(passed[0].shape)
                 block.kept = max(held - self._before[path], 0)
             block.beyond = max(block.beyond, self.account.peak - max(held, self._before[path]))
 

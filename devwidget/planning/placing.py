@@ -20,7 +20,7 @@ from devwidget.planning.gpus import gpu
 from devwidget.planning.placement import placed_copy
 from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
-from devwidget.planning.splits import Need, best_split, crossings, weights_of
+from devwidget.planning.splits import Need, beside, best_split, crossings, weights_of
 from devwidget.planning.watcher import Watcher
 from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
@@ -78,7 +78,7 @@ class Proposals:
     need: Need
     capacities: Sequence[int]
     rejected: list[Rejected] = field(default_factory=list)
-    _seen: set[tuple[int, ...]] = field(default_factory=set)
+    _plans: dict[tuple[int, ...], Plan | None] = field(default_factory=dict)
     _nearest: tuple[float, list[int], Plan] | None = None
 
     def search(self) -> Layout:
@@ -104,21 +104,27 @@ class Proposals:
                 yield used, 1
 
     def _try(self, used: int, last_home: int) -> tuple[list[int], Plan] | None:
+        for split in self._splits(used, last_home):
+            if tuple(split) in self._plans:
+                continue
+            self._plans[tuple(split)] = plan = None if self._weighs_too_much(split) else self._run(split)
+            if plan is not None and plan.fits:
+                return split, plan
+        return None
+
+    def _splits(self, used: int, last_home: int) -> Iterator[list[int]]:
+        """The best by the estimate, the best by the estimate as runs have corrected it, and those beside the nearest."""
         room = list(self.capacities)
         for _ in range(MOST_TRIES):
             split = best_split(self.need, room, used, last_home)
-            if split is None or tuple(split) in self._seen:
-                return None
-            self._seen.add(tuple(split))
-            if self._weighs_too_much(split):
-                return None
-            plan = self._run(split)
-            if plan is None:
-                return None
-            if plan.fits:
-                return split, plan
+            if split is None or tuple(split) in self._plans:
+                break
+            yield split
+            if (plan := self._plans[tuple(split)]) is None:
+                return
             room = [self._room(index, split, plan) for index in range(len(room))]
-        return None
+        if self._nearest is not None:
+            yield from beside(self._nearest[1])
 
     def _weighs_too_much(self, split: list[int]) -> bool:
         """Whether a run would tell nothing: the weights alone have no room."""
@@ -157,7 +163,16 @@ class Proposals:
         hops, crossing = crossings(split, self.need.blocks)
         kind = plan.devices[0].device.kind
         blocks = tuple(
-            BlockCost(block.path, DeviceId(kind, index), block.weights, block.kept, block.beyond, block.passed)
+            BlockCost(
+                block.path,
+                DeviceId(kind, index),
+                block.weights,
+                block.kept,
+                block.beyond,
+                block.passed,
+                block.dtype,
+                block.shape,
+            )
             for block, index in zip(self.need.blocks, split, strict=True)
         )
         gpus = tuple(PlacedGpu(device.device, device.on_card, device.capacity) for device in plan.devices)

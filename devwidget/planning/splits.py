@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -100,6 +101,14 @@ def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -
         return None
     split = [next(gpu for gpu, end in enumerate(ends) if index < end) for index in range(chain)]
     return split + [0] * last_home
+
+
+def beside(split: Sequence[int]) -> Iterator[list[int]]:
+    """The splits in which one block at a border is on the other side."""
+    for index, (here, following) in enumerate(itertools.pairwise(split)):
+        if here != following:
+            yield [*split[:index], following, *split[index + 1 :]]
+            yield [*split[: index + 1], here, *split[index + 2 :]]
 
 
 def crossings(split: Sequence[int], blocks: Sequence[Block]) -> tuple[int, int]:

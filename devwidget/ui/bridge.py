@@ -53,6 +53,7 @@ class PanelView(anywidget.AnyWidget):
     status = Dict().tag(sync=True)
     memory = Dict().tag(sync=True)
     traced = Dict().tag(sync=True)
+    proposed = Dict().tag(sync=True)
     compared = Dict().tag(sync=True)
     printed = Unicode().tag(sync=True)
     gone = Bool(False).tag(sync=True)

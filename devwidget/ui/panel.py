@@ -10,6 +10,7 @@ from typing import Any
 
 import ipywidgets
 
+from devwidget.records.answers.layout import Layout
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.finding import Finding
 from devwidget.records.memory import DeviceMemory
@@ -20,6 +21,7 @@ from devwidget.report.page.content import (
     head_content,
     marks_content,
     memory_content,
+    proposed_content,
     traced_content,
     tree_content,
 )
@@ -139,6 +141,11 @@ class DeviceWidget(ipywidgets.VBox):
             self._draw_compared()
             counts = self.view.traced["summary"]
             self._say("error" if trace.error else "done", counts)
+
+    def propose(self, layout: Layout) -> None:
+        """Draw what `devwidget.place` says beside the model as it is."""
+        with self._lock:
+            self.view.proposed = proposed_content(layout, self.table)
 
     def after_cell(self) -> None:
         """A cell has ended: a panel that is shown no more lets go of the batch that only it holds."""

@@ -73,9 +73,7 @@ class DeviceMap:
 def device_map(table: Placement, trace: Trace | None = None) -> DeviceMap | None:
     """The map of a model whose blocks are on more than one device; None for others."""
     blocks = _ordered(list(_blocks(table, 0)) if len(table) else [], trace)
-    joined = _joined(blocks, same_kind=True)
-    if len(joined) > MOST_BLOCKS:
-        joined = _joined(joined, same_kind=False)
+    joined = joined_blocks(blocks)
     devices = {block.device for block in joined}
     if len(devices) < 2:
         return None
@@ -114,6 +112,12 @@ def _ordered(blocks: list[Block], trace: Trace | None) -> list[Block]:
         start = starts.get(block.path, -1)
         placed.append((start if start >= 0 else placed[-1][0] if placed else -1, replace(block, start=start)))
     return [block for _, block in sorted(placed, key=lambda each: each[0])]
+
+
+def joined_blocks(blocks: list[Block]) -> list[Block]:
+    """Neighbours on one device as one, if they are of one kind, or there are too many."""
+    joined = _joined(blocks, same_kind=True)
+    return _joined(joined, same_kind=False) if len(joined) > MOST_BLOCKS else joined
 
 
 def _joined(blocks: list[Block], *, same_kind: bool) -> list[Block]:

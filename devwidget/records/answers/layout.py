@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
-from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.bounds import Length, Size
 from devwidget.records.schema.record import Record
 
 
@@ -20,6 +20,7 @@ class BlockCost:
         kept: what its forward leaves behind, such as what backward needs.
         beyond: what its forward takes besides while it runs.
         passed: its output.
+        dtype, shape: of the first tensor of that.
     """
 
     path: str
@@ -28,6 +29,8 @@ class BlockCost:
     kept: Size = 0
     beyond: Size = 0
     passed: Size = 0
+    dtype: str = ""
+    shape: tuple[Length, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from devwidget.records.answers.layout import Layout
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -16,6 +17,7 @@ from devwidget.report.page.parallel_card import parallel_card
 from devwidget.report.page.spread_card import spread_cards
 from devwidget.report.page.tree_table import mark_columns, tree_table
 from devwidget.report.style.safe_text import displayed
+from devwidget.report.text.answers.layout_text import layout_sentence
 from devwidget.report.text.comparison_text import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
@@ -27,6 +29,7 @@ from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import Placement
+from devwidget.views.proposed_map import proposed_map
 from devwidget.views.timeline import in_seconds, timeline
 
 MOST_EAGER = 1500
@@ -123,6 +126,14 @@ def _map_card(table: Placement, trace: Trace | None) -> Content | None:
     """The model on its devices, where there are several."""
     drawn = device_map(table, trace)
     return None if drawn is None else {"figure": device_map_figure(drawn), "words": map_words(drawn), "rows": map_rows(drawn)}
+
+
+@displayed
+def proposed_content(layout: Layout, table: Placement) -> Content:
+    """A layout as it would be."""
+    drawn = proposed_map(layout, table)
+    words = [layout_sentence(layout), *map_words(drawn)]
+    return {"figure": device_map_figure(drawn), "words": words, "rows": map_rows(drawn), "title": "Where it would go"}
 
 
 def _with_rows(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:

@@ -190,13 +190,16 @@ async function render({ model, el, host, signal }) {
       drawing.show(call.figure);
       return callSection(call, drawing, strip);
     });
-    const drawn = traced.summary ? traced.map : head?.map;
-    if (drawn) {
+    const maps = [];
+    const lives = traced.summary ? traced.map : head?.map;
+    const proposed = model.get("proposed");
+    for (const drawn of [lives, proposed?.figure && proposed].filter(Boolean)) {
       const map = figure("dw-map", (facts) => facts?.path !== undefined && reveal({ path: facts.path }));
       calls.push(map);
-      parts.unshift(mapSection(drawn, map));
+      maps.push(mapSection(drawn, map));
       map.show(drawn.figure);
     }
+    parts.unshift(...maps);
     if (!traced.summary) parts.push(none("how `nn.DataParallel` cut the batch, copied the model and gathered the outputs, if there is one"));
     else if (!parts.length && !head?.spread?.length) parts.push(h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace, and the model is on one device."));
     tabs.page("Parallel").replaceChildren(...parts, spread);
@@ -242,6 +245,7 @@ async function render({ model, el, host, signal }) {
     "change:status": drawStatus,
     "change:printed": drawPrinted,
     "change:compared": drawCompared,
+    "change:proposed": drawTrace,
     comm_live_update: kernelChanged,
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);

@@ -19,13 +19,13 @@ export function callSection(call, drawing, strip) {
 }
 
 // The model on its devices.
-export function mapSection({ words, rows }, drawing) {
+export function mapSection({ words, rows, title }, drawing) {
   const ways = rows.map((texts) => h("tr", { class: "dw-way" }, texts.map((text, at) => h("td", { class: at > 1 ? "dw-number" : null }, text))));
   const head = [["from"], ["to"], ["forward", "dw-number"], ["backward", "dw-number"]];
   return h(
     "section",
     { class: "dw-parallel dw-mapped" },
-    h("h4", null, "The model on its devices"),
+    h("h4", null, title ?? "The model on its devices"),
     drawing.el,
     h("ul", { class: "dw-words" }, words.map((text) => h("li", null, text))),
     ways.length ? table("what crosses between the devices", head, ways) : "",
