@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tests.language import translate
 
 FILES = translate.catalogues()
 LANGUAGES = [file.parents[1].name for file in FILES]
+PLACE_OF_SUMMARY = {"Fix": 0, "fix": 0, "mended": 1, "without_move": 1, "cast_where_used": 3}
 
 
 @pytest.fixture(params=FILES, ids=LANGUAGES)
@@ -36,3 +39,34 @@ def test_translations_name_the_facts_of_their_messages(file: Path) -> None:
 
 def test_what_gettext_reads_is_what_is_written(file: Path) -> None:
     assert file.with_suffix(".mo").read_bytes() == translate.compiled(translate.read(file)), "run `make words`"
+
+
+def _texts_of_findings(tree: ast.AST) -> Iterator[ast.expr]:
+    """What rules write into the fields that a user reads."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func).rpartition(".")[2]
+        if called in PLACE_OF_SUMMARY and len(node.args) > PLACE_OF_SUMMARY[called]:
+            yield node.args[PLACE_OF_SUMMARY[called]]
+        if called in ("Finding", "finding_of", "Fix"):
+            yield from (keyword.value for keyword in node.keywords if keyword.arg in ("headline", "why", "notes", "summary"))
+
+
+def _plain(text: ast.expr) -> bool:
+    """A text that is written out and is no message: nobody could translate it."""
+    if isinstance(text, ast.Tuple):
+        return any(map(_plain, text.elts))
+    if isinstance(text, ast.IfExp):
+        return _plain(text.body) or _plain(text.orelse)
+    return isinstance(text, ast.JoinedStr) or (isinstance(text, ast.Constant) and bool(text.value))
+
+
+def test_rules_say_nothing_but_messages() -> None:
+    plain = [
+        f"{file.relative_to(translate.PACKAGE)}:{text.lineno}"
+        for file in sorted((translate.PACKAGE / "rules").rglob("*.py"))
+        for text in _texts_of_findings(ast.parse(file.read_text(encoding="utf-8")))
+        if _plain(text)
+    ]
+    assert plain == []
