@@ -18,7 +18,7 @@ from devwidget.capture import background_births as background_births
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
-from devwidget.capture.object_fields import class_name
+from devwidget.capture.object_fields import class_name, is_a
 from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.recording.allowed_transfers import allow
@@ -34,6 +34,7 @@ from devwidget.records.errors import BatchError, DevwidgetError, PlacementError,
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.plan import Plan
+from devwidget.records.ranks.cluster import Cluster, asker_of, may_be_asked_again
 from devwidget.records.ranks.parallel_plan import ParallelPlan
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     import os
 
     from devwidget.distributed.agent import Agent
-    from devwidget.records.ranks.cluster import Cluster
     from devwidget.ui.panel import DeviceWidget
+    from devwidget.ui.ranks_panel import RanksWidget
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
@@ -602,18 +603,18 @@ def place(
 
 
 def show(
-    model: nn.Module,
+    model: nn.Module | Cluster,
     batch: Any = None,
     *,
     loss_fn: Callable[..., Any] | None = None,
     target: Any = None,
     optimizer: torch.optim.Optimizer | None = None,
     batch_expression: str = "",
-) -> DeviceWidget:
+) -> DeviceWidget | RanksWidget:
     """Open the panel on a live model. The panel holds the model weakly: `del model` frees it.
 
     Args:
-        model: what the panel shows.
+        model: what the panel shows; what `devwidget.ranks()` returns for all ranks of a job, for which nothing else is given.
         batch: as for `trace`; it can also be chosen in the panel.
         loss_fn: as for `trace`.
         target: as for `trace`.
@@ -626,6 +627,11 @@ def show(
     Raises:
         DevwidgetError: if `model` is no module.
     """
+    if is_a(model, Cluster):
+        from devwidget.ui.ranks_panel import RanksWidget
+
+        return RanksWidget(model, asker_of(model))
+
     from devwidget.live import Engine, open_panel
     from devwidget.rereading import Rereader
 
@@ -672,9 +678,11 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
         DevwidgetError: if no rank is there, or other users may enter the folder.
     """
     from devwidget.distributed.sources import hear
-    from devwidget.rules.ranks.over_ranks import judge_cluster
 
-    return judge_cluster(hear(source, _served, patience=patience))
+    def ask() -> Cluster:
+        return hear(source, _served, patience=patience)
+
+    return may_be_asked_again(ask(), ask)
 
 
 def _served() -> tuple[int, str]:

@@ -57,7 +57,7 @@ FLOORS = {
         "repairs",
         "findings",
         "registry",
-        *("placement", "transfers", "training", "replicas", "ranks"),
+        *("placement", "transfers", "training", "replicas"),
     ),
     "simulator": (
         "accelerators",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from dataclasses import replace
-from typing import Any
 
 import ipywidgets
 
@@ -30,6 +27,7 @@ from devwidget.report.style.safe_text import safe_block
 from devwidget.ui import refresh
 from devwidget.ui.actions import PanelActions, TraceRequest
 from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference
+from devwidget.ui.displayed import Displayed
 from devwidget.ui.jobs import MainThreadJobs
 from devwidget.ui.plotly_code import shared_plotly
 from devwidget.ui.questions import Questions
@@ -38,7 +36,7 @@ from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place
 
 
-class DeviceWidget(ipywidgets.VBox):
+class DeviceWidget(Displayed, ipywidgets.VBox):
     """A panel, a widget that other widgets can hold. It holds the model weakly, and keeps only numbers and words.
 
     Attributes:
@@ -191,24 +189,14 @@ class DeviceWidget(ipywidgets.VBox):
     def __repr__(self) -> str:
         return panel_text(self.snapshot, self.trace)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {**self._as_text(panel_html(self.snapshot, self.trace)), **self._live()}
+    def _html(self) -> str:
+        return panel_html(self.snapshot, self.trace)
 
-    def _ipython_display_(self) -> None:
-        """Two outputs, of which a page shows one: JupyterLab never looks at the other forms of an output that is a widget."""
-        if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:  # they would show both
-            raise NotImplementedError("IPython shows the bundle then")
-        from IPython.display import display
+    def _saved(self) -> str:
+        return saved_html(self.snapshot, self.trace)
 
-        display(self._as_text(saved_html(self.snapshot, self.trace)), raw=True)
-        display(self._live(), raw=True)
-
-    def _as_text(self, html: str) -> dict[str, Any]:
-        return {"text/plain": repr(self), "text/html": html}
-
-    def _live(self) -> dict[str, Any]:
-        link = {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id}
-        return {"application/vnd.jupyter.widget-view+json": link}
+    def _view_id(self) -> str:
+        return str(self.view.model_id)
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
         memory, snapshot = self._actions.memory(), self.snapshot

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.assets import PANEL, TREE, joined, static_text
-from devwidget.report.page.html import _as_value, _bytes, page_facts
+from devwidget.report.page.html import as_text, as_value, page_facts
 from devwidget.report.page.plotly_file import plotly_path
 from tests.browser.chromium import Watched
 from tests.views.builders import GPU0, tensor
@@ -47,8 +47,8 @@ class BarePage:
         }
         facts["tree"]["control"] = "control"
         style = "\n".join(static_text(name) for name in ("page.css", "base.css", "tree.css", "panel.css"))
-        scripts = [joined("shim.js"), _as_value("tree", joined(*TREE)), _as_value("panel", joined(*PANEL))]
-        text = "\n".join([*scripts, f"const facts = {json.dumps(facts, default=_bytes)};", _START])
+        scripts = [joined("shim.js"), as_value("tree", joined(*TREE)), as_value("panel", joined(*PANEL))]
+        text = "\n".join([*scripts, f"const facts = {json.dumps(facts, default=as_text)};", _START])
         self.page.set_content(f"<style>{style}</style><main id=a></main><main id=b></main>")
         if plotly:
             self.page.add_script_tag(path=str(plotly_path()))
@@ -57,7 +57,7 @@ class BarePage:
 
     def update(self, model: str, name: str, value: Any) -> None:
         """What a trait change from Python does."""
-        text = json.dumps(value, default=_bytes)
+        text = json.dumps(value, default=as_text)
         self.page.evaluate("([model, name, text]) => window.models[model].update(name, JSON.parse(text))", [model, name, text])
 
     def answer(self, ask: str, reply: dict[str, Any]) -> None:

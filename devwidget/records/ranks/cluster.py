@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -82,7 +84,7 @@ class Rank:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Cluster(Record):
     """All ranks of one job.
 
@@ -114,3 +116,18 @@ class Cluster(Record):
         """What one module holds on the ranks of a placement; None where they do not have it."""
         at = self.placements[placement].held[module]
         return None if at == NOWHERE else self.holdings[at]
+
+
+_askers: dict[int, Callable[[], Cluster]] = {}
+
+
+def may_be_asked_again(cluster: Cluster, ask: Callable[[], Cluster]) -> Cluster:
+    """Keep how the same ranks are asked once more, for as long as the record is kept; a record itself holds no job."""
+    _askers[id(cluster)] = ask
+    weakref.finalize(cluster, _askers.pop, id(cluster), None).atexit = False
+    return cluster
+
+
+def asker_of(cluster: Cluster) -> Callable[[], Cluster] | None:
+    """How its ranks are asked again; None for a record that was loaded or made by hand."""
+    return _askers.get(id(cluster))

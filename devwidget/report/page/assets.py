@@ -13,6 +13,8 @@ TREE = ("dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.j
 PANEL = (
     "dom.js", "figure.js", "header.js", "findings.js", "tables.js", "memory.js", "parallel.js", "tabs.js", "panel_widget.js",
 )  # fmt: skip
+RANKS = ("dom.js", "tables.js", "findings.js", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_widget.js")
+RANKS_STYLES = ("base.css", "panel.css", "ranks.css")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class) )", re.MULTILINE)

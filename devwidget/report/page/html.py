@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from typing import Any
 
 from devwidget.records.schema.record import presents
@@ -52,21 +53,27 @@ def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     script = "\n".join(
         [
             joined("shim.js"),
-            _as_value("tree", joined(*TREE)),
-            _as_value("panel", joined(*PANEL)),
-            f"const facts = {script_json(page_facts(snapshot, trace), _bytes)};",
+            as_value("tree", joined(*TREE)),
+            as_value("panel", joined(*PANEL)),
+            f"const facts = {script_json(page_facts(snapshot, trace), as_text)};",
             _START,
         ]
     )
-    style = "\n".join(static_text(name) for name in ("page.css", "base.css", "tree.css", "panel.css"))
+    plotly = plotly_path().read_text(encoding="utf-8")
+    scripts = (plotly, "globalThis.Plotly ??= globalThis.moduleName;", script)
+    return standalone(title, plain, ("base.css", "tree.css", "panel.css"), scripts)
+
+
+def standalone(title: str, plain: str, styles: Iterable[str], scripts: Iterable[str]) -> str:
+    """One file for a widget that draws itself into `#panel`; a reader without scripts sees `plain`."""
+    style = "\n".join(static_text(name) for name in ("page.css", *styles))
     return (
         "<!DOCTYPE html>\n"
         f'<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"{element('title', f'{title} – devwidget')}<style>{style}</style></head>"
         f'<body><main id="panel"></main><noscript>{plain}</noscript>'
-        f"<script>{_safe(plotly_path().read_text(encoding='utf-8'))}</script>"
-        f"<script>globalThis.Plotly ??= globalThis.moduleName;</script><script>{_safe(script)}</script></body></html>\n"
+        f"{''.join(f'<script>{_safe(script)}</script>' for script in scripts)}</body></html>\n"
     )
 
 
@@ -85,13 +92,14 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
     return {"tree": tree, "panel": panel}
 
 
-def _as_value(name: str, module: str) -> str:
+def as_value(name: str, module: str) -> str:
     """An ES module's default export as a constant, so that a file needs no second file to import."""
     body, export, value = module.rpartition("export default ")
     return f"const {name} = (() => {{\n{body}\nreturn {value}\n}})();" if export else module
 
 
-def _bytes(value: bytes) -> dict[str, str]:
+def as_text(value: bytes) -> dict[str, str]:
+    """Bytes for JSON, as `shim.js` reads them back."""
     return {"__bytes__": base64.b64encode(value).decode("ascii")}
 
 

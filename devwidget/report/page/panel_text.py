@@ -39,10 +39,15 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
-    """The same as an output beside the live panel, for when the notebook is opened again and no kernel knows that panel."""
+    """The same as an output beside the live panel."""
+    return as_saved(panel_html(snapshot, trace))
+
+
+def as_saved(html: str) -> str:
+    """For when the notebook is opened again and no kernel knows the panel."""
     note = element("p", element("em", "The panel as it was saved; run the cell for the live one."))
     style = Markup(f"<style>{_STYLE}</style>")  # viewers drop it, and need none of it
-    return element("div", style, note, panel_html(snapshot, trace), class_="dw-saved")
+    return element("div", style, note, html, class_="dw-saved")
 
 
 _STYLE = """

@@ -1,0 +1,1 @@
+"""What a page needs to draw all ranks of a job."""

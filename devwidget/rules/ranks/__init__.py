@@ -1,1 +1,0 @@
-"""What only many ranks together can show."""

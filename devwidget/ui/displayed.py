@@ -1,0 +1,41 @@
+"""How a panel is displayed: live where a page can run it, as text and plain HTML in a notebook that was saved."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+class Displayed:
+    """For a widget whose `_view_id` names what a page draws."""
+
+    def _html(self) -> str:
+        """Plain HTML without style or script, which every viewer keeps."""
+        raise NotImplementedError
+
+    def _saved(self) -> str:
+        """The same for an output beside the live panel."""
+        raise NotImplementedError
+
+    def _view_id(self) -> str:
+        raise NotImplementedError
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return {**self._as_text(self._html()), **self._live()}
+
+    def _ipython_display_(self) -> None:
+        """Two outputs, of which a page shows one: JupyterLab never looks at the other forms of an output that is a widget."""
+        if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:  # they would show both
+            raise NotImplementedError("IPython shows the bundle then")
+        from IPython.display import display
+
+        display(self._as_text(self._saved()), raw=True)
+        display(self._live(), raw=True)
+
+    def _as_text(self, html: str) -> dict[str, Any]:
+        return {"text/plain": repr(self), "text/html": html}
+
+    def _live(self) -> dict[str, Any]:
+        link = {"version_major": 2, "version_minor": 0, "model_id": self._view_id()}
+        return {"application/vnd.jupyter.widget-view+json": link}

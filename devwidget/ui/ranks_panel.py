@@ -1,0 +1,87 @@
+"""RanksWidget: the panel of all ranks of a job."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+import ipywidgets
+from traitlets import Bool, Dict, Unicode
+
+from devwidget.records.errors import error_text
+from devwidget.records.ranks.cluster import Cluster
+from devwidget.report.page.assets import RANKS, RANKS_STYLES, joined, static_text
+from devwidget.report.page.panel_text import as_saved
+from devwidget.report.page.ranks.content import ranks_content
+from devwidget.report.page.ranks.page import plain_cluster
+from devwidget.report.style.safe_text import safe_block
+from devwidget.ui.bridge import Control, reference
+from devwidget.ui.displayed import Displayed
+
+
+class RanksView(anywidget.AnyWidget):
+    """What the page draws."""
+
+    _esm = joined(*RANKS)
+    _css = "".join(map(static_text, RANKS_STYLES))
+    content = Dict().tag(sync=True)
+    status = Dict().tag(sync=True)
+    control = Unicode().tag(sync=True)
+    live = Bool(False).tag(sync=True)
+
+
+class RanksWidget(Displayed, ipywidgets.VBox):
+    """A panel of all ranks; it keeps one record, and nothing alive.
+
+    Attributes:
+        cluster: what it shows.
+    """
+
+    def __init__(self, cluster: Cluster, ask: Callable[[], Cluster] | None = None) -> None:
+        super().__init__()
+        self.cluster, self._ask = cluster, ask
+        self.control = Control()
+        self.view = RanksView(content=ranks_content(cluster), control=reference(self.control), live=ask is not None)
+        self.children = (self.view,)
+        self.control.on_msg(functools.partial(_answer, self))
+
+    def ask(self) -> Cluster:
+        """Ask the ranks again, and show what they say; of a saved record nobody can be asked."""
+        if self._ask is not None:
+            self.cluster = self._ask()
+            self.view.content = ranks_content(self.cluster)
+        return self.cluster
+
+    def close(self) -> None:
+        """Take the panel off every page."""
+        for widget in (self.view, self.control):
+            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
+            widget.close()
+        self.layout.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        return str(self.cluster)
+
+    def _html(self) -> str:
+        return str(plain_cluster(self.cluster))
+
+    def _saved(self) -> str:
+        return as_saved(self._html())
+
+    def _view_id(self) -> str:
+        return str(self.view.model_id)
+
+
+def _answer(panel: RanksWidget, control: Control, message: Any, buffers: Any) -> None:
+    """Answer the page inside the handler, whatever it has sent and whatever goes wrong."""
+    asked = message if isinstance(message, dict) else {}
+    answer: dict[str, str] = {}
+    if asked.get("ask") == "ranks":
+        try:
+            panel.ask()
+        except Exception as error:
+            answer = {"error": safe_block(error_text(error))}
+    control.send({"to": str(asked.get("id"))[:100], "ask": str(asked.get("ask"))[:100], **answer})

@@ -1,0 +1,116 @@
+// Tables of a job: ranks that did not answer, memory, and what each module holds on the ranks of each kind.
+import { h, prose } from "./dom.js";
+import { letterOf, MEANINGS, SIGNS } from "./ranks_map.js";
+import { table } from "./tables.js";
+
+const MOST_ROWS = 1500;
+const MOST_TROUBLED = 64;
+
+export function stateTag(state) {
+  return h("span", { class: "dw-state-tag", title: MEANINGS[state] }, h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), state);
+}
+
+// Every rank that is not simply there; a click on its number shows it.
+export function troubledTable({ ranks }, kept, show) {
+  const numbers = ranks.flatMap((rank, number) => (rank.state !== "answered" && (!kept || kept.has(number)) ? [number] : []));
+  if (!numbers.length) return "";
+  const head = [["rank", "dw-number"], ["state"], ["step", "dw-number"], ["said", "dw-number"], ["why"]];
+  const rows = numbers.slice(0, MOST_TROUBLED).map((number) => {
+    const rank = ranks[number];
+    return h(
+      "tr",
+      { class: "dw-troubled", "data-rank": number },
+      h("td", { class: "dw-number" }, h("button", { class: "dw-link", type: "button", onclick: () => show(number) }, number)),
+      h("td", { class: "dw-nowrap" }, stateTag(rank.state)),
+      h("td", { class: "dw-number" }, rank.step ?? ""),
+      h("td", { class: "dw-number dw-nowrap" }, rank.age ? `${rank.age} ago` : ""),
+      h("td", null, prose(rank.note ?? ""), rank.waits ? h("div", { class: "dw-soft" }, `in ${rank.waits}`) : ""),
+    );
+  });
+  return [table("ranks that did not answer", head, rows), numbers.length > MOST_TROUBLED ? h("p", { class: "dw-soft" }, `… and ${numbers.length - MOST_TROUBLED} more`) : ""];
+}
+
+// Least, usual and most of each quantity, and the rank that is far from all others.
+export function memoryTable({ spans }, show) {
+  if (!spans.length) return "";
+  const rank = (number) => h("button", { class: "dw-link", type: "button", onclick: () => show(number) }, `rank ${number}`);
+  const cell = ([size, number]) => h("td", { class: "dw-number" }, size, " ", h("span", { class: "dw-soft" }, rank(number)));
+  const rows = spans.map((span) =>
+    h(
+      "tr",
+      { class: "dw-span" },
+      h("td", null, span.name),
+      cell(span.least),
+      h("td", { class: "dw-number" }, span.median),
+      cell(span.most),
+      h("td", { class: "dw-spread-bar" }, bar(span.share)),
+      h("td", null, span.outlier === null ? "" : h("b", { class: "dw-outlier" }, "outlier: ", rank(span.outlier))),
+    ),
+  );
+  return table("memory of the ranks", [["for each rank"], ["min", "dw-number"], ["median", "dw-number"], ["max", "dw-number"], [""], [""]], rows);
+}
+
+// From the least to the most, with a mark at the median; the axis begins at nothing.
+function bar([least, median, most]) {
+  const percent = (share) => `${(100 * share).toFixed(1)}%`;
+  return h("span", { class: "dw-range", "aria-hidden": "true" }, h("span", { style: `left:${percent(least)};width:max(2px, ${percent(most - least)})` }), h("i", { style: `left:${percent(median)}` }));
+}
+
+// A row for each module, a column for each kind of ranks that the filter left.
+export class PlacementTable {
+  constructor() {
+    this.open = new Set();
+    this.el = h("div", { class: "dw-placements" });
+  }
+
+  show(content, kept) {
+    const { modules, columns, holdings, more } = content;
+    const meant = ([, , runs]) => !kept || runs.some(([first, last]) => [...kept].some((number) => number >= first && number <= last));
+    const shown = columns.slice(0, modules[0]?.held.length ?? 0).flatMap((column, at) => (meant(column) ? [at] : []));
+    if (!modules.length) return this.el.replaceChildren(h("p", { class: "dw-empty" }, "No rank has said what it holds."));
+    const head = h("tr", null, h("th", { scope: "col" }, "module"), shown.map((at) => h("th", { scope: "col", class: "dw-column" }, h("span", { class: "dw-kind-mark", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), " ", columns[at][0], h("div", { class: "dw-soft" }, columns[at][1]))));
+    const rows = modules.slice(0, MOST_ROWS).map((module) => this.row(content, module, shown));
+    const notes = [modules.length > MOST_ROWS ? `… and ${modules.length - MOST_ROWS} more modules` : "", more ? `… and ${more} more distinct placements` : "", shown.length ? "" : "The filter leaves no rank that has said what it holds."];
+    this.el.replaceChildren(
+      h("div", { class: "dw-scroll-x dw-scroll-y dw-tall", role: "region", tabindex: "0", "aria-label": "placements" }, h("table", { class: "dw-table dw-placement", "aria-label": "placements" }, h("thead", null, head), h("tbody", null, rows))),
+      ...notes.filter(Boolean).map((text) => h("p", { class: "dw-soft" }, text)),
+    );
+    this.holdings = holdings;
+  }
+
+  row(content, module, shown) {
+    const { name, path, kind, wrapper, depth, times, held } = module;
+    const places = shown.map((at) => held[at]);
+    const differs = new Set(places).size > 1;
+    const hasTensors = places.some((place) => place >= 0 && content.holdings[place][2].length);
+    const detail = h("tr", { class: "dw-held", hidden: !this.open.has(path) });
+    const toggle = () => {
+      const open = detail.hidden;
+      detail.hidden = !open;
+      if (open) this.open.add(path);
+      else this.open.delete(path);
+      button.setAttribute("aria-expanded", String(open));
+      if (open && !detail.childElementCount) fill();
+    };
+    const fill = () => detail.append(h("td", null), ...places.map((place) => h("td", null, place < 0 ? "" : tensors(content.holdings[place][2]))));
+    const button = h("button", { class: "dw-twist", type: "button", "aria-expanded": String(this.open.has(path)), "aria-label": `tensors of ${path || "the model itself"}`, onclick: toggle }, "");
+    if (this.open.has(path)) fill();
+    const row = h(
+      "tr",
+      { class: `dw-module-row${differs ? " dw-differs" : ""}`, "data-path": path },
+      h("th", { scope: "row", title: path, style: `--dw-depth:${depth}` }, hasTensors ? button : h("span", { class: "dw-twist" }), name || "the model itself", h("span", { class: "dw-soft" }, ` ${kind}`), times > 1 ? h("span", { class: "dw-tag" }, `${times} alike`) : "", wrapper ? h("span", { class: "dw-tag" }, wrapper) : ""),
+      places.map((place) => holding(place, content.holdings)),
+    );
+    return [row, detail];
+  }
+}
+
+function holding(place, holdings) {
+  if (place < 0) return h("td", { class: "dw-soft" }, "not there");
+  const [words, size, , empty] = holdings[place];
+  return h("td", { class: empty ? "dw-nothing" : null }, h("span", null, words), size ? h("div", { class: "dw-soft dw-nowrap" }, size, empty ? h("b", null, " – nothing here") : "") : "");
+}
+
+function tensors(list) {
+  return h("ul", { class: "dw-tensors" }, list.map(([name, type, placed, note]) => h("li", null, h("code", null, name), " ", h("span", { class: "dw-mono" }, type), h("span", { class: "dw-soft" }, ` ${[placed, note].filter(Boolean).join(" · ")}`))));
+}

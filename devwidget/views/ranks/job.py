@@ -1,0 +1,134 @@
+"""All ranks of a job as a map, with what is least and most among them, and how far the others are where one waits."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank, Runs
+from devwidget.records.ranks.runs import runs_of
+
+MOST_ACROSS = 64
+"""Ranks beside each other on the map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One quantity of all ranks that know it, in bytes.
+
+    Attributes:
+        name: of the quantity.
+        least: the smallest, and a rank that has it.
+        median: half of them have no more.
+        most: the largest, and a rank that has it.
+        outlier: the rank that is far from all others; -1 if there is none.
+    """
+
+    name: str
+    least: tuple[int, int]
+    median: int
+    most: tuple[int, int]
+    outlier: int = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Ranks that have come equally far in one process group.
+
+    Attributes:
+        ranks: which ones.
+        begun: how many collectives they have begun.
+        finished: how many of them are over.
+    """
+
+    ranks: Runs
+    begun: int
+    finished: int
+
+
+def taken(rank: Rank) -> int:
+    """Bytes that a rank has allocated on accelerators; of a job on the CPU, of its process. -1 where it has not said."""
+    on_gpu = [each.allocated for each in rank.memory if each.device.is_accelerator]
+    return sum(on_gpu) if on_gpu else sum(each.allocated for each in rank.memory) if rank.memory else NOWHERE
+
+
+def peak(rank: Rank) -> int:
+    """The same of the most that was ever allocated."""
+    on_gpu = [each.peak for each in rank.memory if each.device.is_accelerator]
+    return sum(on_gpu) if on_gpu else sum(each.peak for each in rank.memory) if rank.memory else NOWHERE
+
+
+def held(cluster: Cluster, rank: Rank) -> int:
+    """Bytes of parameters and buffers that a rank holds; -1 where it has not said."""
+    return NOWHERE if rank.placement == NOWHERE else cluster.placements[rank.placement].bytes
+
+
+def spans(cluster: Cluster) -> tuple[Span, ...]:
+    """What is least, usual and most among the ranks."""
+    quantities: tuple[tuple[str, Callable[[Rank], int]], ...] = (
+        ("parameters and buffers", lambda rank: held(cluster, rank)),
+        ("allocated", taken),
+        ("peak", peak),
+    )
+    found = (_span(name, {rank.number: of(rank) for rank in cluster.ranks if of(rank) > 0}) for name, of in quantities)
+    return tuple(span for span in found if span is not None)
+
+
+def _span(name: str, sizes: dict[int, int]) -> Span | None:
+    if not sizes:
+        return None
+    low, high = min(sizes, key=lambda number: sizes[number]), max(sizes, key=lambda number: sizes[number])
+    median = int(statistics.median(sizes.values()))
+    return Span(name, (sizes[low], low), median, (sizes[high], high), _outlier(sizes, median))
+
+
+def _outlier(sizes: dict[int, int], median: int) -> int:
+    """The one rank that is farther from the median than three times the next, and by a tenth of it at least."""
+    far = sorted(sizes, key=lambda number: -abs(sizes[number] - median))
+    if len(far) < 3:
+        return NOWHERE
+    first, second = (abs(sizes[number] - median) for number in far[:2])
+    return far[0] if first > max(3 * second, median / 10) else NOWHERE
+
+
+def lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+    """The map: ranks by their coordinates, the longest axis across, what stands before it in rows; a single axis in lines."""
+    sizes = [axis.size for axis in cluster.axes]
+    numbers = tuple(rank.number for rank in cluster.ranks)
+    if len(sizes) < 2 or math.prod(sizes) != len(numbers):
+        return tuple(numbers[at : at + MOST_ACROSS] for at in range(0, len(numbers), MOST_ACROSS))
+    across = sizes.index(max(sizes))
+    places: dict[tuple[int, ...], list[int]] = {}
+    for rank in cluster.ranks:
+        at = rank.coordinates if len(rank.coordinates) == len(sizes) else _row_major(rank.number, sizes)
+        places.setdefault(at[:across] + at[across + 1 :], []).append(rank.number)
+    return tuple(tuple(lane) for _, lane in sorted(places.items()))
+
+
+def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
+    """Where a rank stands that has not said: where `init_device_mesh` would put it."""
+    coordinates = []
+    for size in reversed(tuple(sizes)):
+        number, coordinate = divmod(number, size)
+        coordinates.append(coordinate)
+    return tuple(reversed(coordinates))
+
+
+def coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
+    """Of any rank, also of one that has not said."""
+    return rank.coordinates or _row_major(rank.number, (axis.size for axis in cluster.axes))
+
+
+def standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
+    """How far the ranks of the group have come in whose collective a rank waits, the farthest first."""
+    waits = rank.collective
+    if waits is None:
+        return ()
+    far: dict[tuple[int, int], list[int]] = {}
+    for other in cluster.ranks:
+        for group in other.groups:
+            if group.name == waits.group and (not waits.ranks or other.number in waits.ranks):
+                far.setdefault((group.begun, group.finished), []).append(other.number)
+    return tuple(Standing(runs_of(ranks), *at) for at, ranks in sorted(far.items(), reverse=True))

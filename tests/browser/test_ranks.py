@@ -1,0 +1,157 @@
+"""All ranks of a job as a browser shows them: the map, the filter, one rank, what each kind of rank holds."""
+
+import dataclasses
+
+import pytest
+from playwright.sync_api import expect
+
+from devwidget.records.finding import Finding
+from devwidget.records.ranks.rank import GroupProgress
+from devwidget.report.page.ranks.page import cluster_page
+from tests.browser.axe import violations
+from tests.browser.chromium import Watched
+from tests.browser.lab import ARTIFACTS
+from tests.records.ranks.made_up import cluster, faulty, reports
+
+EMPTY = Finding(
+    kind="empty-rank",
+    severity="warning",
+    headline="ranks 200-255 hold no parameter",
+    module="",
+    why="the first dimension of every weight is shorter than `dp`",
+)
+
+
+def troubled():
+    """Eight ranks of which one hangs, one is dead and one is a step behind; the others of the group are one collective on."""
+    job = faulty()
+    far = {0: (961, 961), 2: (962, 961), 4: (961, 961), 6: (961, 961)}
+    ranks = tuple(
+        dataclasses.replace(rank, groups=(GroupProgress("dp", *far[rank.number]),)) if rank.number in far else rank
+        for rank in job.ranks
+    )
+    return dataclasses.replace(job, ranks=ranks, findings=(EMPTY,), checked=("empty-rank", "wrong-collective"))
+
+
+def big():
+    return dataclasses.replace(cluster(reports(layers=12, rows=24)), findings=(EMPTY,))
+
+
+@pytest.fixture
+def shown(opened):
+    return lambda job, width=1100: opened(cluster_page(job), width)
+
+
+def test_the_map_has_a_cell_for_each_rank_along_the_axes(shown):
+    page = shown(big())
+    expect(page.locator(".dw-rank")).to_have_count(256)
+    expect(page.locator(".dw-lane:not(.dw-lane-head)")).to_have_count(8)
+    expect(page.locator(".dw-lane-name").nth(3)).to_have_text("tp 2")
+    expect(page.locator(".dw-across")).to_have_text("dp 0 – 31 →")
+
+
+def test_the_rank_that_does_not_answer_is_shown_first_with_its_stack_and_the_others_of_its_group(shown):
+    page = shown(troubled())
+    detail = page.locator(".dw-rank-detail")
+    expect(detail).to_contain_text("rank 2")
+    expect(detail).to_contain_text("all_gather number 962 of group dp")
+    expect(detail.locator(".dw-far li")).to_have_text(
+        ["rank 2 began 962 collectives, 961 are over", "ranks 0, 4, 6 began 961 collectives, 961 are over"]
+    )
+    expect(detail.locator(".dw-stack li").first).to_contain_text("loss.backward()")
+
+
+def test_the_table_of_those_that_do_not_answer_leads_to_each(shown):
+    page = shown(troubled())
+    rows = page.locator(".dw-troubled")
+    expect(rows).to_have_count(2)
+    rows.filter(has_text="its process has ended").get_by_role("button").click()
+    expect(page.locator(".dw-rank-title")).to_contain_text("rank 7")
+    expect(page.locator(".dw-rank[aria-selected]")).to_have_attribute("data-rank", "7")
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [("dp=(1,3), tp=2:8", 12), ("dp=0", 8), ("tp=1:", 224), ("rank=0:256:2", 128), ("ranks(dp=(0,31))", 16), ("", 256)],
+)
+def test_the_filter_speaks_the_grammar_of_monarch(shown, text, left):
+    page = shown(big())
+    page.get_by_label("filter ranks").fill(text)
+    expect(page.locator(".dw-rank:not(.dw-faint)")).to_have_count(left)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("pp=1", "no axis pp: dp, tp, rank, state"), ("dp=x", "x is neither"), ("dp", "is no")]
+)
+def test_a_filter_that_is_none_says_why(shown, text, said):
+    page = shown(big())
+    page.get_by_label("filter ranks").fill(text)
+    expect(page.locator(".dw-rank-tools")).to_contain_text(said)
+    expect(page.get_by_label("filter ranks")).to_have_attribute("aria-invalid", "true")
+
+
+def test_a_column_for_each_distinct_placement_and_only_those_that_the_filter_left(shown):
+    job = big()
+    page = shown(job)
+    expect(page.locator(".dw-column")).to_have_count(len(job.placements))
+    assert len(job.placements) > 1
+    page.get_by_label("filter ranks").fill("dp=31")
+    expect(page.locator(".dw-column")).to_have_count(1)
+    expect(page.locator("[data-path='blocks.0.down'] td")).to_contain_text("nothing here")
+
+
+def test_blocks_that_are_alike_are_one_row_and_a_module_tells_its_tensors(shown):
+    page = shown(big())
+    expect(page.locator("[data-path='blocks.0']")).to_contain_text("blocks.0–11")
+    expect(page.locator("[data-path='blocks.0']")).to_contain_text("12 alike")
+    page.get_by_label("tensors of blocks.0.up").click()
+    expect(page.locator(".dw-held:visible").first).to_contain_text("weight f32[")
+
+
+def test_memory_names_the_outlier(shown):
+    job = big()
+    heavy = dataclasses.replace(
+        job.ranks[77], memory=tuple(dataclasses.replace(each, allocated=9 << 30) for each in job.ranks[77].memory)
+    )
+    page = shown(dataclasses.replace(job, ranks=(*job.ranks[:77], heavy, *job.ranks[78:])))
+    expect(page.locator(".dw-span").filter(has_text="allocated")).to_contain_text("outlier: rank 77")
+    page.get_by_role("button", name="memory", exact=True).click()
+    expect(page.locator(".dw-map-key")).to_contain_text("9.00 GiB, rank 77")
+
+
+def test_arrows_walk_over_the_map(shown):
+    page = shown(big())
+    page.get_by_role("grid", name="ranks").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".dw-rank-title")).to_contain_text("rank 8 dp 1, tp 0")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".dw-rank-title")).to_contain_text("rank 9 dp 1, tp 1")
+
+
+def test_findings_are_the_cards_that_are_shown_elsewhere(shown):
+    card = shown(big()).locator(".dw-finding")
+    expect(card).to_contain_text("ranks 200-255 hold no parameter")
+    expect(card).to_have_attribute("data-kind", "empty-rank")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("job", [troubled, big], ids=["troubled", "big"])
+def test_nothing_is_hard_to_read_and_nothing_leaves_the_page(browser, scheme, job, tmp_path):
+    path = tmp_path / "ranks.html"
+    path.write_text(cluster_page(job()), encoding="utf-8")
+    for width in (700, 1600):
+        watched = Watched(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
+        watched.page.goto(path.as_uri())
+        for look in ("memory", "placement", "state"):
+            watched.page.get_by_role("button", name=look, exact=True).click()
+            assert violations(watched.page) == []
+        assert watched.page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+        ARTIFACTS.mkdir(exist_ok=True)
+        watched.page.screenshot(path=str(ARTIFACTS / f"ranks-{job.__name__}-{scheme}-{width}.png"), full_page=True)
+        watched.close()
+
+
+def test_a_thousand_ranks_are_all_there(shown):
+    page = shown(cluster(reports((("pp", 4), ("dp", 32), ("tp", 8)))), 1600)
+    expect(page.locator(".dw-rank")).to_have_count(1024)
+    expect(page.locator(".dw-lane-name").nth(9)).to_have_text("pp 1 · tp 0")

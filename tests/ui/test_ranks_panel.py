@@ -1,0 +1,91 @@
+"""The panel of a job: what it sends, asking again, and what a notebook keeps of it."""
+
+import dataclasses
+import json
+
+import pytest
+
+import devwidget
+from devwidget.records.ranks.cluster import asker_of, may_be_asked_again
+from devwidget.report.page.ranks.content import ranks_content
+from devwidget.ui.ranks_panel import RanksWidget
+from tests.records.ranks.made_up import cluster, faulty, reports
+
+MOST_BYTES = 200_000
+"""To the notebook, for 256 ranks."""
+
+
+@pytest.fixture
+def panel():
+    opened = RanksWidget(faulty(), faulty)
+    yield opened
+    opened.close()
+
+
+def said(panel, message):
+    """What the page is answered."""
+    sent = []
+    panel.control.send = sent.append
+    panel.control._handle_custom_msg(message, [])
+    return sent
+
+
+def test_what_256_ranks_send_is_small():
+    for layers in (12, 200):
+        assert len(json.dumps(ranks_content(cluster(reports(layers=layers))))) < MOST_BYTES
+
+
+def test_the_panel_of_a_cluster_shows_it_and_that_of_a_model_is_another():
+    job = faulty()
+    shown = devwidget.show(job)
+    assert type(shown) is RanksWidget
+    assert shown.cluster is job
+    assert not shown.view.live
+    assert shown.ask() is job
+    shown.close()
+
+
+def test_a_cluster_that_was_asked_can_be_asked_again():
+    later = dataclasses.replace(faulty(), asked=2e9)
+    job = may_be_asked_again(faulty(), lambda: later)
+    shown = devwidget.show(job)
+    assert shown.view.live
+    assert said(shown, {"ask": "ranks", "id": "1"}) == [{"to": "1", "ask": "ranks"}]
+    assert shown.cluster is later
+    shown.close()
+
+
+def test_how_a_cluster_is_asked_again_goes_with_it():
+    job = may_be_asked_again(faulty(), faulty)
+    key = id(job)
+    assert asker_of(job) is faulty
+    del job
+    assert key not in devwidget.records.ranks.cluster._askers
+
+
+def test_what_goes_wrong_while_asking_is_told_and_the_last_record_stays(panel):
+    before = panel.cluster
+    panel._ask = lambda: 1 / 0
+    (answer,) = said(panel, {"ask": "ranks", "id": "7"})
+    assert answer["error"] == "ZeroDivisionError: division by zero"
+    assert panel.cluster is before
+
+
+@pytest.mark.parametrize("message", [None, [], "ranks", {}, {"ask": ["ranks"]}, {"ask": "x" * 10_000, "id": {"a": 1}}])
+def test_whatever_a_page_sends_is_answered(panel, message):
+    (answer,) = said(panel, message)
+    assert len(str(answer)) < 400
+
+
+def test_a_saved_notebook_keeps_the_text(panel):
+    bundle = panel._repr_mimebundle_()
+    assert "hung" in bundle["text/plain"]
+    assert "all_gather" in bundle["text/html"]
+    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == panel.view.model_id
+
+
+def test_names_that_could_be_markup_arrive_as_text():
+    job = faulty()
+    evil = dataclasses.replace(job, ranks=(dataclasses.replace(job.ranks[0], note="\u202e<img src=x>"), *job.ranks[1:]))
+    assert "\\u202e" in ranks_content(evil)["ranks"][0]["note"]
+    assert "<img" not in RanksWidget(evil)._html()

@@ -1,0 +1,73 @@
+"""A job as a map, rows and sums, on made-up clusters."""
+
+import dataclasses
+
+from devwidget.records.ranks.rank import GroupProgress
+from devwidget.views.ranks.job import lanes, spans, standings
+from devwidget.views.ranks.modules import module_rows
+from tests.records.ranks.made_up import cluster, faulty, reports, with_change
+
+
+def test_the_longest_axis_lies_across_and_the_others_make_the_rows():
+    found = lanes(cluster(reports()))
+    assert (len(found), len(found[0])) == (8, 32)
+    assert found[1][:3] == (1, 9, 17)
+
+
+def test_a_job_without_a_mesh_stands_in_lines():
+    assert [len(lane) for lane in lanes(cluster(reports((("rank", 130),))))] == [64, 64, 2]
+
+
+def test_a_rank_that_has_not_said_stands_where_a_mesh_would_put_it():
+    assert lanes(faulty()) == ((0, 2, 4, 6), (1, 3, 5, 7))
+
+
+def test_one_rank_far_from_all_others_is_the_outlier():
+    said = reports((("dp", 8),))
+    more = with_change(said, 5, lambda each: dataclasses.replace(
+        each, memory=tuple(dataclasses.replace(one, allocated=3 * one.allocated) for one in each.memory)
+    ))  # fmt: skip
+    by_name = {span.name: span for span in spans(cluster(more))}
+    assert by_name["allocated"].outlier == 5
+    assert by_name["allocated"].most[1] == 5
+    assert by_name["peak"].outlier == -1
+
+
+def test_two_that_are_far_are_no_outlier():
+    said = reports((("dp", 8),))
+    for number in (2, 5):
+        said = with_change(said, number, lambda each: dataclasses.replace(
+            each, memory=tuple(dataclasses.replace(one, allocated=3 * one.allocated) for one in each.memory)
+        ))  # fmt: skip
+    assert {span.outlier for span in spans(cluster(said))} == {-1}
+
+
+def test_the_others_of_a_group_stand_beside_the_one_that_waits():
+    job = faulty()
+    far = {0: 961, 2: 962, 4: 961, 6: 960}
+    ranks = tuple(
+        dataclasses.replace(rank, groups=(GroupProgress("dp", far[rank.number], 960),)) if rank.number in far else rank
+        for rank in job.ranks
+    )
+    job = dataclasses.replace(job, ranks=ranks)
+    assert [(each.ranks, each.begun) for each in standings(job, job.ranks[2])] == [
+        (((2, 2),), 962),
+        (((0, 0), (4, 4)), 961),
+        (((6, 6),), 960),
+    ]
+
+
+def test_blocks_that_are_alike_are_one_row():
+    rows = module_rows(cluster(reports((("dp", 2),), layers=5)))
+    assert [(row.name, row.depth, row.times) for row in rows] == [
+        ("", 0, 1), ("blocks.0–4", 1, 5), ("up", 2, 1), ("down", 2, 1),
+    ]  # fmt: skip
+
+
+def test_a_block_with_something_of_its_own_has_its_own_row():
+    job = cluster(reports((("dp", 2),), layers=5))
+    modules = tuple(
+        dataclasses.replace(module, wrapper="fully_shard") if module.path == "blocks.2" else module for module in job.modules
+    )
+    rows = module_rows(dataclasses.replace(job, modules=modules))
+    assert [row.name for row in rows if row.depth == 1] == ["blocks.0–1", "blocks.2", "blocks.3–4"]
