@@ -171,6 +171,43 @@ def test_a_tensor_may_not_take_memory_of_another_device():
         torch.ones(3).set_(torch.ones(3, device=SECOND))
 
 
+def test_a_tensor_may_not_take_a_storage_of_another_device():
+    with pytest.raises(RuntimeError, match=r'on device "cuda:0" to a storage on different device "cuda:1"'):
+        torch.ones(3, device=FIRST).set_(torch.ones(3, device=SECOND).untyped_storage())
+    x = torch.empty(0, device=SECOND)
+    assert x.set_(torch.ones(3, device=SECOND).untyped_storage(), 0, (3,)).device == SECOND
+
+
+def test_only_the_last_factor_may_be_a_number_on_the_cpu():
+    x, number = torch.ones(2, device=FIRST), torch.tensor(2.0)
+    assert torch.addcmul(x, x, number).tolist() == [3, 3]
+    for factors in ((x, number, x), (number, x, x)):
+        with pytest.raises(RuntimeError, match=r"CPU Scalar support for (self|tensor1) argument is not supported"):
+            torch.addcmul(*factors)
+
+
+def test_a_given_tensor_is_filled_under_a_default_gpu():
+    with torch.device("cuda"):
+        assert torch.eye(2, out=torch.empty(2, 2)).device == FIRST
+        nn.init.trunc_normal_(nn.init.eye_(torch.empty(2, 2)))
+        with pytest.raises(RuntimeError, match=r"device type cuda does not match device type of out parameter \(cpu\)"):
+            torch.eye(2, out=torch.empty(2, 2, device="cpu"))
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_constructors_of_old_are_advised_against():
+    torch.set_warn_always(True)
+    try:
+        with pytest.warns(UserWarning, match="constructors are no longer recommended"):
+            torch.cuda.FloatTensor([0])
+        with pytest.warns(UserWarning, match="is deprecated as of PyTorch 2.1"):
+            torch.set_default_tensor_type("torch.cuda.FloatTensor")
+        assert torch.ones(1).device == FIRST
+    finally:
+        torch.set_warn_always(False)
+
+
+@pytest.mark.filterwarnings("ignore:The torch.cuda:UserWarning")
 def test_constructors_of_old_take_a_device():
     assert torch.cuda.FloatTensor(2, device=SECOND).device == SECOND
     assert torch.ones(1, device=FIRST).new([1.0], device=1).device == SECOND
@@ -185,6 +222,32 @@ def test_storages_are_made_on_gpus():
     storage = torch.UntypedStorage(8, device="cuda:1")
     assert torch.cuda.memory_allocated(1) == before + 512
     assert storage.nbytes() == 8
+
+
+def test_nothing_is_copied_out_of_meta():
+    nowhere = torch.UntypedStorage(8, device="meta")
+    for copy in (nowhere.cpu, nowhere.cuda):
+        with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
+            copy()
+    with pytest.raises(RuntimeError, match="only available on CUDA"):
+        nowhere._share_cuda_()
+    with pytest.raises(TypeError, match="only CPU memory can be pinned"):
+        nowhere.pin_memory()
+    assert torch.UntypedStorage(8, device=SECOND).to(device="cpu", non_blocking=True).is_pinned()
+
+
+def test_there_is_no_offset_of_random_numbers():
+    with pytest.raises(SimulationError, match="have no offset of random numbers"):
+        torch.cuda._set_rng_state_offset(100)
+
+
+def test_events_stay_in_this_process():
+    event = torch.cuda.Event(interprocess=True)
+    assert repr(event) == "<torch.cuda.Event uninitialized>"
+    event.record()
+    assert event.cuda_event
+    with pytest.raises(SimulationError, match="cannot be sent to another process"):
+        event.ipc_handle()
 
 
 def test_events_know_where_they_were_recorded():

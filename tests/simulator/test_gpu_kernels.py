@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
@@ -78,6 +79,11 @@ def test_fused_attention_alone_gives_what_the_cpu_gives():
         torch.nn.functional.scaled_dot_product_attention(*[q.to(SECOND)] * 3)
 
 
+def bag(x):
+    weight = x.reshape(1, 3).requires_grad_()
+    return nn.functional.embedding_bag(torch.zeros(1, 1, dtype=torch.long, device=x.device), weight, mode="max").sum()
+
+
 def test_a_kernel_that_is_not_deterministic_is_refused_on_request():
     x = torch.ones(3, device=SECOND)
     torch.use_deterministic_algorithms(True)
@@ -86,6 +92,17 @@ def test_a_kernel_that_is_not_deterministic_is_refused_on_request():
             x.cumsum(0)
         assert x.long().cumsum(0).tolist() == [1, 2, 3]
         assert x.cpu().cumsum(0).tolist() == [1, 2, 3]
+        index = torch.tensor([0, 0], device=SECOND)
+        for call in (
+            lambda: x.put(index, x[:2], accumulate=True),
+            lambda: torch.bincount(index, x[:2]),
+            lambda: bag(x).backward(),
+            lambda: torch.median(x, 0, out=(torch.empty_like(x[0]), index[0])),
+            lambda: x.cumsum_(0),
+        ):
+            with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+                call()
+        assert torch.bincount(index).tolist() == [2]
         torch.use_deterministic_algorithms(True, warn_only=True)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

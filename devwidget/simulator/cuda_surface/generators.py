@@ -12,7 +12,7 @@ import torch
 from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.simulator.devices import generators
 from devwidget.simulator.devices.labels import DEVICES
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, refusing
 from devwidget.simulator.tensor_surface import conversions
 
 
@@ -31,6 +31,16 @@ class VirtualGenerator(RealGenerator):
     def device(self) -> torch.device:  # type: ignore[override]
         """The virtual GPU."""
         return self._device
+
+
+_no_offset = refusing(
+    "virtual GPUs have no offset of random numbers",
+    why="all of them draw from the stream of the CPU, so that numbers equal its own",
+    instead="torch.cuda.get_rng_state() and set_rng_state()",
+)
+for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_state"):
+    if hasattr(RealGenerator, _name):
+        setattr(VirtualGenerator, _name, _no_offset(getattr(RealGenerator, _name)))
 
 
 class DefaultGenerator(VirtualGenerator):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from devwidget.records.errors import SimulationError
 from devwidget.simulator.devices import cuda_errors, current, machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.tensor_surface import conversions
@@ -91,12 +92,38 @@ class VirtualStream(torch.Stream):
         machine.set_current(index)
 
 
+def _alone() -> SimulationError:
+    return SimulationError(
+        "events of virtual GPUs cannot be sent to another process",
+        why="virtual GPUs are in this process alone", instead="torch.cuda.synchronize() before data are sent",
+    )  # fmt: skip
+
+
 class VirtualEvent:
     """An event, which remembers when it was recorded."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
         self._enable_timing, self._seconds = enable_timing, 0.0
         self.device: torch.device | None = None
+
+    @property
+    def cuda_event(self) -> int:
+        """A number in place of a pointer: none before it is recorded."""
+        return 0 if self.device is None else id(self)
+
+    event_id = cuda_event
+
+    def ipc_handle(self) -> bytes:
+        """Another process has no virtual GPUs."""
+        raise _alone()
+
+    @staticmethod
+    def from_ipc_handle(device: Any, handle: bytes) -> VirtualEvent:
+        """No other process has virtual GPUs."""
+        raise _alone()
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Event {f'{self.cuda_event:#x}' if self.cuda_event else 'uninitialized'}>"
 
     def record(self, stream: Any = None) -> None:
         """Note the time."""

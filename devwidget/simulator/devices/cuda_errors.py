@@ -61,6 +61,14 @@ def checked_argument(argument: str, device: str, common: str, method: str) -> Ru
     )
 
 
+def other_memory(own: str, given: str) -> RuntimeError:
+    """A tensor that is to take the memory of another device. Source: `checkSetStorage` in `Resize.h`."""
+    return RuntimeError(
+        f'Attempted to set the storage of a tensor on device "{own}" to a storage on different device "{given}".  '
+        "This is no longer allowed; the devices must match."
+    )
+
+
 def too_many_scalars() -> RuntimeError:
     """More than one CPU scalar beside GPU tensors. Source: `TensorIterator.cpp`, compute_types."""
     return RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")

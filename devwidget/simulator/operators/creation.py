@@ -68,7 +68,11 @@ def run_move(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: 
 
 
 def run_resize(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An operator that may change the size of a storage."""
+    """An operator that may change the size of a storage, or take another one."""
+    if len(args) > 1 and isinstance(args[1], torch.UntypedStorage):
+        own, given = labels.label_of(args[0]), labels.LABELS.get(args[1]._cdata, CPU)
+        if max(own, given) >= 0 and own != given and own != TEMPORARY:
+            raise cuda_errors.other_memory(labels.name_of(own), labels.name_of(given))
     if not SimulationState.compute:
         known_values.forget(args[0])
     result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
@@ -107,7 +111,7 @@ def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
 
 def _from_composite(kwargs: dict[str, Any]) -> int:
     """C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU."""
-    return CPU if kwargs.get("device") is None and not labels.inside.script else TEMPORARY
+    return CPU if kwargs.get("device") is None else TEMPORARY
 
 
 def _real(kwargs: dict[str, Any]) -> dict[str, Any]:

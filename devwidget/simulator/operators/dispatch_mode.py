@@ -66,7 +66,7 @@ class VirtualMode(DispatchMode):  # type: ignore[no-untyped-call]
                 return take_apart(self, func, args, kwargs)
             schema = SCHEMAS[func] = rule_table.schema_of(func)
         if schema.passive:
-            if schema.views_first and args and layout_of(args[0]) is not STRIDED:
+            if schema.views_first and args and not (isinstance(args[0], torch.Tensor) and layout_of(args[0]) is STRIDED):
                 return propagate.run_without_storage(func, args, kwargs or {})
             return func(*args, **kwargs) if kwargs else func(*args)
         if kwargs is None:

@@ -12,7 +12,7 @@ from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import guards, placement_rules
 from devwidget.simulator.operators.kernels import substitutes
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
-from devwidget.simulator.torch_internals import OpOverload
+from devwidget.simulator.torch_internals import DisableTorchDispatch, OpOverload
 from devwidget.simulator.without_values import call
 
 UNSEEN = -9
@@ -46,6 +46,9 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
 
 def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A view of a sparse tensor, or a change of it: the result has new parts, where the old ones are."""
+    if not isinstance(args[0], torch.Tensor):  # a number that C++ has wrapped comes down as a number
+        with DisableTorchDispatch():
+            args = (torch.tensor(args[0]), *args[1:])
     label = labels.label_of(args[0])
     result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
     label_results(result, label)

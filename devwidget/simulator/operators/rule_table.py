@@ -19,6 +19,7 @@ BY_NAME: dict[str, Any] = {
     "_copy_from_and_resize": placement_rules.by_destination,
     "copy": placement_rules.by_destination,
     "set_.source_Tensor": special_rules.by_setting,
+    **dict.fromkeys(("addcmul", "addcmul_", "addcmul.out"), special_rules.by_multiplying),
     "resize_as_": placement_rules.by_destination,
     "expand_as": placement_rules.by_destination,
     "is_same_size": placement_rules.by_destination,
@@ -102,7 +103,7 @@ def schema_of(func: OpOverload) -> OpSchema:
 def _special(schema: OpSchema) -> Any:
     if schema.name in ("_to_copy", "to.device"):
         return creation.run_move
-    if schema.name in ("resize_", "set_.source_Storage_storage_offset"):
+    if schema.name in ("resize_", "set_.source_Storage", "set_.source_Storage_storage_offset"):
         return creation.run_resize
     if schema.name in gpu_kernels.INSTEAD:
         return run_instead

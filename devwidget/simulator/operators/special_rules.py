@@ -8,6 +8,7 @@ import torch
 
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import CPU, TEMPORARY, name_of
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import backward, guards, placement_rules
 from devwidget.simulator.operators.op_schema import OpSchema
 
@@ -73,12 +74,20 @@ def by_filling(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def by_setting(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """A tensor may not take the memory of another device. Source: `checkSetStorage` in `Resize.h`."""
-    own, given = (name_of(labels.label_of(tensor)) for tensor in args[:2])
-    raise RuntimeError(
-        f'Attempted to set the storage of a tensor on device "{own}" to a storage on different device "{given}".  '
-        "This is no longer allowed; the devices must match."
-    )
+    """A tensor may not take the memory of another device."""
+    raise cuda_errors.other_memory(*(name_of(labels.label_of(tensor)) for tensor in args[:2]))
+
+
+def by_multiplying(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Only the last factor may be a CPU scalar. Source: `addcmul_cuda_kernel` in `PointwiseOpsKernel.cu`."""
+    common = placement_rules.by_iterator(schema, args, kwargs)
+    for operand in placement_rules.settled(schema, args, kwargs):
+        if common >= 0 and operand.is_cpu_scalar and operand.name in ("self", "tensor1"):
+            raise RuntimeError(
+                f"CPU Scalar support for {operand.name} argument is not supported when calling addcmul on "
+                f"{SimulationState.accelerator.title} tensors."
+            )
+    return common
 
 
 def by_embedding(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

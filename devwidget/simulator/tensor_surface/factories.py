@@ -11,7 +11,7 @@ import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.simulator.devices import labels, moves
-from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META
+from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, refusing
 from devwidget.simulator.tensor_surface import conversions
@@ -52,9 +52,28 @@ def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
     def factory(*args: Any, **kwargs: Any) -> Any:
         if isinstance(kwargs.get("device"), int):
             kwargs["device"] = conversions.as_device(kwargs["device"])
+        if kwargs.get("out") is not None:
+            into(kwargs)
         return original(*args, **kwargs)
 
     return factory
+
+
+def into(kwargs: dict[str, Any]) -> None:
+    """Name the real device in a call that fills a given tensor: C++ compares them, the default device included.
+
+    Raises:
+        RuntimeError: if the tensor is of another kind. Source: `check_out_type_matches` in `python_torch_functions_manual.cpp`.
+    """
+    out, named = kwargs["out"], kwargs.get("device")
+    asked = torch.get_default_device() if named is None else torch.device(named)
+    if named is None and asked.type == "cpu":
+        return
+    if asked.type != labels.device_of(out).type:
+        raise RuntimeError(
+            f"device type {asked.type} does not match device type of out parameter ({labels.device_of(out).type})"
+        )
+    kwargs["device"] = CPU_DEVICE if SimulationState.compute else META_DEVICE
 
 
 def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -70,7 +89,7 @@ def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
             return _as_tensor(original, data, device, args, kwargs)
         label = _label_for(data, device)
         pinned = kwargs.pop("pin_memory", False)
-        kwargs["device"] = labels.META_DEVICE if label == META and SimulationState.compute else CPU_DEVICE
+        kwargs["device"] = META_DEVICE if label == META and SimulationState.compute else CPU_DEVICE
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
         result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,8 @@ class _LegacyType(type):
         if args and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) >= 0:
             args = (args[0].cpu(), *args[1:])
         label = asked_for(kwargs, machine.current_index() if cls.on_gpu else CPU)
+        if cls.on_gpu:
+            _warn_of_gpu_types()
         tensor: torch.Tensor = cls.real(*args, **kwargs)
         return meant(tensor, label)
 
@@ -69,6 +72,21 @@ def meant(tensor: torch.Tensor, label: int) -> torch.Tensor:
     if label >= 0 or labels.label_of(tensor) == TEMPORARY:
         labels.put_label(tensor, label)
     return tensor
+
+
+def _warn_of_gpu_types() -> None:
+    """Once, as torch warns. Source: `Tensor_new` in `python_tensor.cpp`."""
+    global _has_warned
+    if not _has_warned or torch.is_warn_always_enabled():
+        _has_warned = True
+        warnings.warn(
+            "The torch.cuda.*DtypeTensor constructors are no longer recommended. It's best to use methods such as "
+            "torch.tensor(data, dtype=*, device='cuda') to create tensors.",
+            stacklevel=3,
+        )
+
+
+_has_warned = False
 
 
 def install(patches: Patches) -> None:
@@ -114,7 +132,7 @@ def on_gpus_too(original: Callable[[Any], None]) -> Callable[[Any], None]:
     def set_default_tensor_type(t: Any) -> None:
         name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
         owner, _, kind = name.rpartition(".")
-        torch.set_default_dtype(getattr(torch, kind).dtype)
+        original(getattr(torch, kind).real)
         kind = SimulationState.accelerator.type
         torch.set_default_device(kind if owner == f"torch.{kind}" else None)
 

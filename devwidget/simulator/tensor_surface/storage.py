@@ -55,7 +55,13 @@ def clone(original: Callable[[Storage], Storage]) -> Callable[[Storage], Storage
 
 
 def copied(storage: Storage, label: int) -> Storage:
-    """A copy of a storage under a label."""
+    """A copy of a storage under a label.
+
+    Raises:
+        NotImplementedError: if it is on meta, and the copy is not to be.
+    """
+    if label != META and storage.device.type == "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     with DisableTorchDispatch():  # copying a storage makes tensors on the way
         values = not (label == META or _real_device(storage).type == "meta")
         copy: Storage = Storage(storage.nbytes(), device="cpu" if values else "meta")  # type: ignore[no-untyped-call]
@@ -75,7 +81,12 @@ def to(original: Callable[..., Storage]) -> Callable[..., Storage]:
     @functools.wraps(original)
     def to(self: Storage, *, device: Any, non_blocking: bool = False) -> Storage:
         label = conversions.label_of_device(device)
-        return self if LABELS.get(self._cdata, CPU) == label else copied(self, label)
+        if self.device == moves.device_named(label):
+            return self
+        copy = copied(self, label)
+        if non_blocking and label == CPU:
+            copy._devwidget_pinned = True  # type: ignore[attr-defined]
+        return copy
 
     return to
 
@@ -118,7 +129,7 @@ def pin_memory(original: Callable[..., Storage]) -> Callable[..., Storage]:
 
     @functools.wraps(original)
     def pin_memory(self: Storage, device: Any = None) -> Storage:
-        if LABELS.get(self._cdata, CPU) >= 0:
+        if self.device.type != "cpu":
             raise TypeError(f"cannot pin '{self.type()}' only CPU memory can be pinned")
         pinned = copied(self, CPU)
         pinned._devwidget_pinned = True  # type: ignore[attr-defined]
@@ -149,11 +160,23 @@ def data_ptr(original: Callable[[Storage], int]) -> Callable[[Storage], int]:
     return data_ptr
 
 
-share = refusing(
-    "a tensor of a virtual GPU cannot be sent to another process",
-    why="virtual GPUs are in this process alone",
-    instead="send `tensor.cpu()`, and move it where it arrives",
-)
+def share(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A handle for another process, which has no virtual GPUs."""
+    refused = refusing(
+        "a tensor of a virtual GPU cannot be sent to another process",
+        why="virtual GPUs are in this process alone",
+        instead="send `tensor.cpu()`, and move it where it arrives",
+    )(original)
+
+    @functools.wraps(original)
+    def _share_cuda_(self: Storage, *args: Any, **kwargs: Any) -> Any:
+        if LABELS.get(self._cdata, CPU) < 0:
+            raise RuntimeError(f"{original.__name__}: only available on {SimulationState.accelerator.title}")
+        return refused(self, *args, **kwargs)
+
+    return _share_cuda_
+
+
 METHODS: dict[str, Callable[[Any], Any]] = {
     "clone": clone,
     "data_ptr": data_ptr,

@@ -12,6 +12,7 @@ import torch
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import RecursiveScriptModule, ScriptFunction, ScriptMethod, target
+from devwidget.simulator.torch_surface import scripted_devices
 
 PLACES = "devwidget_places"
 """The file of a saved program that says where its tensors were."""
@@ -20,8 +21,9 @@ PLACES = "devwidget_places"
 def install(patches: Patches) -> None:
     """Have the compiler find the operators behind what stands in their place, and the mode know whose factories it sees."""
     patches.wrap(*target("find_builtin"), behind_patches)
-    for name in ("save", "save_to_buffer"):
-        patches.wrap(RecursiveScriptModule, name, saving)
+    for owner in (torch.jit.ScriptModule, RecursiveScriptModule):  # traced modules have copies of the methods
+        for name in ("save", "save_to_buffer"):
+            patches.wrap(owner, name, saving)
     patches.wrap(torch.jit, "load", loading)
     for kind in (ScriptFunction, ScriptMethod):  # not by the registry: their metaclass takes names by `setattr` alone
         patches.undo.add(setattr, kind, "__call__", kind.__call__)
@@ -77,14 +79,21 @@ def behind_patches(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def scripted(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of a compiled program: a device in it that is no GPU may have been read from a tensor that is on one."""
+    """A call of a compiled program; a function that needs the true devices of its tensors runs as it was written."""
 
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if operation := scripted_devices.below_python(self):
+            written = getattr(self, "_torchdynamo_inline", None)
+            if written is not None:
+                return written(*args, **kwargs)
+            scripted_devices.refuse(operation, (args, kwargs))
         labels.inside.script += 1
         try:
-            return original(self, *args, **kwargs)
+            result = original(self, *args, **kwargs)
         finally:
             labels.inside.script -= 1
+        scripted_devices.place(result, (args, kwargs))
+        return result
 
     return __call__

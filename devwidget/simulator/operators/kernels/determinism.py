@@ -9,6 +9,8 @@ import torch
 
 from devwidget.simulator.operators.op_schema import OpSchema
 
+MAXIMUM = 2
+"""The mode of an embedding bag that keeps the largest."""
 UPSAMPLING = ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
 KERNELS = {
     **{f"{name}_backward": f"{name}_backward_cuda" for name in ("avg_pool3d", "grid_sampler_2d", "grid_sampler_3d")},
@@ -22,13 +24,20 @@ KERNELS = {
     "reflection_pad3d_backward": "reflection_pad3d_backward_out_cuda",
     "nll_loss2d_forward": "nll_loss2d_forward_out_cuda_template",
     "_ctc_loss_backward": "ctc_loss_backward_gpu",
-    "histc": "_histc_cuda",
-    "kthvalue": "kthvalue CUDA",
-    "median.dim": "median CUDA with indices output",
-    "cumsum": "cumsum_cuda_kernel",
+    "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
+    **dict.fromkeys(("histc", "histc.out"), "_histc_cuda"),
+    **dict.fromkeys(("kthvalue", "kthvalue.values"), "kthvalue CUDA"),
+    **dict.fromkeys(("median.dim", "median.dim_values"), "median CUDA with indices output"),
+    **dict.fromkeys(("nanmedian.dim", "nanmedian.dim_values"), "median CUDA with indices output"),
+    **dict.fromkeys(("cumsum", "cumsum_", "cumsum.out"), "cumsum_cuda_kernel"),
+    **dict.fromkeys(("put", "put_"), "put_"),
+    "bincount": "_bincount_cuda",
+    "_embedding_bag_backward": "embedding_bag_backward_cuda_max",
 }
 """Operator -> as what CUDA speaks of its kernel. Source: the docstring of `use_deterministic_algorithms`, and CUDA's."""
 _FLOATING_ONLY = {"cumsum", "histc"}
+_ONLY_WITH = {"put": (3, (True,)), "bincount": (1, None), "_embedding_bag_backward": (8, (MAXIMUM,))}
+"""Operator -> the place of an argument, and for which of its values the kernel is one that only GPUs have; None for any."""
 
 
 def alert(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
@@ -39,18 +48,26 @@ def alert(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], targe
     """
     if target < 0 or not torch.are_deterministic_algorithms_enabled():
         return
-    if schema.name in _FLOATING_ONLY and not (args[0].is_floating_point() or args[0].is_complex()):
+    name = schema.name.partition(".")[0].removesuffix("_")
+    if name in _FLOATING_ONLY and not (args[0].is_floating_point() or args[0].is_complex()):
         return
-    name = f"{KERNELS[schema.name]} does not have a deterministic implementation, but you set "
+    if name in _ONLY_WITH and not _has_argument(args, *_ONLY_WITH[name]):
+        return
+    says = f"{KERNELS[schema.name]} does not have a deterministic implementation, but you set "
     if torch.is_deterministic_algorithms_warn_only_enabled():
         warnings.warn(
-            f"{name}'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue at "
+            f"{says}'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue at "
             "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation.",
             stacklevel=2,
         )
         return
     raise RuntimeError(
-        f"{name}'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, or you can "
+        f"{says}'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, or you can "
         "use the 'warn_only=True' option, if that's acceptable for your application. You can also file an issue at "
         "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation."
     )
+
+
+def _has_argument(args: tuple[Any, ...], place: int, values: tuple[Any, ...] | None) -> bool:
+    given = args[place] if place < len(args) else None
+    return given is not None if values is None else given in values
