@@ -16,6 +16,9 @@ from devwidget.simulator.torch_internals import DisableTorchDispatch, OpOverload
 from devwidget.simulator.without_values import call
 
 UNSEEN = -9
+NUMBERS = (bool, int, float, complex)
+"""A tensor that C++ has made of one comes down to a mode as the number, which not every operator takes."""
+WANTS_TENSOR = "Expected a value of type 'Tensor'"
 
 
 def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -30,6 +33,8 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
     try:
         result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
     except RuntimeError as error:
+        if WANTS_TENSOR in str(error):
+            return run(schema, func, wrapped(schema, args), kwargs)
         if target == CPU:
             raise
         result = substitutes.run(schema, func, args, kwargs, target, error)
@@ -44,9 +49,19 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
     return result
 
 
+def wrapped(schema: OpSchema, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, with tensors for numbers where tensors are due."""
+    flags = (*schema.flags, *(NOTHING,) * len(args))
+    with DisableTorchDispatch():
+        return tuple(
+            torch.tensor(value) if flag == ONE and isinstance(value, NUMBERS) else value
+            for flag, value in zip(flags, args, strict=False)
+        )
+
+
 def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A view of a sparse tensor, or a change of it: the result has new parts, where the old ones are."""
-    if not isinstance(args[0], torch.Tensor):  # a number that C++ has wrapped comes down as a number
+    if isinstance(args[0], NUMBERS):
         with DisableTorchDispatch():
             args = (torch.tensor(args[0]), *args[1:])
     label = labels.label_of(args[0])
