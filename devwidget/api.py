@@ -678,9 +678,10 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
         DevwidgetError: if no rank is there, or other users may enter the folder.
     """
     from devwidget.distributed.sources import hear
+    from devwidget.rules.ranks.over_ranks import judge_cluster
 
     def ask() -> Cluster:
-        return hear(source, _served, patience=patience)
+        return judge_cluster(hear(source, _served, patience=patience))
 
     return may_be_asked_again(ask(), ask)
 

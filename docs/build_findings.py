@@ -19,6 +19,7 @@ import torch
 import devwidget
 from devwidget.applying import after, edits_of
 from devwidget.records.trace import Trace
+from devwidget.rules.ranks.over_ranks import ClusterRule, all_cluster_rules
 from devwidget.rules.registry import Rule, all_rules
 
 DOCS = Path(__file__).resolve().parent
@@ -34,7 +35,7 @@ What devwidget can find, a page for each kind: why it happens, a program that do
 
 Which borders the kinds have, and programs with each of them, is in `tests/corpus/KINDS.md`. These pages are written by
 `python docs/build_findings.py`, from the docstrings of the rules and by running the programs. A kind of your own is one file:
-[Add a rule](../../CONTRIBUTING.md#add-a-rule).
+[Add a rule](../../CONTRIBUTING.md#add-a-rule). What only many ranks together can show has [a page of its own](over-ranks.md).
 """
 HEAD = """# {kind}
 
@@ -71,6 +72,10 @@ Virtual GPUs copy rightly; on a machine that damages copies it prints, as the te
 {report}
 ```
 """
+OVER_RANKS = """# Findings over ranks
+
+What `devwidget.ranks()` finds when it looks at all ranks of a job together, one file of `devwidget/rules/ranks/` for each.
+"""
 
 
 def main() -> None:
@@ -87,7 +92,13 @@ def pages() -> dict[str, str]:
     torch.manual_seed(0)
     written = {f"{rule.kind}.md": page(rule) for rule in all_rules()}
     rows = "\n".join(f"| [{rule.kind}]({rule.kind}.md) | {sentence(rule)} |" for rule in all_rules())
-    return {"index.md": INDEX.format(rows=rows), **written}
+    return {"index.md": INDEX.format(rows=rows), **written, "over-ranks.md": over_ranks()}
+
+
+def over_ranks() -> str:
+    """All kinds that only many ranks can show, on one page: no program of one process does them."""
+    parts = [f"## {rule.kind}\n\n{sentence(rule)}\n\n" + "\n".join(points(rule)) + "\n" for rule in all_cluster_rules()]
+    return "\n".join([OVER_RANKS, *parts])
 
 
 def page(rule: Rule) -> str:
@@ -138,13 +149,13 @@ def fixed(program: Path, found: Trace) -> str:
         return copy.read_text(encoding="utf-8")
 
 
-def sentence(rule: Rule) -> str:
+def sentence(rule: Rule | ClusterRule) -> str:
     """What a kind means."""
     said = _docstring(rule).partition("\n\n")[0].partition(": ")[2].replace("\n", " ")
     return f"{said[0].upper()}{said[1:]}"
 
 
-def points(rule: Rule) -> list[str]:
+def points(rule: Rule | ClusterRule) -> list[str]:
     """Why, bad, good and source, as a list."""
     lines: list[str] = []
     for line in _docstring(rule).partition("\n\n")[2].splitlines():
@@ -156,7 +167,7 @@ def points(rule: Rule) -> list[str]:
     return lines
 
 
-def _docstring(rule: Rule) -> str:
+def _docstring(rule: Rule | ClusterRule) -> str:
     return (sys.modules[rule.check.__module__].__doc__ or "").strip()
 
 

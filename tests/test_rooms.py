@@ -57,7 +57,7 @@ FLOORS = {
         "repairs",
         "findings",
         "registry",
-        *("placement", "transfers", "training", "replicas"),
+        *("placement", "transfers", "training", "replicas", "ranks"),
     ),
     "simulator": (
         "accelerators",

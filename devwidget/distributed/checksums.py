@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import TENSOR_GROUPS, named_tensors
+from devwidget.capture.modules import named_tensors
 from devwidget.capture.tensors import seen
 from devwidget.distributed.holdings import is_distributed
 
@@ -17,9 +17,8 @@ MOST_ELEMENTS = 4096
 
 
 def checksums_of(model: nn.Module) -> tuple[tuple[str, str], ...]:
-    """Path and checksum of each parameter and buffer that no axis cuts."""
-    pairs = (pair for group in TENSOR_GROUPS for pair in named_tensors(model, group))
-    whole = ((path, _whole(tensor)) for path, tensor in pairs)
+    """Path and checksum of each parameter that no axis cuts; buffers, such as the means of a norm, may differ."""
+    whole = ((path, _whole(tensor)) for path, tensor in named_tensors(model, "_parameters"))
     return tuple((path, _checksum(tensor)) for path, tensor in whole if tensor is not None)
 
 

@@ -206,8 +206,8 @@ def _fsdp_parameters(tree: ModuleTree) -> tuple[dict[tuple[int, str], torch.Tens
                 owners = (where.module, *where.shared_modules)
                 names = (where.param_name, *where.shared_param_names)
                 shards |= {(id(owner), name): parameter.sharded_param for owner, name in zip(owners, names, strict=True)}
-            if getattr(group, "_sharded_state", None) is not None and group._sharded_state.name == "UNSHARDED":
-                unsharded.append(path)
+            if group._sharded_state.name == "UNSHARDED" and group.post_forward_mesh_info is not None:
+                unsharded.append(path)  # one that keeps its parameters between forward and backward is meant to
     return shards, tuple(unsharded)
 
 

@@ -20,7 +20,7 @@ from devwidget.distributed.collectives import ProgressReader
 from devwidget.distributed.holdings import local_part, read_holdings
 from devwidget.distributed.identity import Identity
 from devwidget.distributed.model_search import find_model
-from devwidget.distributed.stack import main_frames, stack_of
+from devwidget.distributed.stack import is_in_step, main_frames, stack_of
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport
@@ -77,7 +77,7 @@ class Reporter:
             collective,
             groups,
             stack_of(frames),
-            held.unsharded if held else (),
+            held.unsharded if held and not is_in_step(frames) else (),
             checksums_of(model) if checksums and is_module(model) else (),
             sum(_local_bytes(tensor) for optimizer in steps for _, tensor, _ in optimizer_tensors(optimizer, {})),
             "" if held else "no variable of its main thread holds a model",
@@ -93,7 +93,8 @@ def _memory_of(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
     for each in devices:
         reserved = each.activations + each.cache
         if each.device.is_accelerator and (reserved or each.peak):
-            yield RankMemory(each.device, each.activations, reserved, each.peak, each.total)
+            card = each.uuid or ("" if each.card is None else str(each.card))
+            yield RankMemory(each.device, each.activations, reserved, each.peak, each.total, card)
     resident = _resident_bytes()
     if resident:
         yield RankMemory(CPU, resident)

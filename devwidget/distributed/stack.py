@@ -38,3 +38,12 @@ def stack_of(frames: list[FrameType]) -> tuple[Site, ...]:
 def _site(frame: FrameType) -> Site:
     code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
     return Site(code.co_filename, line, linecache.getline(code.co_filename, line).strip(), code.co_name)
+
+
+def is_in_step(frames: list[FrameType]) -> bool:
+    """Whether a module is called or backward runs: while they do, FSDP gathers what it needs."""
+    return any(frame.f_code.co_name in _STEPS and is_library(frame.f_code.co_filename) for frame in frames)
+
+
+_STEPS = frozenset({"_call_impl", "_engine_run_backward", "run_backward"})
+"""Functions of torch below which forward and backward run."""

@@ -106,6 +106,7 @@ class RankMemory:
         reserved: kept by the allocator.
         peak: the most that was ever allocated.
         total: of the whole device; 0 where that is not known.
+        card: what names the card on its machine, its UUID where torch tells; "" where that is not known.
     """
 
     device: DeviceId
@@ -113,6 +114,7 @@ class RankMemory:
     reserved: Size = 0
     peak: Size = 0
     total: Size = 0
+    card: str = ""
 
 
 @dataclass(frozen=True, slots=True)

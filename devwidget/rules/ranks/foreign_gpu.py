@@ -1,0 +1,68 @@
+"""foreign-gpu: a rank keeps memory on a GPU that is another rank's, or several ranks sit on one.
+
+Why: each process that touches a GPU takes hundreds of MB there for its context, and GPU 0 fills up first.
+Bad: `model.cuda()` or `torch.load(path)` in every rank, before the rank has chosen its GPU.
+Good: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before anything else, and `torch.load(path, map_location="cpu")`.
+Source: https://github.com/pytorch/pytorch/issues/23138
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.ranks.cluster import Cluster, Rank
+from devwidget.records.ranks.rank import RankMemory
+from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+
+_CHOOSE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+Card = tuple[str, str]
+"""Machine and card; ranks that each see only their own card all call it `cuda:0`, so its name says nothing."""
+
+
+@cluster_rule("foreign-gpu")
+def check(cluster: Cluster) -> Iterator[Finding]:
+    """One finding for each card that several ranks keep their models on, and one for all other strays of a card."""
+    own = {rank.number: card for rank in cluster.ranks if (card := _own_card(rank)) is not None}
+    owners = grouped((rank for rank in cluster.ranks if rank.number in own), lambda rank: own[rank.number])
+    for ranks in owners.values():
+        if len(ranks) > 1:
+            yield _crowded(ranks)
+    strays: dict[Card, list[tuple[Rank, RankMemory]]] = {}
+    for rank in cluster.ranks:
+        for memory in rank.memory:
+            card = rank.host, memory.card
+            if memory.card and card in owners and own.get(rank.number, card) != card:
+                strays.setdefault(card, []).append((rank, memory))
+    for card, found in strays.items():
+        yield _stray(found, owners[card])
+
+
+def _own_card(rank: Rank) -> Card | None:
+    """The card on which a rank keeps its model."""
+    cards = [memory.card for memory in rank.memory if memory.device == rank.device and memory.card]
+    return (rank.host, cards[0]) if cards else None
+
+
+def _crowded(ranks: list[Rank]) -> Finding:
+    return Finding(
+        "foreign-gpu", "warning", None,
+        f"{told(rank.number for rank in ranks)} keep their models on one card, `{ranks[0].device}` of {ranks[0].host}",
+        "each process has a context of its own there, they share its memory and compute, and the other cards stay empty",
+        fixes=(Fix("give each rank its own card, before anything of CUDA is used", _CHOOSE),),
+    )  # fmt: skip
+
+
+def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
+    taken = max(memory.reserved or memory.allocated for _, memory in found)
+    whose = told(rank.number for rank in owners)
+    return Finding(
+        "foreign-gpu", "warning", None,
+        f"{told(rank.number for rank, _ in found)} keep{'s' if len(found) == 1 else ''} up to {taken:,} bytes"
+        f" on `{found[0][1].device}`, the card of {whose}",
+        "a process that touches a card takes memory there for its context too, and that card fills up first",
+        fixes=(
+            Fix("choose the card of the rank before anything of CUDA is used", _CHOOSE),
+            Fix("load checkpoints to the CPU", 'torch.load(path, map_location="cpu")'),
+        ),
+    )  # fmt: skip

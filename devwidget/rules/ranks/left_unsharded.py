@@ -1,0 +1,31 @@
+"""left-unsharded: modules whose parameters FSDP has gathered stay whole while nothing runs.
+
+Why: whole, a layer takes as many times its share as there are ranks; that is what sharding was to save.
+Bad: `model.layers[0].unshard()` for an evaluation, and no `reshard()` after it.
+Good: `module.reshard()` when it is done, or leave it to `forward`.
+Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.ranks.cluster import Cluster
+from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+
+
+@cluster_rule("left-unsharded")
+def check(cluster: Cluster) -> Iterator[Finding]:
+    """One finding for all ranks with the same modules."""
+    for paths, ranks in grouped(cluster.ranks, lambda rank: rank.unsharded).items():
+        if paths:
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            yield Finding(
+                "left-unsharded", "warning", paths[0],
+                f"`{paths[0]}`{more} stay{'s' if len(paths) == 1 else ''} whole on {told(rank.number for rank in ranks)}"
+                " while neither forward nor backward runs",
+                "a layer that is whole takes as many times its share as there are ranks",
+                also=paths[1:],
+                fixes=(Fix("shard it again", f"model.get_submodule({paths[0]!r}).reshard()"),),
+            )  # fmt: skip

@@ -1,0 +1,100 @@
+"""Running the rules over ranks: the folder is the list, as for traces, and a crash of one rule is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
+
+from devwidget.records.errors import error_text
+from devwidget.records.finding import Finding, Severity
+from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
+from devwidget.records.ranks.rank import Holding
+from devwidget.records.ranks.runs import in_words, numbers_in, runs_of
+
+Check = Callable[[Cluster], Iterator[Finding]]
+Group = TypeVar("Group", bound=Hashable)
+
+_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+_MOST_RUNS = 6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterRule:
+    """One kind of finding over ranks; `docs/build_findings.py` asks for its `kind` and `check`."""
+
+    kind: str
+    check: Check
+
+
+_rules: dict[str, ClusterRule] = {}
+
+
+def cluster_rule(kind: str) -> Callable[[Check], Check]:
+    """Register a check under the name of its kind."""
+
+    def keep(check: Check) -> Check:
+        _rules[kind] = ClusterRule(kind, check)
+        return check
+
+    return keep
+
+
+@functools.cache
+def all_cluster_rules() -> tuple[ClusterRule, ...]:
+    """Every rule of this folder, by name."""
+    package = importlib.import_module("devwidget.rules.ranks")
+    for module in pkgutil.iter_modules(package.__path__, "devwidget.rules.ranks."):
+        importlib.import_module(module.name)
+    return tuple(_rules[kind] for kind in sorted(_rules))
+
+
+def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) -> Cluster:
+    """The cluster with its findings, worst first."""
+    found: list[Finding] = []
+    checked, not_checked = [], []
+    for each in all_cluster_rules() if rules is None else rules:
+        try:
+            found += each.check(cluster)
+        except Exception as error:  # one broken rule must not hide what the others found
+            not_checked.append(f"{each.kind}: the rule itself failed with {error_text(error)}")
+        else:
+            checked.append(each.kind)
+    ordered = sorted(found, key=lambda finding: _ORDER[finding.severity])
+    return dataclasses.replace(cluster, findings=tuple(ordered), checked=tuple(checked), not_checked=tuple(not_checked))
+
+
+def told(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
+    numbers = list(ranks)
+    runs = runs_of(numbers)
+    return in_words(runs) if len(runs) <= _MOST_RUNS else f"{len(numbers)} ranks, such as {in_words(runs[:_MOST_RUNS])}"
+
+
+def ranks_of(cluster: Cluster, placement: int) -> list[int]:
+    """The ranks of one placement."""
+    return list(numbers_in(cluster.placements[placement].ranks))
+
+
+def grouped(ranks: Iterable[Rank], key: Callable[[Rank], Group]) -> dict[Group, list[Rank]]:
+    """Ranks by something of them."""
+    found: dict[Group, list[Rank]] = {}
+    for rank in ranks:
+        found.setdefault(key(rank), []).append(rank)
+    return found
+
+
+def holdings_of(cluster: Cluster, placement: int) -> Iterator[tuple[int, Holding]]:
+    """What the ranks of a placement hold, by module."""
+    for module, at in enumerate(cluster.placements[placement].held):
+        if at != NOWHERE:
+            yield module, cluster.holdings[at]
+
+
+def tensor_path(cluster: Cluster, module: int, name: str) -> str:
+    """`blocks.0.up.weight`."""
+    path = cluster.modules[module].path
+    return f"{path}.{name}" if path else name

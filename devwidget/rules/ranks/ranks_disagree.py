@@ -1,0 +1,127 @@
+"""ranks-disagree: what should be the same on all ranks is not: a dtype, a flag, a shape, a placement, a buffer, a module.
+
+Why: ranks with different models wait in different collectives, or add up numbers of different meaning.
+Bad: `if rank == 0: model.head.requires_grad_(False)`.
+Good: the same lines on every rank; only the device and the data depend on it.
+Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.ranks.cluster import NOWHERE, Cluster
+from devwidget.records.ranks.rank import OWN_DEVICE, LocalTensor
+from devwidget.rules.ranks.over_ranks import cluster_rule, ranks_of, tensor_path, told
+
+Difference = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
+"""Of what, and each value with the placements that have it."""
+
+_FIX = Fix("build and change the model by the same lines on every rank", "", "choice")
+_MOST_NAMED = 3
+
+
+@cluster_rule("ranks-disagree")
+def check(cluster: Cluster) -> Iterator[Finding]:
+    """One finding for each way in which the ranks fall apart, whatever the number of its tensors."""
+    found: dict[Difference, list[tuple[int, str]]] = {}
+    for module in range(len(cluster.modules)):
+        for name, difference in _differences(cluster, module):
+            found.setdefault(difference, []).append((module, name))
+    for (what, values), places in found.items():
+        yield _finding(cluster, what, values, places)
+    yield from _modules(cluster)
+
+
+def _differences(cluster: Cluster, module: int) -> Iterator[tuple[str, Difference]]:
+    """Of the tensors of one module, over all placements that have it."""
+    holdings = {at: each for at in range(len(cluster.placements)) if (each := cluster.holding(at, module)) is not None}
+    if len(set(holdings.values())) < 2:
+        return
+    by_name: dict[str, dict[int, LocalTensor]] = {}
+    for at, holding in holdings.items():
+        for tensor in holding:
+            by_name.setdefault(tensor.name, {})[at] = tensor
+    for name, tensors in by_name.items():
+        if len(tensors) < len(holdings):
+            yield name, ("registered", _values({at: str(at in tensors) for at in holdings}))
+            continue
+        for what, describe in _SAME.items():
+            values = {at: describe(tensor) for at, tensor in tensors.items()}
+            if len(set(values.values())) > 1:
+                yield name, (what, _values(values))
+
+
+_SAME: dict[str, Callable[[LocalTensor], str]] = {
+    "role": lambda tensor: tensor.role,
+    "dtype": lambda tensor: tensor.dtype,
+    "requires_grad": lambda tensor: str(tensor.requires_grad),
+    "shape": lambda tensor: str(list(tensor.shape or ())),
+    "placement": lambda tensor: tensor.placement or "a plain tensor",
+    "device": lambda tensor: "the device of its rank" if tensor.device == OWN_DEVICE else tensor.device,
+}
+"""What is equal on all ranks of every way to train; local shapes are not."""
+
+
+def _values(values: dict[int, str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    groups: dict[str, list[int]] = {}
+    for at, value in values.items():
+        groups.setdefault(value, []).append(at)
+    return tuple((value, tuple(places)) for value, places in groups.items())
+
+
+def _finding(
+    cluster: Cluster, what: str, values: tuple[tuple[str, tuple[int, ...]], ...], places: list[tuple[int, str]]
+) -> Finding:
+    ranks = {value: [rank for at in places_of for rank in ranks_of(cluster, at)] for value, places_of in values}
+    fewest = sorted(ranks, key=lambda value: len(ranks[value]))  # those that differ from most are named first
+    module = places[0][0]
+    paths = [tensor_path(cluster, *place) for place in places]
+    told_values = ", ".join(f"{_words(what, value)} on {told(ranks[value])}" for value in fewest)
+    more = f"{len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    others = ", ".join(filter(None, [*(f"`{path}`" for path in paths[1:_MOST_NAMED]), more]))
+    return Finding(
+        "ranks-disagree", "error", cluster.modules[module].path,
+        f"`{paths[0]}` is {told_values}",
+        _WHY[what],
+        fault=cluster.modules[module].defined,
+        fixes=(_FIX,),
+        notes=(f"the same of {others}",) if others else (),
+    )  # fmt: skip
+
+
+def _words(what: str, value: str) -> str:
+    if what == "registered":
+        return "there" if value == "True" else "not there"
+    return f"{what} {value}" if what in ("requires_grad", "shape") else f"on {value}" if what == "device" else value
+
+
+_WHY = {
+    "registered": "each rank gives its tensors to collectives in the order of registration",
+    "role": "only parameters have gradients to add up",
+    "dtype": "collectives add the bytes of equal tensors, and others fail or give nonsense",
+    "requires_grad": "a rank that collects no gradient for it does not take part when the others add theirs",
+    "shape": "collectives add the bytes of equal tensors, and others fail or give nonsense",
+    "placement": "an operation on it is a collective on some ranks and not on the others, which ends in a hang",
+    "device": "a rank with part of its model elsewhere fails or is slower, and all others wait for it",
+}
+
+
+def _modules(cluster: Cluster) -> Iterator[Finding]:
+    """Ranks that lack modules and have none of their own in place of them; the stages of a pipeline each have some."""
+    have = [{at for at, held in enumerate(placement.held) if held != NOWHERE} for placement in cluster.placements]
+    for at, modules in enumerate(have):
+        larger = [other for other, theirs in enumerate(have) if modules < theirs]
+        if larger:
+            lacking = sorted(have[larger[0]] - modules)
+            path = cluster.modules[lacking[0]].path
+            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            yield Finding(
+                "ranks-disagree", "error", path,
+                f"{told(ranks_of(cluster, at))} lack{'s' if len(ranks_of(cluster, at)) == 1 else ''} module `{path}`{more},"
+                f" which {told(ranks_of(cluster, larger[0]))} {'has' if len(ranks_of(cluster, larger[0])) == 1 else 'have'}",
+                _WHY["registered"],
+                fault=cluster.modules[lacking[0]].defined,
+                fixes=(_FIX,),
+            )  # fmt: skip

@@ -1,0 +1,229 @@
+"""Findings over ranks: a bad cluster gives one, healthy ways to train give none."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Finding
+from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.ranks.merging import Heard
+from devwidget.records.ranks.rank import Collective, GroupProgress, LocalTensor, RankMemory, RankModel, RankModule, RankReport
+from devwidget.rules.ranks.over_ranks import ClusterRule, judge_cluster
+from tests.records.ranks.made_up import cluster, model, report, reports, with_change
+
+MIB = 2**20
+
+
+def found(judged: Cluster) -> list[Finding]:
+    told = judge_cluster(judged)
+    assert told.not_checked == ()
+    return list(told.findings)
+
+
+def only(judged: Cluster) -> Finding:
+    (finding,) = found(judged)
+    return finding
+
+
+def changed(said: RankReport, **fields: Any) -> RankReport:
+    """Another first tensor of the first block."""
+    assert said.model is not None
+    tensor = dataclasses.replace(said.model.holdings[1][0], **fields)
+    holdings = (said.model.holdings[0], (tensor, *said.model.holdings[1][1:]), said.model.holdings[2])
+    return dataclasses.replace(said, model=dataclasses.replace(said.model, holdings=holdings))
+
+
+def copies(count: int = 4, layers: int = 2) -> list[RankReport]:
+    """Data parallelism: everybody has everything."""
+    whole = model(layers, 64)
+    return [report(number, count, whole) for number in range(count)]
+
+
+def _pipeline() -> list[RankReport]:
+    first = model(1, 64)
+    second = RankModel((RankModule("", "Decoder"), RankModule("blocks.1", "Block")), first.holdings, (0, 1))
+    return [report(number, 4, first if number < 2 else second) for number in range(4)]
+
+
+def _visible_alone() -> list[RankReport]:
+    """Each rank sees one card and calls it cuda:0."""
+    device = DeviceId("cuda", 0)
+    return [
+        dataclasses.replace(each, device=device, memory=(RankMemory(device, MIB, MIB, card=f"GPU-{each.rank}"),))
+        for each in copies()
+    ]
+
+
+def _asked_between_steps() -> list[RankReport]:
+    """Ranks that are asked one after the other are steps apart, and so are their collectives."""
+    said = copies()
+    return [
+        dataclasses.replace(
+            each, step=100 + 3 * at, groups=(GroupProgress("0", 10 * (100 + 3 * at), 10 * (100 + 3 * at), 0, 4),)
+        )
+        for at, each in enumerate(said)
+    ]
+
+
+@pytest.mark.parametrize("said", [
+    copies(), reports((("dp", 4),), rows=64), reports((("tp", 2),), rows=64), reports((("dp", 2), ("tp", 2)), rows=64),
+    reports((("replicate", 2), ("dp", 2)), rows=64), _pipeline(), _visible_alone(), _asked_between_steps(),
+    reports((("dp", 4),), layers=1, rows=6),
+])  # fmt: skip
+def test_healthy_ways_to_train_are_silent(said: list[RankReport]):
+    assert found(cluster(said)) == []
+
+
+def test_ranks_without_a_parameter_are_named():
+    finding = only(cluster(reports((("dp", 8),), layers=1, rows=1)[:8]))
+    assert (finding.kind, finding.headline) == ("empty-ranks", "ranks 4-7 of 8 hold no parameter")
+    assert finding.notes == ("the longest first dimension that is cut has 4 rows",)
+
+
+def test_shares_that_differ_by_a_tenth_and_a_mebibyte_are_told():
+    finding = only(cluster(reports((("dp", 32),), layers=12)))
+    assert finding.kind == "uneven-shards"
+    assert finding.notes == ("most of it comes from `blocks.0.down.weight`: 32 against 8 rows",)
+
+
+@pytest.mark.parametrize(("fields", "headline"), [
+    ({"dtype": "bfloat16"}, "`blocks.0.up.weight` is bfloat16 on rank 2, float32 on ranks 0-1, 3"),
+    ({"requires_grad": False}, "`blocks.0.up.weight` is requires_grad False on rank 2, requires_grad True on ranks 0-1, 3"),
+    ({"device": "cpu"}, "`blocks.0.up.weight` is on cpu on rank 2, on the device of its rank on ranks 0-1, 3"),
+    ({"shape": (3, 3), "local_shape": (3, 3)},
+     "`blocks.0.up.weight` is shape [3, 3] on rank 2, shape [256, 64] on ranks 0-1, 3"),
+])  # fmt: skip
+def test_a_rank_that_differs_from_the_others_is_named(fields: dict[str, Any], headline: str):
+    finding = only(cluster(with_change(copies(), 2, lambda each: changed(each, **fields))))
+    assert (finding.kind, finding.headline) == ("ranks-disagree", headline)
+    assert finding.notes == ("the same of `blocks.1.up.weight`",)
+
+
+def test_a_buffer_that_one_rank_lacks_is_named():
+    def with_buffer(said: RankReport) -> RankReport:
+        assert said.model is not None
+        buffer = LocalTensor("mask", "buffer", (4,), (4,), "bool", 4, 4)
+        holdings = ((buffer,), *said.model.holdings[1:])
+        return dataclasses.replace(said, model=dataclasses.replace(said.model, holdings=holdings))
+
+    finding = only(cluster([with_buffer(each) if each.rank else each for each in copies()]))
+    assert finding.headline == "`mask` is not there on rank 0, there on ranks 1-3"
+
+
+def test_a_rank_with_fewer_modules_is_named():
+    finding = only(cluster(with_change(copies(layers=2), 1, lambda each: dataclasses.replace(each, model=model(1, 64)))))
+    assert finding.headline == "rank 1 lacks module `blocks.1` and 2 more, which ranks 0, 2-3 have"
+
+
+def test_several_ranks_on_one_card_are_told():
+    device = DeviceId("cuda", 0)
+    said = [dataclasses.replace(each, device=device, memory=(RankMemory(device, MIB, MIB, card="GPU-7"),)) for each in copies()]
+    finding = only(cluster(said))
+    assert finding.headline == "ranks 0-3 keep their models on one card, `cuda:0` of node0"
+    assert finding.fixes[0].code == 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+
+
+def test_memory_on_the_card_of_another_rank_is_told():
+    def own(number: int) -> RankMemory:
+        return RankMemory(DeviceId("cuda", number), 9 * MIB, 9 * MIB, card=f"GPU-{number}")
+
+    said = [dataclasses.replace(each, memory=(own(each.rank), *([own(0)] if each.rank else []))) for each in copies()]
+    assert only(cluster(said)).headline == f"ranks 1-3 keep up to {9 * MIB:,} bytes on `cuda:0`, the card of rank 0"
+
+
+def _in_group(said: RankReport, begun: int, **more: Any) -> RankReport:
+    return dataclasses.replace(said, groups=(GroupProgress("dp", begun, begun - ("collective" in more), 0, 4),), **more)
+
+
+def _waits(kind: str = "all_reduce", number: int = 961, size: int = 4096) -> Collective:
+    return Collective(kind, number, "dp", (0, 1, 2, 3), size, seconds=31.0)
+
+
+def _hanging(said: list[RankReport]) -> Cluster:
+    hung = {f"r{each.rank}": Heard(each.rank, "hung", each) for each in said if each.collective is not None}
+    return cluster(said, **{name: each for name, each in hung.items() if not each.report.collective.finished})
+
+
+def test_a_rank_that_has_not_begun_the_collective_of_the_others_is_named():
+    said = [
+        _in_group(each, 960, collective=None) if each.rank == 2 else _in_group(each, 961, collective=_waits())
+        for each in copies()
+    ]
+    finding = only(_hanging(said))
+    assert finding.headline == "ranks 0-1, 3 wait in `all_reduce` number 961 of `dp`, which rank 2 has not begun"
+    assert finding.notes == ("they have waited for 31 s", "rank 2: answered, at train.py:41: loss.backward()")
+    assert finding.fault is not None
+
+
+def test_a_dead_rank_is_named_where_others_wait_for_it():
+    said = [_in_group(each, 961, collective=_waits()) for each in copies()]
+    heard = {f"r{each.rank}": Heard(each.rank, "hung", each) for each in said} | {"r3": Heard(3, "dead", note="gone")}
+    assert "which rank 3 has not begun" in only(cluster(said, **heard)).headline
+
+
+def test_ranks_in_different_collectives_at_one_place_are_told():
+    kinds = {2: "broadcast"}
+    said = [_in_group(each, 961, collective=_waits(kinds.get(each.rank, "all_reduce"))) for each in copies()]
+    finding = only(_hanging(said))
+    assert finding.headline == (
+        "number 961 of group `dp` is `broadcast` of 4,096 bytes on rank 2, `all_reduce` of 4,096 bytes on ranks 0-1, 3"
+    )
+
+
+def test_one_step_less_is_told_where_nobody_moves():
+    said = [_in_group(each, 961, collective=_waits(), step=120 - (each.rank == 1)) for each in copies()]
+    assert only(_hanging(said)).headline == "the ranks have not taken the same number of steps: rank 1 119, ranks 0, 2-3 120"
+
+
+def test_steps_that_were_left_out_are_told_while_ranks_move():
+    said = [_in_group(each, 960 + (each.rank == 3), collective=None, step=120 - 4 * (each.rank == 3)) for each in copies()]
+    assert only(cluster(said)).kind == "step-disagrees"
+
+
+def test_plain_parameters_beside_those_that_fsdp_cuts_are_told():
+    def wrapped(said: RankReport, root: bool) -> RankReport:
+        assert said.model is not None
+        modules = tuple(
+            dataclasses.replace(m, wrapper="FSDP2" if m.path.startswith("blocks.0") or (root and not m.path) else "")
+            for m in said.model.modules
+        )
+        norm = LocalTensor("scale", "parameter", (64,), (64,), "float32", 256, 256, requires_grad=True)
+        holdings = ((norm,), *said.model.holdings[1:])
+        return dataclasses.replace(said, model=RankModel(modules, holdings, said.model.held))
+
+    said = reports((("dp", 4),), layers=1, rows=64)
+    finding = only(cluster([wrapped(each, root=False) for each in said]))
+    assert finding.headline == "`scale` is a plain tensor on ranks 0-3, in a model that `fully_shard` cuts"
+    assert found(cluster([wrapped(each, root=True) for each in said])) == []
+
+
+def test_modules_that_fsdp_left_whole_are_told():
+    said = [dataclasses.replace(each, unsharded=("blocks.0",)) for each in copies()]
+    assert only(cluster(said)).headline == "`blocks.0` stays whole on ranks 0-3 while neither forward nor backward runs"
+
+
+def test_copies_that_drifted_apart_are_told_and_not_those_of_another_step():
+    def summed(step: int) -> list[RankReport]:
+        sums = {1: "00000001"}
+        return [
+            dataclasses.replace(
+                each, checksums=(("head.weight", sums.get(each.rank, "0")),), step=120 if each.rank != 1 else step
+            )
+            for each in copies()
+        ]
+
+    assert only(cluster(summed(120))).headline == "`head.weight` on rank 1 differs from the others after step 120"
+    assert found(cluster(summed(121))) == []
+
+
+def test_a_rule_that_crashes_is_told_and_the_others_go_on():
+    def crash(judged: Cluster) -> Any:
+        raise KeyError("x")
+
+    judged = judge_cluster(cluster(copies()), [ClusterRule("broken", crash), ClusterRule("fine", lambda judged: iter(()))])
+    assert judged.checked == ("fine",)
+    assert judged.not_checked == ("broken: the rule itself failed with KeyError: 'x'",)
