@@ -490,15 +490,16 @@ def open(path: str | pathlib.Path) -> Any:
     """A file of another tool as a record, or a saved record.
 
     Args:
-        path: a memory snapshot that `torch.cuda.memory._dump_snapshot` wrote, or what `load` takes.
+        path: a memory snapshot that `torch.cuda.memory._dump_snapshot` wrote, a trace of `torch.profiler`, a dump of the
+            flight recorder of a rank or a folder of them, or what `load` takes.
 
     Returns:
-        Of a memory snapshot a trace, with the memory of each GPU and the owners of its peak; what the file does not say is
-            inferred, and called so. No class that the file names is loaded.
+        Of a memory snapshot or a profile a trace; of dumps the cluster of the ranks, with what each waits for. What the file
+            does not say is inferred, and called so. No class that the file names is loaded.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is neither.
+        ValueError: if it is none of these.
     """
     from devwidget.opening.files import open_file
 

@@ -26,9 +26,10 @@ FILES = {
     "json": "the report as JSON, for scripts",
     "brief": "the same within 4 kB, for agents",
     "perfetto": "modules, moves and memory over time, for ui.perfetto.dev or chrome://tracing",
+    "memory-viz": "memory over time as a snapshot of torch, for docs.pytorch.org/memory_viz",
 }
 """Options that write a file, and what is in it."""
-FORMATS = ("text", "json", "brief", "sarif", "perfetto")
+FORMATS = ("text", "json", "brief", "sarif", "perfetto", "memory-viz")
 
 
 def run(options: Namespace) -> int | BaseException:
@@ -100,7 +101,10 @@ def show(options: Namespace) -> int:
     from devwidget.records.trace import Trace
 
     record = _loaded(options.file, object if options.format == "text" else Trace)
-    print(_text(record, options.format))
+    if options.format == "memory-viz":
+        sys.stdout.buffer.write(_pickled(record))
+    else:
+        print(_text(record, options.format))
     return FINE
 
 
@@ -175,9 +179,9 @@ def _write(trace: Trace, options: Namespace) -> None:
     if options.html is not None:
         trace.to_html(options.html)
     for form in FORMATS[1:]:
-        file = getattr(options, form)
+        file = getattr(options, form.replace("-", "_"))
         if file is not None:
-            file.write_text(f"{_text(trace, form)}\n", encoding="utf-8")
+            file.write_bytes(_pickled(trace) if form == "memory-viz" else f"{_text(trace, form)}\n".encode())
 
 
 def _text(record: Any, form: str) -> str:
@@ -187,6 +191,12 @@ def _text(record: Any, form: str) -> str:
 
     forms = {"json": findings_json.findings_json, "brief": findings_json.brief_json, "perfetto": perfetto.perfetto_json}
     return sarif.sarif(record.findings) if form == "sarif" else forms[form](record)
+
+
+def _pickled(trace: Trace) -> bytes:
+    from devwidget.report.formats.memory_viz import memory_viz
+
+    return memory_viz(trace)
 
 
 def _told(words: str) -> None:

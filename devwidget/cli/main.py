@@ -19,7 +19,7 @@ examples:
   python -m devwidget run --gpus 1 -m package.train       a module in place of a script
   python -m devwidget check --gpus 2 train:step           one step: train.step() returns (model, batch)
   python -m devwidget plan train:step --gpus 4 --memory 24GiB
-  python -m devwidget show trace.json --format sarif      text, json, brief (json within 4 kB) or sarif
+  python -m devwidget show trace.json --format sarif      text, json, brief (json within 4 kB), sarif, ...
   python -m devwidget html trace.json report.html
   python -m devwidget compare before.json after.json
 

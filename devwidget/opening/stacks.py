@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +40,22 @@ NO_STACK = Stack("backward", None, None)
 
 def read_stack(frames: Sequence[dict[str, Any]]) -> Stack:
     """What the frames tell, innermost first as torch writes them: `filename`, `line` and `name`."""
-    users = [frame for frame in frames if _is_users(frame["filename"])]
+    users = _users(frames)
     python = users or any(frame["filename"].endswith(".py") for frame in frames)
     if not python:
         return NO_STACK
     forwards = [frame for frame in reversed(users) if frame["name"].rpartition(".")[2] == "forward"]
     module = "/".join(dict.fromkeys(map(_owner, forwards))) if forwards else None
-    site = Site(users[0]["filename"], max(int(users[0]["line"]), 1), "", users[0]["name"]) if users else None
-    return Stack(_phase(frames), module, site)
+    return Stack(_phase(frames), module, next(iter(users_sites(frames)), None))
+
+
+def users_sites(frames: Sequence[dict[str, Any]]) -> Iterator[Site]:
+    """The user's lines, innermost first."""
+    return (Site(frame["filename"], max(int(frame["line"]), 1), "", frame["name"]) for frame in _users(frames))
+
+
+def _users(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [frame for frame in frames if _is_users(frame["filename"])]
 
 
 def _phase(frames: Sequence[dict[str, Any]]) -> Phase:

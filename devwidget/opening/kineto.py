@@ -1,0 +1,200 @@
+"""Traces of `torch.profiler` (Kineto) as a trace: moves between devices, waits, operators on GPUs, modules, memory.
+
+Modules, lines and parts of the step are there if the profiler ran with `with_stack=True`, memory with `profile_memory=True`.
+Source of the format: `export_chrome_trace`, and the loggers of Kineto (`output_json.cpp`, `CuptiActivity.cpp`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from devwidget.opening.allocations import FOREIGN, History, curve_of
+from devwidget.opening.enclosing import Around, Event, around, class_of, is_span
+from devwidget.records.device import DeviceId
+from devwidget.records.memory_curve import MemoryCurve
+from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
+
+INFERRED = "modules and parts of the step: inferred from the stacks of the profiler; a line is where its function begins"
+_CPU = DeviceId("cpu", None)
+_WAITING = {"aten::_local_scalar_dense": "item", "aten::nonzero": "nonzero", "aten::masked_select": "masked_select"}
+_DTYPES = {"float": "float32", "double": "float64", "long int": "int64", "int": "int32", "c10::Half": "float16"}
+_DTYPES |= {"c10::BFloat16": "bfloat16", "bool": "bool", "unsigned char": "uint8"}
+Placed = tuple[Event, Around, int]
+
+
+def read_kineto(content: dict[str, Any]) -> Trace:
+    """The trace of what the profiler wrote.
+
+    Raises:
+        ValueError: if it is something else.
+    """
+    try:
+        return _Reader([event for event in content["traceEvents"] if "ts" in event and "name" in event]).trace()
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(f"not a trace of torch.profiler: {type(error).__name__} {error}") from None
+
+
+class _Reader:
+    """The events of one file, those on GPUs beside the operators that launched them."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._start = min((event["ts"] for event in events), default=0)
+        self._end = max((event["ts"] + event.get("dur", 0) for event in events), default=0)
+        on_gpus = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+        self._launched: dict[int, list[Event]] = defaultdict(list)
+        for event in on_gpus:
+            self._launched[_external(event)].append(event)
+        spans = [event for event in events if is_span(event)]
+        launching = [event for event in spans if event["cat"] == "cpu_op" and _external(event) in self._launched]
+        memory = [event for event in events if event["name"] == "[memory]" and event["args"].get("Device Type") == 1]
+        self._modules = [event for event in spans if event["name"].startswith("nn.Module: ")]
+        self._placed = [*_placed(spans, [*launching, *memory, *self._modules])]
+
+    def trace(self) -> Trace:
+        launching = [placed for placed in self._placed if placed[0].get("cat") == "cpu_op"]
+        seconds = max(0.0, (self._end - self._start) / 1e6)
+        moves, waits = tuple(self._moves(launching)), tuple(self._waits(launching))
+        parts = (tuple(self._ops(launching)), tuple(self._module_events(launching)), tuple(self._memory()))
+        ops, modules, memory = parts
+        said = () if self._modules else ("modules and lines: the profiler ran without with_stack=True",)
+        return Trace(
+            moves=moves, ops=ops, modules=modules, memory=memory, waits=waits, not_checked=(INFERRED, *said), seconds=seconds
+        )
+
+    def _moves(self, launching: Iterable[Placed]) -> Iterator[Move]:
+        """Copies of one line folded."""
+        folded: dict[Move, tuple[int, int, float]] = {}
+        for operator, where, number in launching:
+            for copy in self._copies(operator):
+                ends = _ends(copy)
+                if ends is None:
+                    continue
+                shape, dtype = _tensor(operator)
+                size, stack = int(copy["args"].get("bytes", 0)), where.stack
+                move = Move(*ends, size, shape, dtype, where.module, stack.phase, stack.site, "explicit")
+                first, count, _ = folded.get(move, (number, 0, 0.0))
+                folded[move] = first, count + 1, copy.get("dur", 0) / 1e6
+        for move, (number, count, seconds) in folded.items():
+            yield replace(move, number=number, count=count, seconds=seconds)
+
+    def _waits(self, launching: Iterable[Placed]) -> Iterator[Wait]:
+        """Operators that give the host a value of a GPU."""
+        folded: dict[Wait, int] = defaultdict(int)
+        for operator, where, _ in launching:
+            backs = [ends for copy in self._copies(operator) if (ends := _ends(copy)) and ends[1] == _CPU]
+            if backs and operator["name"] in _WAITING:
+                site = where.stack.site
+                folded[Wait(_WAITING[operator["name"]], backs[0][0], where.module, where.stack.phase, site, False)] += 1
+        yield from (replace(wait, count=count) for wait, count in folded.items())
+
+    def _ops(self, launching: Iterable[Placed]) -> Iterator[OpEvent]:
+        folded: dict[OpEvent, tuple[int, int, float]] = {}
+        for operator, where, number in launching:
+            device = _device(self._launched[_external(operator)][0])
+            asked = (where.module, where.stack.phase, where.stack.site)
+            op = OpEvent(operator["name"].removeprefix("aten::"), *asked, (device,), device)
+            first, count, started = folded.get(op, (number, 0, self._seconds(operator)))
+            folded[op] = first, count + 1, started
+        for op, (number, count, started) in folded.items():
+            yield replace(op, number=number, count=count, started=started)
+
+    def _module_events(self, launching: Iterable[Placed]) -> Iterator[ModuleEvent]:
+        """Those of one path folded; what runs in a module is on the devices of the operators inside."""
+        devices: dict[str, list[DeviceId]] = defaultdict(list)
+        for operator, where, _ in launching:
+            for depth in range(len(where.modules)):
+                devices[".".join(_names(where.modules[1 : depth + 1]))] += [_device(self._launched[_external(operator)][0])]
+        calls: dict[str, list[Placed]] = defaultdict(list)
+        for placed in self._placed:
+            if placed[1].modules and placed[0] is placed[1].modules[-1]:
+                calls[placed[1].module or ""].append(placed)
+        for path, placed_calls in calls.items():
+            event, _, number = placed_calls[0]
+            used = tuple(dict.fromkeys(devices[path]))
+            taken = sum(each["dur"] for each, *_ in placed_calls) / 1e6
+            count = len(placed_calls)
+            yield ModuleEvent(path, class_of(event), used, used, count, taken, number=number, started=self._seconds(event))
+
+    def _memory(self) -> Iterator[MemoryCurve]:
+        """As the allocations of a memory snapshot: an event has the address, and the bytes that came or went."""
+        by_device: dict[int, list[Placed]] = defaultdict(list)
+        for placed in self._placed:
+            if placed[0]["name"] == "[memory]":
+                by_device[int(placed[0]["args"]["Device Id"])].append(placed)
+        for index, events in sorted(by_device.items()):
+            reserved = int(events[-1][0]["args"].get("Total Reserved", 0))
+            yield curve_of(DeviceId("cuda", index), _history(events), max(reserved, 0))
+
+    def _copies(self, operator: Event) -> list[Event]:
+        return [event for event in self._launched[_external(operator)] if event["cat"] == "gpu_memcpy"]
+
+    def _seconds(self, event: Event) -> float:
+        return float(event["ts"] - self._start) / 1e6
+
+
+def _placed(spans: Sequence[Event], asked: Sequence[Event]) -> Iterator[Placed]:
+    """What is asked for, with what is around it and its number in the order of time."""
+    threads: dict[Any, tuple[list[Event], list[Event]]] = defaultdict(lambda: ([], []))
+    for which, events in enumerate((spans, asked)):
+        for event in events:
+            threads[event["pid"], event["tid"]][which].append(event)
+    found = [pair for of_thread in threads.values() if of_thread[1] for pair in around(*of_thread)]
+    found.sort(key=lambda pair: pair[0]["ts"])
+    return ((event, where, number) for number, (event, where) in enumerate(found, 1))
+
+
+def _history(events: Iterable[Placed]) -> History:
+    history, living = History(), dict[int, int]()
+    for event, where, number in events:
+        args, size = event["args"], int(event["args"]["Bytes"])
+        if not history.sizes and (before := int(args.get("Total Allocated", size)) - size) > 0:
+            history.add(before, FOREIGN, 0)
+        if size >= 0:
+            living[args["Addr"]] = history.add(size, where.stack, number)
+        else:
+            place = living.pop(args["Addr"], None)
+            if place is None:
+                place = _split_off(history, -size)
+            history.ended[place], history.ended_in[place] = number, where.stack.phase
+        history.marks.append((number, size))
+    return history
+
+
+def _split_off(history: History, size: int) -> int:
+    """A part of what was there before the profiler began, and is given back alone."""
+    if history.sizes and history.stacks[0] is FOREIGN:
+        history.sizes[0] = max(0, history.sizes[0] - size)
+    return history.add(size, FOREIGN, 0)
+
+
+def _ends(copy: Event) -> tuple[DeviceId, DeviceId] | None:
+    """Where a copy comes from and goes to; None for one that stays on its device."""
+    args, name = copy["args"], copy["name"]
+    if "fromDevice" in args:
+        source, target = DeviceId("cuda", int(args["fromDevice"])), DeviceId("cuda", int(args["toDevice"]))
+        return (source, target) if source != target else None
+    device = _device(copy)
+    return (_CPU, device) if "HtoD" in name else (device, _CPU) if "DtoH" in name else None
+
+
+def _tensor(operator: Event) -> tuple[tuple[int, ...], str]:
+    """Shape and type of what an operator copies, if the profiler recorded shapes."""
+    args = operator.get("args", {})
+    shapes, types = args.get("Input Dims") or [()], args.get("Input type") or [""]
+    shape = tuple(int(length) for length in shapes[0] if isinstance(length, int))
+    return shape, _DTYPES.get(str(types[0]), str(types[0]))
+
+
+def _device(event: Event) -> DeviceId:
+    return DeviceId("cuda", max(0, int(event["args"].get("device", event["args"].get("inDevice", 0)))))
+
+
+def _external(event: Event) -> int:
+    return int(event.get("args", {}).get("External id", -1))
+
+
+def _names(modules: Iterable[Event]) -> Iterator[str]:
+    return (str(module["name"]).removeprefix("nn.Module: ") for module in modules)
