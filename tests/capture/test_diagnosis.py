@@ -263,6 +263,19 @@ def test_between_two_gpus_a_tensor_beside_another_is_blamed_itself():
     assert found.birth.text == "beside = torch.zeros(3, device=kept.device)"
 
 
+def counted(x):
+    return x.cpu().cumsum(0).cuda()
+
+
+def test_between_two_gpus_a_move_that_names_none_is_astray():
+    x = torch.ones(4, device="cuda:1")
+    order = torch.argsort(x)
+    with pytest.raises(RuntimeError), devwidget.record() as recording:
+        counted(x)[order]
+    (found,) = recording.trace.findings
+    assert found.birth.text == "return x.cpu().cumsum(0).cuda()"
+
+
 class Biased(nn.Module):
     def __init__(self):
         super().__init__()

@@ -35,7 +35,7 @@ def later():
 
 if __name__ == "__main__":
     print(sys.argv, sys.path[0], __file__, __spec__, __package__, sorted(globals()), sys.flags.safe_path, flush=True)
-    for method in ("fork", "spawn"):
+    for method in ("fork", "spawn", "forkserver"):
         with multiprocessing.get_context(method).Pool(2) as pool:
             print(method, pool.map(square, [1, 2, 3]), flush=True)
     print([batch.tolist() for batch in DataLoader(Squares(), 2, num_workers=2)], flush=True)
@@ -77,7 +77,7 @@ def both(python: Run, folder: pathlib.Path, source: str, *args: str) -> tuple[su
 @pytest.mark.slow
 def test_a_program_with_processes_workers_and_threads_does_not_notice(python: Run, tmp_path: pathlib.Path) -> None:
     plain, ours = both(python, tmp_path, WHOLE, "--lr", "1", "-m", "--gpus")
-    assert plain.stdout.count("\n") == 8
+    assert plain.stdout.count("\n") == 9
     assert ours.stdout == plain.stdout
     assert ours.returncode == plain.returncode == 3
     assert ours.stderr.count("Trace: ") == 1

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
 
 from devwidget.capture.modules import own_tensors, walk
 from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import call_text
 from devwidget.records.device import has_own_memory
+
+_UNNUMBERED = re.compile(r"\.cuda\(\)$|\.to\(['\"]cuda['\"]\)$")
 
 
 def is_accelerator(device: torch.device) -> bool:
@@ -27,8 +31,9 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; an accelerator
     beats the CPU, because somebody asked for it; between accelerators a parameter that several modules share loses,
     because it cannot be in two places; then the parameters of the running module win unless it is split; then outside
-    of modules what a gradient flows to, because a target follows the output; then the youngest tensor, because the data has
-    moved on to where it is and the older one was left behind.
+    of modules what a gradient flows to, because a target follows the output; then one that did not come by a `.cuda()` without
+    a number, which means whichever GPU is current; then the youngest tensor, because the data has moved on to where it is and
+    the older one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
@@ -48,7 +53,16 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     trained = {t.device for t in tensors if t.requires_grad}
     if module is None and len(trained) == 1 and trained <= accelerators:
         return next(iter(trained))
-    return max((t for t in tensors if is_accelerator(t.device)), key=lambda t: _age(t, state)).device
+    there = [t for t in tensors if is_accelerator(t.device)]
+    chosen = [t for t in there if not _is_unnumbered(t, state)]
+    return max(chosen or there, key=lambda t: _age(t, state)).device
+
+
+def _is_unnumbered(tensor: torch.Tensor, state: State) -> bool:
+    """Whether `.cuda()` or `.to("cuda")` brought it where it is, or what it was computed from."""
+    birth = state.births.get(tensor)
+    root = None if birth is None else birth.root()
+    return root is not None and root.is_move and root.site is not None and bool(_UNNUMBERED.search(call_text(root.site)))
 
 
 def _age(tensor: torch.Tensor, state: State) -> int:
