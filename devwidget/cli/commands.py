@@ -33,7 +33,9 @@ FORMATS = ("text", "json", "brief", "sarif", "perfetto", "memory-viz")
 
 
 def run(options: Namespace) -> int | BaseException:
-    """Run a program as Python would, under watch."""
+    """Run a program as Python would, under watch; as one rank of several it is not watched, and answers who asks."""
+    if _is_one_of_many() and not _asks_for_a_trace(options):
+        return _serve(options)
     from devwidget import api
 
     process = os.getpid()
@@ -57,6 +59,30 @@ def run(options: Namespace) -> int | BaseException:
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
     return FOUND if options.fail_on is not None and _fails(recording.trace, options.fail_on) else FINE
+
+
+def _is_one_of_many() -> bool:
+    """Whether a launcher such as torchrun has started several of us, whose reports nobody could read in one terminal."""
+    from devwidget.distributed.identity import of_environment
+
+    found = of_environment()
+    return found is not None and found[1] > 1
+
+
+def _asks_for_a_trace(options: Namespace) -> bool:
+    files = any(getattr(options, name) is not None for name in FILES)
+    return bool(files or options.heal or options.gpus or options.allow or options.verify_hops or options.fail_on)
+
+
+def _serve(options: Namespace) -> int:
+    from devwidget import api
+
+    main = (program.module if options.module else program.script)(options.target, options.args)
+    agent = api.serve()
+    print(agent, file=sys.stderr)
+    with agent:
+        main()
+    return FINE
 
 
 def check(options: Namespace) -> int:

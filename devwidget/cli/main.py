@@ -17,6 +17,7 @@ examples:
   python -m devwidget run train.py --epochs 1             the script as it is, then a report of what went wrong
   python -m devwidget run --gpus 2 train.py               the same on two virtual GPUs
   python -m devwidget run --gpus 1 -m package.train       a module in place of a script
+  torchrun --nproc-per-node 4 -m devwidget run train.py   each rank answers devwidget.ranks(), and is not watched
   python -m devwidget check --gpus 2 train:step           one step: train.step() returns (model, batch)
   python -m devwidget plan train:step --gpus 4 --memory 24GiB
   python -m devwidget show trace.json --format sarif      text, json, brief (json within 4 kB), sarif, ...

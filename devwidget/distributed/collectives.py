@@ -15,6 +15,9 @@ from devwidget.records.ranks.rank import Collective, GroupProgress
 _ITEM_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
 """By the words of the recorder; what else there is takes one byte."""
 
+_A_MOMENT = 0.005
+"""Seconds after which a rank that goes on has come further."""
+
 
 class Group(NamedTuple):
     """A process group as its process knows it."""
@@ -25,7 +28,7 @@ class Group(NamedTuple):
 
 Progress = tuple[Collective | None, tuple[GroupProgress, ...]]
 Groups = Mapping[str, Group]
-"""By the name that torch gave them, a number."""
+"""By the number that torch gave them in the whole job."""
 
 
 class ProgressReader:
@@ -42,6 +45,10 @@ class ProgressReader:
         groups = groups_here()
         progress = _progress(json.loads(dump_counts(includeCollectives=False)), groups)
         if all(each.begun <= each.finished for each in progress):
+            return None, progress
+        time.sleep(_A_MOMENT)
+        before, progress = progress, _progress(json.loads(dump_counts(includeCollectives=False)), groups)
+        if before != progress:  # it goes on
             return None, progress
         if self._last is None or self._last[0] != progress:
             told = pickle.loads(dump_entries(includeCollectives=True, includeStackTraces=False))
@@ -60,25 +67,28 @@ def progress_in(dumped: bytes) -> Progress:
 
 
 def groups_here() -> Groups:
-    """The process groups of this process."""
+    """The process groups of this process, in the order in which it made them."""
     world: Any = torch_internals.process_groups
     if world is None:
         return {}
-    named = [(world.pg_names.get(group), group, ranks) for group, ranks in list(world.pg_group_ranks.items())]
-    return {str(number): Group(_label(number, group.group_desc), tuple(sorted(ranks))) for number, group, ranks in named}
+    members = {group: tuple(sorted(ranks)) for group, ranks in list(world.pg_group_ranks.items())}
+    named = [(str(number), group) for group, number in list(world.pg_names.items()) if type(group) is not int]  # not our groups
+    return {number: Group(_label(number, group.group_desc), members.get(group, ())) for number, group in named}
 
 
-def _label(number: str | None, description: str) -> str:
-    return description if description not in ("", "undefined") else str(number)
+def _label(number: str, description: str) -> str:
+    return description if description not in ("", "undefined") else number
 
 
 def _progress(told: Mapping[str, Any], groups: Groups) -> tuple[GroupProgress, ...]:
-    return tuple(_progress_of(number, each, groups.get(number)) for number, each in told.get("pg_status", {}).items())
+    """The counts are by the place of a group among those of its process, the entries by its number in the job."""
+    by_place = {str(place): group for place, group in enumerate(groups.values())}
+    return tuple(_progress_of(place, each, by_place.get(place)) for place, each in told.get("pg_status", {}).items())
 
 
-def _progress_of(number: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:
+def _progress_of(place: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:
     begun, finished = (max(0, int(status[f"last_{which}_collective"])) for which in ("enqueued", "completed"))  # -1: none
-    name, ranks = group if group is not None else (number, ())
+    name, ranks = group if group is not None else (place, ())
     return GroupProgress(name, begun, finished, ranks[0] if ranks else -1, len(ranks))
 
 

@@ -16,7 +16,7 @@ from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.tensors import seen
 from devwidget.distributed.checksums import checksums_of
-from devwidget.distributed.collectives import ProgressReader
+from devwidget.distributed.collectives import Progress, ProgressReader
 from devwidget.distributed.holdings import local_part, read_holdings
 from devwidget.distributed.identity import Identity
 from devwidget.distributed.model_search import find_model
@@ -25,6 +25,7 @@ from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport
 
+_TRIES = 5
 ReadMemory = Callable[[], Iterable[DeviceMemory]]
 
 
@@ -59,8 +60,8 @@ class Reporter:
         frames = main_frames()
         model = self._model() if self._model is not None else find_model(frames)
         held = read_holdings(model) if is_module(model) else None
-        collective, groups = self._progress.read()
-        steps = dict(self._steps)
+        step, (collective, groups) = self._place()
+        optimizers = list(self._steps)
         return RankReport(
             who.rank,
             who.world_size,
@@ -73,15 +74,26 @@ class Reporter:
             held.device if held else None,
             held.model if held else None,
             tuple(_memory_of(self._memory())),
-            max(steps.values(), default=0),
+            step,
             collective,
             groups,
             stack_of(frames),
             held.unsharded if held and not is_in_step(frames) else (),
             checksums_of(model) if checksums and is_module(model) else (),
-            sum(_local_bytes(tensor) for optimizer in steps for _, tensor, _ in optimizer_tensors(optimizer, {})),
+            sum(_local_bytes(tensor) for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {})),
             "" if held else "no variable of its main thread holds a model",
         )
+
+    def _place(self) -> tuple[int, Progress]:
+        """How many steps were taken, and how far the collectives were at that step; without them if it goes on too fast."""
+        for _ in range(_TRIES):
+            step, progress = self._step(), self._progress.read()
+            if self._step() == step:
+                return step, progress
+        return self._step(), (None, ())
+
+    def _step(self) -> int:
+        return max(dict(self._steps).values(), default=0)
 
 
 def _local_bytes(tensor: torch.Tensor) -> int:

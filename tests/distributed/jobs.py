@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,25 @@ def torchrun(ranks: int, *args: str, module: Sequence[str] = (), **environ: str)
     """The training program on some ranks."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     with running([*launcher, *module, str(TRAINING), *args], **environ) as job:
+        yield job
+
+
+@contextlib.contextmanager
+def four_processes(*args: str) -> Iterator[Job]:
+    """The same without a launcher, which would end all ranks when one of them ends."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    with contextlib.ExitStack() as stack, running(["-c", "input()"]) as job:
+        for rank in range(4):
+            numbers = {
+                "RANK": str(rank),
+                "WORLD_SIZE": "4",
+                "LOCAL_RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            }
+            stack.enter_context(running([str(TRAINING), *args], **numbers, **{FOLDER_VARIABLE: str(job.folder)}))
         yield job
 
 

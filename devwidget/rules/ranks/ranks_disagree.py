@@ -59,7 +59,7 @@ _SAME: dict[str, Callable[[LocalTensor], str]] = {
     "requires_grad": lambda tensor: str(tensor.requires_grad),
     "shape": lambda tensor: str(list(tensor.shape or ())),
     "placement": lambda tensor: tensor.placement or "a plain tensor",
-    "device": lambda tensor: "the device of its rank" if tensor.device == OWN_DEVICE else tensor.device,
+    "device": lambda tensor: "its own" if tensor.device == OWN_DEVICE else tensor.device,
 }
 """What is equal on all ranks of every way to train; local shapes are not."""
 
@@ -78,23 +78,18 @@ def _finding(
     fewest = sorted(ranks, key=lambda value: len(ranks[value]))  # those that differ from most are named first
     module = places[0][0]
     paths = [tensor_path(cluster, *place) for place in places]
-    told_values = ", ".join(f"{_words(what, value)} on {told(ranks[value])}" for value in fewest)
+    values_told = ", ".join(f"{value} on {told(ranks[value])}" for value in fewest)
+    headline = f"differs in {what}: {values_told}" if what != "registered" else f"is missing on {told(ranks[str(False)])}"
     more = f"{len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
     others = ", ".join(filter(None, [*(f"`{path}`" for path in paths[1:_MOST_NAMED]), more]))
     return Finding(
         "ranks-disagree", "error", cluster.modules[module].path,
-        f"`{paths[0]}` is {told_values}",
+        f"`{paths[0]}` {headline}",
         _WHY[what],
         fault=cluster.modules[module].defined,
         fixes=(_FIX,),
         notes=(f"the same of {others}",) if others else (),
     )  # fmt: skip
-
-
-def _words(what: str, value: str) -> str:
-    if what == "registered":
-        return "there" if value == "True" else "not there"
-    return f"{what} {value}" if what in ("requires_grad", "shape") else f"on {value}" if what == "device" else value
 
 
 _WHY = {

@@ -52,7 +52,7 @@ def _apart(ranks: list[Rank]) -> bool:
     if len(places) == 1 and None not in places:  # nobody moves, and all are at one place
         return len({rank.step for rank in ranks}) > 1
     in_step = [rank for rank in ranks if _begun(rank) >= rank.step]  # some ways to train do not meet at each step
-    return any(a.step >= b.step + 2 and _begun(a) <= _begun(b) for a in _extreme(in_step) for b in in_step)
+    return any(a.step >= b.step + 2 and _begun(a) <= _begun(b) for a in _extreme(ranks) for b in in_step)
 
 
 def _extreme(ranks: list[Rank]) -> list[Rank]:
@@ -60,7 +60,7 @@ def _extreme(ranks: list[Rank]) -> list[Rank]:
     return [max(same, key=lambda rank: rank.step) for same in grouped(ranks, _begun).values()]
 
 
-def _place_of(rank: Rank) -> tuple[str, int] | None:
+def _place_of(rank: Rank) -> tuple[str, tuple[int, ...], int] | None:
     """Where a rank waits."""
     found = rank.collective
-    return None if found is None or found.finished else (found.group, found.sequence)
+    return None if found is None or found.finished else (found.group, found.ranks, found.sequence)

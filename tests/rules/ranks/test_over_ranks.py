@@ -91,11 +91,11 @@ def test_shares_that_differ_by_a_tenth_and_a_mebibyte_are_told():
 
 
 @pytest.mark.parametrize(("fields", "headline"), [
-    ({"dtype": "bfloat16"}, "`blocks.0.up.weight` is bfloat16 on rank 2, float32 on ranks 0-1, 3"),
-    ({"requires_grad": False}, "`blocks.0.up.weight` is requires_grad False on rank 2, requires_grad True on ranks 0-1, 3"),
-    ({"device": "cpu"}, "`blocks.0.up.weight` is on cpu on rank 2, on the device of its rank on ranks 0-1, 3"),
+    ({"dtype": "bfloat16"}, "`blocks.0.up.weight` differs in dtype: bfloat16 on rank 2, float32 on ranks 0-1, 3"),
+    ({"requires_grad": False}, "`blocks.0.up.weight` differs in requires_grad: False on rank 2, True on ranks 0-1, 3"),
+    ({"device": "cpu"}, "`blocks.0.up.weight` differs in device: cpu on rank 2, its own on ranks 0-1, 3"),
     ({"shape": (3, 3), "local_shape": (3, 3)},
-     "`blocks.0.up.weight` is shape [3, 3] on rank 2, shape [256, 64] on ranks 0-1, 3"),
+     "`blocks.0.up.weight` differs in shape: [3, 3] on rank 2, [256, 64] on ranks 0-1, 3"),
 ])  # fmt: skip
 def test_a_rank_that_differs_from_the_others_is_named(fields: dict[str, Any], headline: str):
     finding = only(cluster(with_change(copies(), 2, lambda each: changed(each, **fields))))
@@ -111,7 +111,7 @@ def test_a_buffer_that_one_rank_lacks_is_named():
         return dataclasses.replace(said, model=dataclasses.replace(said.model, holdings=holdings))
 
     finding = only(cluster([with_buffer(each) if each.rank else each for each in copies()]))
-    assert finding.headline == "`mask` is not there on rank 0, there on ranks 1-3"
+    assert finding.headline == "`mask` is missing on rank 0"
 
 
 def test_a_rank_with_fewer_modules_is_named():
