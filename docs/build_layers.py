@@ -31,6 +31,7 @@ LAYERS = {
     "capture": ("reads torch", 0.5),
     "memory": ("whose bytes", 4),
     "rules": ("judge", 2),
+    "language": ("translations", 5),
     "opening": ("files of other tools", 3),
     "simulator": ("virtual GPUs", 0),
     "distributed": ("other ranks", 1),
@@ -91,7 +92,7 @@ def drawing() -> str:
     place = {layer: (ACROSS * (column + 0.5), DOWN * (top - height[layer]) + HEIGHT) for layer, (_, column) in LAYERS.items()}
     lines = [_line(place[source], place[to]) for source, targets in sorted(drawn(found).items()) for to in sorted(targets)]
     boxes = [_box(layer, *place[layer]) for layer in LAYERS]
-    size = f"{5 * ACROSS} {DOWN * top + 2 * HEIGHT}"
+    size = f"{6 * ACROSS} {DOWN * top + 2 * HEIGHT}"
     style = 'font-family="sans-serif" text-anchor="middle" role="img"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" {style}>'
     title = "<title>Layers of devwidget, and which imports which</title>"
