@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import os
 
     from devwidget.distributed.agent import Agent
+    from devwidget.distributed.written import Written
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
 
@@ -89,12 +90,17 @@ class Recording:
         heal: repair each device fault in passing and go on, so that one run finds them all.
         allow: hops and waits that are meant, such as `"cuda:0 -> cpu"`.
         verify_hops: compare both ends of every copy between GPUs.
+        written: where this rank of a job leaves what it held and did.
     """
 
     inside = False
     _swallows = False
 
-    def __init__(self, *, heal: bool = False, allow: str | Iterable[str] = (), verify_hops: bool = False) -> None:
+    def __init__(
+        self, *, heal: bool = False, allow: str | Iterable[str] = (), verify_hops: bool = False, written: Written | None = None
+    ) -> None:
+        self._written = written
+        self._model: nn.Module | None = None
         self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow), verify_hops=verify_hops)
         self._trace: Trace | None = None
         self._gpus = 0
@@ -111,6 +117,7 @@ class Recording:
             DevwidgetError: if `model` is no module.
         """
         self._recorder.attach(model, optimizer, name=name)
+        self._model = model
 
     @property
     def trace(self) -> Trace:
@@ -148,6 +155,8 @@ class Recording:
             self._gpus = max(self._gpus, virtual_gpus())  # started inside
             self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
             _remember(self._trace.findings)
+            if self._written is not None:
+                self._written.write(self._trace, self._model)
         swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
         return True if swallowed else None
 
@@ -158,7 +167,14 @@ class _Step(Recording):
     _swallows = True
 
 
-def record(*, heal: bool = False, allow: str | Iterable[str] = (), verify_hops: bool = False) -> Recording:
+def record(
+    *,
+    heal: bool = False,
+    allow: str | Iterable[str] = (),
+    verify_hops: bool = False,
+    path: str | os.PathLike[str] | None = None,
+    checksums: bool = False,
+) -> Recording:
     """Watch any code: `with devwidget.record() as recording: ...`.
 
     Without `heal` the code behaves exactly as outside, and an exception goes its way and is in the trace too.
@@ -167,14 +183,22 @@ def record(*, heal: bool = False, allow: str | Iterable[str] = (), verify_hops: 
         heal: move stray tensors where they belong and go on.
         allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
         verify_hops: as for `trace`.
+        path: in a job of several ranks, a folder where each leaves what it held at the end and its trace; it is the same for
+            all, and `devwidget.ranks(path)` puts them together.
+        checksums: with `path`, tell of each parameter what is in it, so that copies that drifted apart are found.
 
     Returns:
         A context manager; its `trace` is complete when the block has ended.
 
     Raises:
-        DevwidgetError: if one of `allow` is no hop.
+        DevwidgetError: if one of `allow` is no hop, or `path` is given to a process that is no rank.
     """
-    return Recording(heal=heal, allow=allow, verify_hops=verify_hops)
+    written = None
+    if path is not None:
+        from devwidget.distributed.written import Written
+
+        written = Written(path, checksums, lambda: read_memory(virtual_gpus()))
+    return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written)
 
 
 def trace(

@@ -43,7 +43,7 @@ FLOORS = {
     ),
     "distributed": (
         *("folder", "identity", "unix_http", "process_state", "collectives", "stack", "model_search"),
-        *("holdings", "checksums", "report", "agent", "asking", "engines", "sources"),
+        *("holdings", "checksums", "report", "written", "agent", "asking", "engines", "sources"),
     ),
     "records": (
         "schema",

@@ -32,11 +32,12 @@ def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> 
         DevwidgetError: if the folder is not there, or open to others.
     """
     refuse_shared(folder)
-    heard = _all_at_once(lambda rank: ask(folder, rank, patience), ranks_in(folder))
+    heard = all_at_once(lambda rank: ask(folder, rank, patience), ranks_in(folder))
     return aged(heard)
 
 
-def _all_at_once(ask_one: Callable[[int], Heard], ranks: Iterable[int]) -> list[Heard]:
+def all_at_once(ask_one: Callable[[int], Heard], ranks: Iterable[int]) -> list[Heard]:
+    """Each of some ranks, those that do not answer waiting beside each other."""
     numbers = list(ranks)
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
         return list(pool.map(ask_one, numbers))

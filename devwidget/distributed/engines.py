@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pathlib
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from devwidget.capture.object_fields import module_name, mro_of
-from devwidget.distributed.asking import ask
-from devwidget.records.errors import DevwidgetError
+from devwidget.distributed.asking import all_at_once, ask
+from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.merging import Heard
 
 Served = Callable[[], tuple[int, str]]
@@ -34,16 +35,22 @@ def ask_engines(view: Any, patience: float, served: Served) -> list[Heard]:
     """
     view = view[:] if not hasattr(view, "apply_async") else view
     places = _folders(view, served)
-    if not places:
-        raise DevwidgetError("no engine of this view answers", instead="initialise torch.distributed in each, then ask again")
-    return [ask(pathlib.Path(folder), rank, patience) for rank, folder in sorted(places.items())]
+    return all_at_once(lambda rank: ask(pathlib.Path(places[rank]), rank, patience), sorted(places))
 
 
 def _folders(view: Any, served: Served) -> dict[int, str]:
+    """Where each engine answers; one that has said so is not asked again, because it may be busy then."""
+    known = _known.setdefault(view.client, {})
     until = time.monotonic() + FIRST_SECONDS
-    waiting = [view.client[target].apply_async(served) for target in view.targets]
-    found = {}
-    for each in waiting:
-        rank, folder = each.get(max(0.1, until - time.monotonic()))
-        found[rank] = folder
-    return found
+    waiting = {target: view.client[target].apply_async(served) for target in view.targets if target not in known}
+    for target, result in waiting.items():
+        try:
+            known[target] = result.get(max(0.1, until - time.monotonic()))
+        except Exception as error:  # whatever was raised in the engine, or on the way
+            raise DevwidgetError(f"engine {target} cannot answer: {error_text(error)}", instead=_INSTEAD) from error
+    return dict(known[target] for target in view.targets)
+
+
+_known: weakref.WeakKeyDictionary[Any, dict[int, tuple[int, str]]] = weakref.WeakKeyDictionary()
+"""Rank and folder of each engine, by client."""
+_INSTEAD = "torch.distributed.init_process_group(...) in each engine, and then ask again"

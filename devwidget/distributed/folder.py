@@ -38,14 +38,15 @@ def owner_folder() -> pathlib.Path:
     return pathlib.Path(tempfile.gettempdir()) / f"devwidget-{os.getuid()}"
 
 
-def made_private(folder: pathlib.Path) -> pathlib.Path:
+def made_private(folder: pathlib.Path, *, for_sockets: bool = True) -> pathlib.Path:
     """The folder, made if it is not there, with those above it that are ours alone to make.
 
     Raises:
         DevwidgetError: if somebody else can enter it, or its name is too long for a socket.
     """
     folder = folder.absolute()
-    _refuse_long(folder)
+    if for_sockets:
+        _refuse_long(folder)
     if folder.parent == owner_folder().absolute():
         _make(folder.parent)
     _make(folder)
@@ -97,6 +98,11 @@ def socket_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
 def file_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
     """What one rank has written."""
     return folder / f"rank-{rank}.json"
+
+
+def trace_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
+    """What one rank has recorded."""
+    return folder / f"rank-{rank}.trace.json"
 
 
 def write_whole(path: pathlib.Path, text: str) -> None:

@@ -34,7 +34,8 @@ def _candidates(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
         if is_module(value):
             yield value
         elif not is_scalar(value) and module_name(type(value)).partition(".")[0] not in _FOREIGN:
-            yield from (field for _, field in stored(dict_of(value)) if is_module(field))
+            fields = dict_of(value)
+            yield from (field for _, field in (stored(fields) if type(fields) is dict else ()) if is_module(field))
 
 
 def _variables(frames: Iterable[FrameType]) -> Iterator[Any]:

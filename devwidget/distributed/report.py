@@ -35,11 +35,12 @@ class Reporter:
     Args:
         model: the root, kept weakly; None to look for it in the variables of the main thread each time.
         memory: how full each device is.
+        counts: `count_step` is called after each step.
     """
 
-    def __init__(self, model: nn.Module | None, memory: ReadMemory) -> None:
+    def __init__(self, model: nn.Module | None, memory: ReadMemory, *, counts: bool = True) -> None:
         self._model = weakref.ref(model) if model is not None else None
-        self._memory = memory
+        self._memory, self._counts = memory, counts
         self._progress = ProgressReader()
         self._steps: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
@@ -93,7 +94,7 @@ class Reporter:
         return self._step(), (None, ())
 
     def _step(self) -> int:
-        return max(dict(self._steps).values(), default=0)
+        return max(dict(self._steps).values(), default=0) if self._counts else -1
 
 
 def _local_bytes(tensor: torch.Tensor) -> int:
