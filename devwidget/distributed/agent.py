@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import os
 import pathlib
 import socket
@@ -117,10 +118,16 @@ def _listen(agent: Agent) -> None:
     Its `shutdown`, which its destructor calls too, waits for its threads with Python locked: a question that comes at that
     moment would never end. So the server is never taken down: its socket goes from the folder, and its reference is kept.
     """
-    torch_internals.register_handler(HANDLER, _answer)
+    _register()
     server = torch_internals.WorkerServer(str(agent.socket_path), -1)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
     _agents.append(agent)
+
+
+@functools.cache
+def _register() -> None:
+    """Once in a process: torch refuses a second handler of the same name, and has no way to take the first away."""
+    torch_internals.register_handler(HANDLER, _answer)
 
 
 def _answer(request: Any, response: Any) -> None:

@@ -45,6 +45,9 @@ train()
 agent.stop()
 print("stopped", flush=True)
 input()
+again = devwidget.serve()
+print("again", flush=True)
+input()
 """
 
 
@@ -135,6 +138,10 @@ def test_an_agent_that_was_stopped_leaves_nothing(one_rank: Job):
     one_rank.process.stdin.flush()
     assert one_rank.process.stdout.readline() == "stopped\n"
     wait_for(lambda: not list(one_rank.folder.iterdir()))
+    one_rank.process.stdin.write("\n")
+    one_rank.process.stdin.flush()
+    assert one_rank.process.stdout.readline() == "again\n"  # and may begin anew
+    assert [rank.state for rank in devwidget.ranks(one_rank.folder).ranks if rank.state != "missing"] == ["answered"]
 
 
 def test_a_process_that_is_no_rank_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path):

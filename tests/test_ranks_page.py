@@ -1,0 +1,124 @@
+"""Every block of docs/ranks.md runs: the program as a real job, what asks it, the launchers, the plan."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+
+import devwidget
+from devwidget.capture import torch_internals
+from devwidget.distributed import sources
+from tests.distributed.jobs import running, wait_for
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "ranks.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
+RANK = 'import os; print(f\'rank {os.environ["RANK"]} of {os.environ["WORLD_SIZE"]}\', flush=True)'
+
+
+def block(kind, *words):
+    (text,) = [text for of, text in BLOCKS if of == kind and all(word in text for word in words)]
+    return text
+
+
+TRAINING, ASKING, ENGINES = (
+    block("python", "serve(model)"),
+    block("python", "devwidget.ranks()"),
+    block("python", "ipyparallel"),
+)
+TORCHRUN, SCRIPT, LOOK, ACCELERATE = (block("bash", word) for word in ("torchrun", "SBATCH", "--overlap", "accelerate"))
+PLAN, PLANNED = block("python", "devwidget.plan("), block("text", "Plan:")
+
+
+def test_no_block_is_forgotten_here():
+    known = [TRAINING, ASKING, ENGINES, TORCHRUN, SCRIPT, LOOK, ACCELERATE, PLAN, PLANNED]
+    assert [text for _, text in BLOCKS if text not in known] == []
+
+
+def view_of(job):
+    """What a program with ipyparallel is given, with two engines that answer already."""
+
+    class View:
+        __module__ = "ipyparallel"
+        targets = (0, 1)
+
+        def __getitem__(self, at):
+            return self
+
+        def __init__(self, rank=0):
+            self.client = [Engine(0), Engine(1)]
+
+        def apply_async(self, call):
+            raise NotImplementedError
+
+    class Engine:
+        def __init__(self, rank):
+            self.rank = rank
+
+        def apply_async(self, call):
+            return types.SimpleNamespace(get=lambda timeout: (self.rank, str(job.folder)))
+
+    return View()
+
+
+def answered(folder):
+    """Whether two ranks train."""
+    try:
+        return [rank.step > 0 for rank in devwidget.ranks(folder).ranks] == [True, True]
+    except devwidget.DevwidgetError:  # nobody there yet
+        return False
+
+
+@pytest.mark.slow
+def test_the_program_is_a_job_that_answers_and_the_blocks_that_ask_it_work(tmp_path, monkeypatch, capsys):
+    (tmp_path / "train.py").write_text(TRAINING, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    _, *options = TORCHRUN.split()
+    with running(["-m", "torch.distributed.run", *options]) as job:
+        wait_for(lambda: answered(job.folder))
+        monkeypatch.setattr(sources, "owner_folder", lambda: job.folder.parent)
+        exec(ASKING, {})
+        assert "2 ranks · 2 answered · 1 distinct placement" in capsys.readouterr().out
+        assert len(devwidget.load("job.json").ranks) == 2
+        assert "<!DOCTYPE html>" in (tmp_path / "job.html").read_text(encoding="utf-8")
+        monkeypatch.setitem(sys.modules, "ipyparallel", types.SimpleNamespace(Client=lambda: view_of(job)))
+        exec(ENGINES, {})
+
+
+def ran(text, folder, **environ):
+    """What a block of shell prints, where `train.py` says which rank it is, and `srun` tells its words."""
+    (folder / "train.py").write_text(RANK, encoding="utf-8")
+    srun = folder / "srun"
+    srun.write_text('#!/bin/sh\necho "$DEVWIDGET_RANKS" "$@"\n', encoding="utf-8")
+    srun.chmod(0o700)
+    path = os.pathsep.join([str(folder), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    settings = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **environ}
+    return subprocess.run(["bash", "-euc", text], cwd=folder, env=settings, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_script_for_slurm_names_a_folder_of_the_node(tmp_path):
+    assert ran(SCRIPT, tmp_path, SLURM_JOB_ID="7") == "/tmp/ranks-7 python train.py\n"
+
+
+def test_a_look_at_a_node_asks_the_folder_of_the_job(tmp_path):
+    *_, program = ran(LOOK, tmp_path, SLURM_JOB_ID="7", DEVWIDGET_RANKS="").partition(" -c ")
+    assert program == "import devwidget; print(devwidget.ranks('/tmp/ranks-7'))\n"
+
+
+@pytest.mark.slow
+def test_accelerate_starts_as_many_ranks(tmp_path):
+    pytest.importorskip("accelerate")
+    said = ran(ACCELERATE, tmp_path)
+    assert sorted(re.findall(r"rank \d of 2", said)) == ["rank 0 of 2", "rank 1 of 2"]  # both write into one line at times
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.__version__.startswith(torch_internals.TESTED), reason="numbers are those of the pinned torch")
+def test_the_plan_is_the_one_that_is_shown(capsys):
+    exec(PLAN, {})
+    assert capsys.readouterr().out == PLANNED
