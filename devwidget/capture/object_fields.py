@@ -78,6 +78,19 @@ def fields_of(value: object) -> Iterator[tuple[str, Any]]:
                     continue
 
 
+def field_of(value: object, name: str) -> Any:
+    """What is under one name in the object's `__dict__` or slots; None for nothing."""
+    found = dict.get(dict_of(value), name)
+    if found is None:
+        members = (names_of(base).get(name) for base in mro_of(type(value)))
+        slot = next((each for each in members if type(each) is types.MemberDescriptorType), None)
+        try:
+            return slot.__get__(value) if slot is not None and name != "__dict__" else None
+        except AttributeError:  # the slot is empty
+            return None
+    return found
+
+
 def class_values(kind: type, stop: type) -> Iterator[tuple[str, Any]]:
     """What a class and its bases below `stop` define, the nearest definition of a name first."""
     seen: set[str] = set()

@@ -87,7 +87,7 @@ def _order(context: ErrorContext) -> None:
         if frame is not None and is_tensor(value) and context.state.births.get(value) is None:
             site = statements.assignment(frame.f_code.co_filename, name, frame.f_lineno)
             own = site is not None and site.function == frame.f_code.co_name
-            context.state.births.put(value, Birth(value, site.line if site is not None and own else 0))
+            context.state.births.put(value, Birth.of(value, site.line if site is not None and own else 0))
 
 
 def _called(frame: FrameType) -> nn.Module | None:

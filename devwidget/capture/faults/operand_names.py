@@ -71,7 +71,7 @@ class Names:
     def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.get(tensor)
-        family = [t for b in birth.chain() if (t := b.tensor()) is not None] if birth else [tensor, *viewed(tensor)]
+        family = [t for b in birth.chain() if (t := b()) is not None] if birth else [tensor, *viewed(tensor)]
         operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]))
         root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.root()
         if of_dtype and root is not None and not root.is_move:
@@ -81,7 +81,7 @@ class Names:
             return made_by(dataclasses.replace(operand, held=held, from_move=True), [cast], target)
         giver = _follows(root, tensor.device, target) if root is not None and not of_dtype else None
         if giver is not None:
-            root, family = giver, [member for member in (giver.tensor(),) if member is not None]
+            root, family = giver, [member for member in (giver(),) if member is not None]
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
         partners = tuple(self._partners(root, target))
@@ -99,7 +99,7 @@ class Names:
 
     def _of_weights(self, root: Birth, tensor: torch.Tensor) -> Held | None:
         """The unregistered module whose weights an activation was computed with: those are why it is there."""
-        weights = root.weights.tensor() if root.weights is not None else None
+        weights = root.weights() if root.weights is not None else None
         if weights is None or weights.device != tensor.device:
             return None
         held = holder(self._state.tracker, [], [weights])

@@ -36,7 +36,7 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
 
 def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held | None:
     """Who keeps a tensor that outlives the step: an unregistered attribute, or a global that this very line's code uses."""
-    family = [tensor for each in birth.chain() if (tensor := each.tensor()) is not None]
+    family = [tensor for each in birth.chain() if (tensor := each()) is not None]
     user = user_frame(frame)
     held = holder(tracker, [] if user is None else [user], family)
     if held is None or (held.how == "global" and user is not None and user.f_code.co_name == "<module>"):

@@ -14,7 +14,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults.failed_call import NOT_OURS
 from devwidget.capture.object_fields import is_a, parts_of
 from devwidget.capture.patching.mode_stack import FunctionMode
-from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.births import LONGEST_CHAIN, Birth
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.transfers import VIEWS, WAITS
 from devwidget.capture.source_code.call_sites import RawSite, caller
@@ -25,6 +25,7 @@ _BACKWARD = frozenset({"backward", "grad"})
 _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
 _MORE = WAITS | {"__set__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
+_Tensor, _Size, _FLOAT64, _DisableTorchFunction = torch.Tensor, torch.Size, torch.float64, torch_internals.DisableTorchFunction
 MOST_DEVICES = 64
 """Devices read from tensors that are remembered: `device = x.device` serves the function that says so."""
 
@@ -63,8 +64,12 @@ class BirthWatch(FunctionMode):
         finally:
             here.site = None
         try:
-            with torch_internals.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
-                self._returned(name, args, kwargs, out, frame, site)
+            if type(out) is not _Size:  # the most frequent question
+                with _DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+                    if type(out) is _Tensor and name not in _MORE:
+                        self._born(name, args, kwargs, out, frame, site)
+                    else:
+                        self._returned(name, args, kwargs, out, frame, site)
         except Exception as error:  # a bug of ours, or a tensor class that answers no question
             self._state.log.trouble(error)
         return out
@@ -72,12 +77,12 @@ class BirthWatch(FunctionMode):
     def _returned(
         self, name: str, args: tuple[Any, ...], kwargs: Any, out: Any, frame: FrameType, site: RawSite | None
     ) -> None:
-        """A call has a result."""
+        """A call has a result, which is no plain tensor or not all that it means."""
         if name in _MORE:
             self._more(name, args, kwargs, frame, site)
             if name != "copy_":  # the others make no tensor
                 return
-        if type(out) is torch.Tensor or is_tensor(out):
+        if is_tensor(out):
             self._born(name, args, kwargs, out, frame, site)
         elif is_a(out, (tuple, list)):
             for part, operands in zip(parts_of(out), _rows(name, args), strict=False):
@@ -85,50 +90,73 @@ class BirthWatch(FunctionMode):
                     self._born(name, operands, kwargs, result, frame, site)
 
     def _born(
-        self, name: str, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Any,
+        result: torch.Tensor,
+        frame: FrameType,
+        site: RawSite | None,
+        operands: list[Any] | None = None,
     ) -> None:
-        """Note which line decided the device of a result."""
+        """Note which line decided the device of a result.
+
+        Args:
+            operands: the arguments with lists opened, where there are any.
+        """
         state = self._state
         births, device, dtype = state.births, result.device, result.dtype
-        moving, looking = name in MOVES, name in VIEWS
-        reading = looking or (name == "__getitem__" and not is_a(args[1], (torch.Tensor, tuple, list)))
+        known = births.tensors
         parent, data, weights, others = None, None, None, False
-        for tensor in _operands(args, kwargs):
+        for tensor in (_opened(args, kwargs) if kwargs else args) if operands is None else operands:
+            kind = type(tensor)
+            if kind is not _Tensor:
+                if kind is int:
+                    continue
+                if kind is list or kind is tuple:
+                    self._born(name, args, kwargs, result, frame, site, _opened(args, kwargs))  # once more from the first
+                    return
+                if not issubclass(kind, _Tensor):
+                    continue
             if tensor is result:
                 return
-            birth = births.get(tensor)
-            if birth is None:  # older than the recording
-                birth = Birth(tensor, -1)
-                births.put(tensor, birth)
+            birth = known.get(id(tensor))
+            if birth is None or birth() is not tensor:
+                birth = births.of(tensor)
             if birth.transfers:
                 data = birth if data is None else data
-                if not moving and not looking:
+                if name not in MOVES and name not in VIEWS:
                     self._used(birth, site)
             if tensor.device == device:
-                if parent is None or (parent.dtype != dtype == birth.dtype):
+                if parent is None or (parent.dtype is not dtype is birth.dtype):
                     parent = birth
-                # Most tensors are no subclass, and `isinstance` of a Parameter is slow to say no.
-                if not (reading or type(tensor) is torch.Tensor) and is_parameter(tensor):
-                    weights = birth
-                else:
+                if kind is _Tensor or not _is_weight(name, args, tensor):
                     others = True
-        if dtype is torch.float64 and not moving:
+                else:
+                    weights = birth
+        if dtype is _FLOAT64 and name not in MOVES:
             self._doubled(name, (args, kwargs), result, frame, site)
-        number, computed = state.log.number(), weights is not None and others
-        if parent is not None and not computed and parent.dtype == dtype:
-            birth = Birth(result, number, parent=parent)
+        number = state.log.number()
+        if parent is not None and parent.dtype is dtype and not (others and weights is not None):
+            birth = Birth(result)  # as nearly all are: nothing else is said of it
+            birth.number, birth.dtype, birth.transfers = number, dtype, parent.transfers
+            birth.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
+            birth.depth = parent.depth + 1
+            if data is None and name != "clone":
+                births.add(result, birth)
+                return
             if name == "clone":  # it stays behind when what it copies moves on
                 birth.call, birth.site, birth.direct = name, site, calls_itself(frame, site)
         else:
-            birth = self._decided(name, number, args, kwargs, result, None if computed else parent, frame, site)
+            birth = self._decided(name, number, args, kwargs, result, None if others and weights else parent, frame, site)
             birth.weights = weights
         if data is not None:
             birth.transfers = data.transfers
-            birth.transfer = data.transfer if looking else None
+            birth.transfer = data.transfer if name in VIEWS else None
         births.put(result, birth)
         if name == "clone":  # `copy.deepcopy` makes a Parameter of it out of sight
             births.put_storage(result, birth)
-        if moving and birth.direct:
+        elif birth.direct and name in MOVES:
             state.attempts.put(args[0], birth)
             if birth.is_move:
                 self._hopped(birth, args, kwargs, result, frame)
@@ -147,7 +175,7 @@ class BirthWatch(FunctionMode):
         """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
         is_move = name in MOVES and parent is None
         origin = self._state.births.get(args[0]) if is_move else None
-        birth = Birth(result, number, name, site, calls_itself(frame, site), is_move, parent, origin)
+        birth = Birth.of(result, number, name, site, calls_itself(frame, site), is_move, parent, origin)
         given = kwargs.get("device") or (next((each for each in args if type(each) is DEVICE), None) if is_move else None)
         read = self._devices.get(id(given)) if given is not None else None
         if read is not None and read[0] is given:
@@ -209,13 +237,20 @@ def _rows(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     return itertools.repeat(args)
 
 
-def _operands(args: tuple[Any, ...], kwargs: Any) -> Iterator[torch.Tensor]:
-    """Tensors among the arguments, lists opened one level."""
-    for arg in (*args, *kwargs.values()) if kwargs else args:
+def _opened(args: tuple[Any, ...], kwargs: Any) -> list[Any]:
+    """The arguments, with lists and tuples opened one level, and nothing of what is no tensor."""
+    opened: list[Any] = []
+    for arg in (*args, *kwargs.values()):
         kind = type(arg)
-        if kind is torch.Tensor or issubclass(kind, torch.Tensor):  # `is_tensor`, without a call for each argument
-            yield arg
-        elif kind is list or kind is tuple:
-            for part in arg:
-                if is_tensor(part):
-                    yield part
+        if kind is list or kind is tuple:
+            opened += filter(is_tensor, arg)
+        elif kind is _Tensor or issubclass(kind, _Tensor):
+            opened.append(arg)
+    return opened
+
+
+def _is_weight(name: str, args: tuple[Any, ...], tensor: torch.Tensor) -> bool:
+    """A parameter that is computed with, and not only looked at: `weight.t()`, `weight[3]`."""
+    if name in VIEWS or (name == "__getitem__" and not is_a(args[1], (torch.Tensor, tuple, list))):
+        return False
+    return is_parameter(tensor)

@@ -11,10 +11,11 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode
-from devwidget.capture.recording.event_log import alone, joined
+from devwidget.capture.recording.event_log import Devices, joined
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import is_hooked
 from devwidget.capture.tensors import tensors_in
+from devwidget.records.trace import Phase
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
 _MOVES = ("_to_copy", "copy_")
@@ -29,23 +30,26 @@ def _name(func: Any) -> str:
     return _names.setdefault(id(func), (func, name))[1]
 
 
-def _devices(args: tuple[Any, ...]) -> tuple[torch.device, ...]:
-    """Devices of the tensors, each once, lists opened one level."""
+_Tensor = torch.Tensor
+
+
+def _devices(args: tuple[Any, ...]) -> Devices:
+    """Devices of the tensors, each once, lists opened one level; of a single one, as nearly always, the device itself."""
     first: torch.device | None = None
     for arg in args:
-        if isinstance(arg, torch.Tensor):
-            device = arg.device
+        if isinstance(arg, _Tensor):
             if first is None:
-                first = device
-            elif device != first:
+                first = arg.device
+            elif arg.device != first:
                 return _all_devices(args)
         elif type(arg) is list and arg and not isinstance(arg[0], int):  # sizes and strides are the most common lists
             return _all_devices(args)
-    return () if first is None else alone(first)
+    return first
 
 
-def _all_devices(args: tuple[Any, ...]) -> tuple[torch.device, ...]:
-    return joined((), (tensor.device for tensor in tensors_in(args, depth=2)))
+def _all_devices(args: tuple[Any, ...]) -> Devices:
+    found = joined((), (tensor.device for tensor in tensors_in(args, depth=2)))
+    return found if len(found) > 1 else found[0] if found else None
 
 
 class Ops(DispatchMode):
@@ -58,7 +62,7 @@ class Ops(DispatchMode):
         self._state = state
         self._tracker = state.tracker
         self._here = state.tracker.here
-        self._log_op = state.log.op
+        self._ops, self._first = state.log.ops_met, state.log.first_op
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then write down where it ran."""
@@ -72,12 +76,15 @@ class Ops(DispatchMode):
 
     def _log(self, name: str, args: tuple[Any, ...], out: Any) -> None:
         here, tracker = self._here, self._tracker
+        if not isinstance(out, _Tensor):
+            out = out[0] if type(out) in (list, tuple) and out else None
+        phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         site = here.site or tracker.site(sys._getframe(2))
-        phase = tracker.forced or ("forward" if here.stack else tracker.phase)
-        if type(out) in (list, tuple) and out:
-            out = out[0]
-        target = out.device if isinstance(out, torch.Tensor) else None
-        self._log_op(name, here.path, phase, site, _devices(args), target)
+        key = name, here.path, phase, site, _devices(args), out.device if isinstance(out, _Tensor) else None
+        entry = self._ops.get(key)
+        if entry is None:
+            entry = self._first(key)
+        entry[0] += 1
 
     def _moved(self, func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
         started = time.perf_counter()

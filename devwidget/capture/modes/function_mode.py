@@ -117,7 +117,7 @@ class Calls(BirthWatch):
         if not later or not arrives:
             return
         births = self._state.births
-        birth = Birth(args[0], self._state.log.number(), "copy_", site, direct=True, is_move=True)
+        birth = Birth.of(args[0], self._state.log.number(), "copy_", site, direct=True, is_move=True)
         births.put(args[0], birth)
         self._state.transfers.add(birth, births.get(source), source, args[0], None, later=True)
 

@@ -13,7 +13,7 @@ from devwidget.capture import data_parallel, torch_internals
 from devwidget.capture.faults import uncalled
 from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.interrupts import uninterrupted
-from devwidget.capture.object_fields import is_a
+from devwidget.capture.object_fields import SCALAR_IDS, is_a
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.event_log import joined
 from devwidget.capture.recording.state import State
@@ -60,16 +60,15 @@ def module_hooks(state: State, undo: Undo) -> None:
             entry.stopped = log.number()
         entry.calls += 1
         entry.seconds += _now() - running.started
-        entry.inputs = _with_devices(entry.inputs, args)
         if failed:
+            entry.inputs = _with_devices(entry.inputs, args)
             if here.failed is None:
                 uncalled.look(state, running, args, sys.exception())
             here.failed = running.path if here.failed is None else here.failed
             entry.failed = True
             return
         here.failed = None
-        if rest[0]:
-            entry.inputs = _with_devices(entry.inputs, rest[0])
+        entry.inputs = _with_devices(entry.inputs, (*args, *rest[0].values()) if rest[0] else args)
         entry.outputs = _with_devices(entry.outputs, rest[1])
 
     undo.add(_end, watched)
@@ -91,6 +90,6 @@ def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.de
             if type(part) is torch.Tensor:
                 if part.device not in known:
                     known = joined(known, (part.device,))
-            else:
+            elif id(type(part)) not in SCALAR_IDS:
                 known = joined(known, (device_of(tensor) for tensor in tensors_in(part, depth=3)))
     return known

@@ -33,7 +33,7 @@ def _watched(name: str, state: State, original: Callable[..., Any]) -> Callable[
         site = raw_site(sys._getframe(1))
         for tensor in tensors_in(out):
             if state.births.get(tensor) is None:
-                state.births.put(tensor, Birth(tensor, state.log.number(), call=name, site=site))
+                state.births.put(tensor, Birth.of(tensor, state.log.number(), call=name, site=site))
         return out
 
     return watched

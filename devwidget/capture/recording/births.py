@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,11 +44,13 @@ class Transfer:
     read: tuple[RawSite | None, str | None] | None = None
 
 
-class Birth:
-    """How one tensor came to its device.
+class Birth(TensorRef):
+    """How one tensor came to its device: a weak reference to it, with what is known of it.
+
+    Most tensors are derived on one device and in one dtype, and have no more than a number and a parent: what was not said
+    reads as in `_UNSAID`.
 
     Attributes:
-        tensor: the tensor, weakly.
         number: place in the trace; below zero for tensors older than the recording.
         call: the torch function that made it.
         site: the user's line; None where it is older, or derived on the same device and in the same dtype.
@@ -74,14 +78,31 @@ class Birth:
         "origin",
         "parent",
         "site",
-        "tensor",
         "transfer",
         "transfers",
         "weights",
     )
+    call: str
+    depth: int
+    direct: bool
+    dtype: torch.dtype
+    follows: Birth | None
+    is_move: bool
+    moved_on: bool
+    number: int
+    origin: Birth | None
+    parent: Birth | None
+    site: RawSite | None
+    transfer: Transfer | None
+    transfers: tuple[Transfer, ...]
+    weights: Birth | None
 
-    def __init__(
-        self,
+    __eq__ = object.__eq__  # references are equal if their tensors are, which would compare values
+    __hash__ = object.__hash__
+
+    @classmethod
+    def of(
+        cls,
         tensor: torch.Tensor,
         number: int,
         call: str = "",
@@ -90,29 +111,30 @@ class Birth:
         is_move: bool = False,
         parent: Birth | None = None,
         origin: Birth | None = None,
-    ) -> None:
-        self.tensor = TensorRef(tensor)
-        self.number = number
-        self.call = call
-        self.site = site
-        self.direct = direct
-        self.is_move = is_move
-        self.origin = origin
-        self.dtype = tensor.dtype
-        self.transfer: Transfer | None = None
-        self.weights: Birth | None = None
-        self.follows: Birth | None = None
-        self.moved_on = False
+    ) -> Birth:
+        """A birth of which more is to be said."""
+        birth = cls(tensor)
+        birth.number, birth.dtype = number, tensor.dtype
+        birth.call, birth.site, birth.direct, birth.is_move, birth.origin = call, site, direct, is_move, origin
         if parent is None:
-            self.transfers: tuple[Transfer, ...] = ()
-            self.parent: Birth | None = None
-            self.depth: int = 0
+            birth.parent, birth.depth, birth.transfers = None, 0, ()
         else:
-            self.transfers = parent.transfers
-            self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
-            self.depth = parent.depth + 1
+            birth.derive(parent)
         if origin is not None:
-            self._forget_far_past()
+            birth._forget_far_past()
+        return birth
+
+    def derive(self, parent: Birth) -> None:
+        """It was computed from another."""
+        self.transfers = parent.transfers
+        self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
+        self.depth = parent.depth + 1
+
+    def __getattr__(self, name: str) -> Any:
+        """What was not said."""
+        if name in _UNSAID:
+            return _UNSAID[name]
+        raise AttributeError(name)
 
     def _forget_far_past(self) -> None:
         birth = self
@@ -147,6 +169,8 @@ class Birth:
         return birth
 
 
+_UNSAID = {"call": "", "site": None, "direct": False, "is_move": False, "origin": None, "follows": None, "moved_on": False,
+           "weights": None, "transfer": None}  # fmt: skip
 FIRST_SWEEP = 1024
 """Tensors remembered before the dead among them are looked for; a callback at each death would cost more than the birth."""
 
@@ -156,24 +180,27 @@ class Births:
 
     A tensor that was made out of sight (`nn.Parameter(data)`, a view) has the birth of its storage.
 
+    Attributes:
+        tensors: by the id of each tensor, which may be dead.
+
     Args:
         older: asked for tensors that are not known here.
     """
 
     def __init__(self, older: Births | None = None) -> None:
         self._older = older
-        self._tensors: dict[int, Birth] = {}
+        self.tensors: dict[int, Birth] = {}
         self._others: dict[int, tuple[weakref.ref[Any], Birth]] = {}
         self._sweep_at = FIRST_SWEEP
 
     def __len__(self) -> int:
         self._sweep()
-        return len(self._tensors) + len(self._others)
+        return len(self.tensors) + len(self._others)
 
     def get(self, tensor: torch.Tensor) -> Birth | None:
         """What is known of a tensor, None for one never seen."""
-        birth = self._tensors.get(id(tensor))
-        if birth is not None and birth.tensor() is tensor:
+        birth = self.tensors.get(id(tensor))
+        if birth is not None and birth() is tensor:
             return birth
         if self._others:
             known = self._other(tensor)
@@ -183,17 +210,31 @@ class Births:
                 return known
         return None if self._older is None else self._older.get(tensor)
 
+    def of(self, tensor: torch.Tensor) -> Birth:
+        """The same; a tensor never seen is older than the recording."""
+        birth = self.get(tensor)
+        if birth is None:
+            birth = Birth.of(tensor, -1)
+            self.put(tensor, birth)
+        return birth
+
     def put(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember a tensor's birth, in place of an earlier one."""
         key = id(tensor)
-        if birth.tensor() is tensor:
-            self._tensors[key] = birth
+        if birth() is tensor:
+            self.tensors[key] = birth
         else:
-            self._tensors.pop(key, None)
+            self.tensors.pop(key, None)
             self._others[key] = TensorRef(tensor), birth
         if birth.parent is None and birth.site is not None:
             self.put_storage(tensor, birth)
-        if len(self._tensors) + len(self._others) > self._sweep_at:
+        if len(self.tensors) + len(self._others) > self._sweep_at:
+            self._sweep()
+
+    def add(self, tensor: torch.Tensor, birth: Birth) -> None:
+        """Remember the birth of a tensor that was derived just now."""
+        self.tensors[id(tensor)] = birth
+        if len(self.tensors) > self._sweep_at:
             self._sweep()
 
     def put_storage(self, tensor: torch.Tensor, birth: Birth) -> None:
@@ -209,9 +250,11 @@ class Births:
 
     def _sweep(self) -> None:
         """Forget the dead. Each entry is looked at twice in its life, however long the recording."""
-        self._tensors = {key: birth for key, birth in list(self._tensors.items()) if birth.tensor() is not None}
+        births = list(self.tensors.items())
+        tensors = map(operator.call, map(operator.itemgetter(1), births))
+        self.tensors = dict(itertools.compress(births, map(operator.is_not, tensors, itertools.repeat(None))))
         self._others = {key: known for key, known in list(self._others.items()) if known[0]() is not None}
-        self._sweep_at = max(FIRST_SWEEP, 2 * (len(self._tensors) + len(self._others)))
+        self._sweep_at = max(FIRST_SWEEP, 2 * (len(self.tensors) + len(self._others)))
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:

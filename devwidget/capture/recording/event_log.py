@@ -6,7 +6,7 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,9 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase
 
+Devices = tuple[torch.device, ...] | torch.device | None
+Op = tuple[str, str | None, Phase, RawSite | None, Devices, torch.device | None]
+"""Name, module, phase, line, and devices of what went in and came out."""
 MOST_FAULTS = 1000
 """Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
 
@@ -46,32 +49,17 @@ class Log:
         self._started = started
         self.faults: list[Fault] = []
         self.troubles: list[str] = []
-        self._numbers = itertools.count(first_number)
+        self.number: Callable[[], int] = itertools.count(first_number).__next__
+        """The next place in the trace; asked for each operator, and so not a method."""
         self._lock = threading.Lock()
         self._faults_met: set[tuple[Any, ...]] = set()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}
-        self._ops: dict[tuple[Any, ...], list[Any]] = {}
+        self.ops_met: dict[Op, list[Any]] = {}
         self._modules: dict[tuple[str, int], ModuleEntry] = {}
 
-    def number(self) -> int:
-        """The next place in the trace."""
-        return next(self._numbers)
-
-    def op(
-        self,
-        name: str,
-        module: str | None,
-        phase: Phase,
-        site: RawSite | None,
-        inputs: tuple[torch.device, ...],
-        output: torch.device | None,
-    ) -> None:
-        """An operator ran."""
-        key = (name, module, phase, site, inputs, output)
-        entry = self._ops.get(key)
-        if entry is None:
-            entry = self._ops.setdefault(key, [0, next(self._numbers), time.perf_counter() - self._started])
-        entry[0] += 1
+    def first_op(self, key: Op) -> list[Any]:
+        """The entry of an operator that runs here for the first time; whoever asks counts."""
+        return self.ops_met.setdefault(key, [0, self.number(), time.perf_counter() - self._started])
 
     def move(
         self,
@@ -88,7 +76,7 @@ class Log:
         nbytes = sum(bytes_of(tensor) for tensor in tensors)
         key = (source, target, tuple(tensors[0].shape), tensors[0].dtype, nbytes, len(tensors), module, phase, site, cause)
         with self._lock:
-            entry = self._moves.setdefault(key, [0, next(self._numbers), 0.0])
+            entry = self._moves.setdefault(key, [0, self.number(), 0.0])
             entry[0] += 1
             entry[2] = seconds
 
@@ -141,10 +129,12 @@ class Log:
 
     def ops(self) -> tuple[OpEvent, ...]:
         """Operators in the order of their first time."""
-        sites = {site: to_site(site) for site in {key[3] for key in self._ops}}
+        sites = {site: to_site(site) for site in {key[3] for key in self.ops_met}}
         records = [
-            OpEvent(name, module, phase, sites[site], tuple(device_id(d) for d in inputs), output and device_id(output), *entry)
-            for (name, module, phase, site, inputs, output), entry in self._ops.items()
+            OpEvent(
+                name, module, phase, sites[site], _each_id(inputs), device_id(output) if output is not None else None, *entry
+            )
+            for (name, module, phase, site, inputs, output), entry in self.ops_met.items()
         ]
         return tuple(sorted(records, key=lambda o: o.number))
 
@@ -193,6 +183,12 @@ def alone(device: torch.device) -> tuple[torch.device, ...]:
     return (device,)
 
 
+@functools.cache
+def _each_id(devices: Devices) -> tuple[DeviceId, ...]:
+    return tuple(map(device_id, devices if type(devices) is tuple else (devices,) if devices is not None else ()))
+
+
+@functools.cache
 def _ids(devices: tuple[torch.device, ...]) -> tuple[DeviceId, ...]:
     return tuple(sorted((device_id(d) for d in devices), key=str))
 

@@ -17,7 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import named_tensors, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.source_code.call_sites import RawSite, is_library, known_library, site_of, user_frame
+from devwidget.capture.source_code.call_sites import RawSite, known_library, site_of, user_frame
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.trace import Cause, Phase
 
@@ -157,13 +157,12 @@ class ModuleTracker:
 
     def site(self, frame: FrameType | None) -> RawSite | None:
         """The user's line at or above a frame. The walk ends at the running module, whose own line is known."""
-        module_call = self._module_call
+        module_call, is_library = self._module_call, known_library
         while frame is not None:
             code = frame.f_code
             if code is module_call and (stack := self.here.stack):
                 return stack[-1].site
-            library = known_library.get(code.co_filename)
-            if not (is_library(code.co_filename) if library is None else library):
+            if not is_library[code.co_filename]:
                 return site_of(frame)
             frame = frame.f_back
         return None

@@ -14,6 +14,7 @@ from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_a
 from devwidget.capture.recording.births import Birth, Transfer
 from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
+from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
 from devwidget.capture.undo import Undo
 from devwidget.records.trace import Crossing, Held, Wait
@@ -64,7 +65,7 @@ class Transfers:
         meant = why_allowed(source.device, result.device, self.allowed)
         transfer = Transfer(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), tracker.module,
                             tracker.phase, birth.site, tracker.step, tuple(each.number for each in chain), previous, held,
-                            unsafe, meant, moved=birth.tensor if held is not None else None)  # fmt: skip
+                            unsafe, meant, moved=TensorRef(result) if held is not None else None)  # fmt: skip
         birth.transfer, birth.transfers = transfer, (*chain, transfer)[-LONGEST_CHAIN:]
         self._keep(transfer)
         if unsafe:

@@ -40,20 +40,27 @@ _LIBRARY_FOLDERS = tuple(
 )
 _LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
 _RELAY = handle_torch_function.__code__
-known_library: dict[str, bool] = {}
-"""What `is_library` has answered, for walks through many frames."""
+
+
+class _Libraries(dict[str, bool]):
+    """Files, and whether each is library code."""
+
+    def __missing__(self, filename: str) -> bool:
+        generated = filename.startswith(("<frozen", "<eval_with_key", "<__"))
+        found = generated or filename.startswith(_LIBRARY_FOLDERS) or any(m in filename for m in _LIBRARY_MARKS)
+        self[filename] = found
+        return found
+
+
+known_library = _Libraries()
+"""What `is_library` answers, for walks through many frames."""
 _sites: dict[tuple[int, int], RawSite] = {}
 _HOOKS = os.path.join("accelerate", "hooks.py")
 
 
 def is_library(filename: str) -> bool:
     """True for torch, the standard library, installed packages, generated code and devwidget itself."""
-    known = known_library.get(filename)
-    if known is None:
-        generated = filename.startswith(("<frozen", "<eval_with_key", "<__"))
-        known = generated or filename.startswith(_LIBRARY_FOLDERS) or any(m in filename for m in _LIBRARY_MARKS)
-        known_library[filename] = known
-    return known
+    return known_library[filename]
 
 
 def is_own(filename: str) -> bool:

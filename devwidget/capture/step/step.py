@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import defined, fields_of, is_a, parts_of
+from devwidget.capture.object_fields import defined, field_of, is_a, parts_of
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.trace import Phase
@@ -77,8 +77,10 @@ class Step:
 def _own_loss(out: Any) -> Any:
     """What a HuggingFace model that was given labels returns besides, and a named tuple may."""
     names = defined(type(out), "_fields")
-    named = zip(names, parts_of(out), strict=False) if is_a(out, tuple) and type(names) is tuple else ()
-    return next((value for name, value in (*named, *fields_of(out)) if type(name) is str and name == "loss"), None)
+    for name, value in zip(names, parts_of(out), strict=False) if is_a(out, tuple) and type(names) is tuple else ():
+        if type(name) is str and name == "loss":
+            return value
+    return field_of(out, "loss")
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:
