@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from workloads import WORKLOADS, Workload, mlp
 import devwidget
 from devwidget.rereading import Rereader
 
-LONGEST_S = 4.0
-"""CPU seconds after which a figure has rounds enough, if it has two."""
+LONGEST_S = 1.5
+"""CPU seconds after which a figure has rounds enough, if it has two; a call that takes longer itself is run once."""
 
 
 def cpu_seconds(run: Callable[[], object], repeats: int = 1) -> float:
@@ -44,9 +44,12 @@ def cpu_seconds(run: Callable[[], object], repeats: int = 1) -> float:
 
 def medians(runs: list[Callable[[], object]], rounds: int) -> list[float]:
     """Median CPU seconds of several calls that take turns."""
-    taken: list[list[float]] = [[cpu_seconds(run)] for run in runs]  # to warm up, and to see how often is often enough
-    repeats = [max(1, int(0.02 / max(first[0], 1e-6))) for first in taken]
-    taken, began = [[] for _ in runs], time.process_time()
+    first = [cpu_seconds(run) for run in runs]  # to warm up, and to see how often is often enough
+    if max(first) > LONGEST_S:
+        return first
+    repeats = [max(1, int(0.02 / max(each, 1e-6))) for each in first]
+    taken: list[list[float]] = [[] for _ in runs]
+    began = time.process_time()
     for number in range(rounds):
         for run, times, repeat in zip(runs, taken, repeats, strict=True):
             times.append(cpu_seconds(run, repeat))
@@ -56,19 +59,16 @@ def medians(runs: list[Callable[[], object]], rounds: int) -> list[float]:
     return [statistics.median(times) for times in taken]
 
 
-def recording(model: str, tool: str, rounds: int) -> dict[str, Any]:
+def recording(model: str, tool: str, rounds: int) -> Iterator[dict[str, Any]]:
     """A pass inside an open recording, and the whole call for a forward and for a training step."""
     load, recorder = WORKLOADS[model](), RECORDERS[tool]
     load.step()
-    result: dict[str, Any] = {}
     passes = {"forward": load.forward} | ({"step": load.step} if recorder.call is None else {})
     for name, run in passes.items():
         plain, whole = medians([run, recorder.whole(load, run)], rounds)
-        result |= {f"{name}": plain, f"whole {name}": whole}
-    if recorder.opened is not None and recorder.several:
-        for name, run in passes.items():
-            result[f"inside {name}"] = _inside(load, tool, run, rounds) * result[name]
-    return result
+        yield {f"{name}": plain, f"whole {name}": whole}
+        if recorder.opened is not None and recorder.several:
+            yield {f"inside {name}": _inside(load, tool, run, rounds) * plain}
 
 
 def _inside(load: Workload, tool: str, run: Callable[[], object], rounds: int) -> float:
@@ -80,7 +80,7 @@ def _inside(load: Workload, tool: str, run: Callable[[], object], rounds: int) -
         with RECORDERS[tool].opened(load):
             run()
             ratios.append(cpu_seconds(run, repeats) / plain)
-        if number >= 1 and time.process_time() - began > LONGEST_S:
+        if time.process_time() - began > LONGEST_S and (number >= 1 or ratios[0] * repeats > 20):
             break
     return statistics.median(ratios)
 
@@ -98,7 +98,7 @@ def _summary(model: torch.nn.Module) -> None:
     summary(model, verbose=0)
 
 
-def snapshot(size: str, tool: str, rounds: int) -> dict[str, Any]:
+def snapshot(size: str, tool: str, rounds: int) -> Iterator[dict[str, Any]]:
     """A look at a tree of modules, beside a bare walk that reads the same fields."""
     model, again = tree(int(size)), Rereader(lambda: 0)
     again.snapshot(model)
@@ -111,10 +111,10 @@ def snapshot(size: str, tool: str, rounds: int) -> dict[str, Any]:
     gc.collect()
     gc.freeze()
     walk, look = medians([lambda: bare_walk(model), looks[tool]], min(rounds, 5))
-    return {"walk": walk, "look": look, "modules": sum(1 for _ in model.modules())}
+    yield {"walk": walk, "look": look, "modules": sum(1 for _ in model.modules())}
 
 
-def kept(model: str, _: str, rounds: int) -> dict[str, Any]:
+def kept(model: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
     """Memory of a recording for each operator, and its trace in a file."""
     run = WORKLOADS[model]().forward
     with devwidget.record():
@@ -132,10 +132,10 @@ def kept(model: str, _: str, rounds: int) -> dict[str, Any]:
         file = Path(folder) / "trace.json"
         (save,) = medians([lambda: recorded.trace.save(file)], rounds)
         (load,) = medians([lambda: devwidget.load(file)], rounds)
-        return {"ops": ops, "bytes per op": held / ops, "file": file.stat().st_size, "save": save, "load": load}
+        yield {"ops": ops, "bytes per op": held / ops, "file": file.stat().st_size, "save": save, "load": load}
 
 
-def trial(_: str, __: str, rounds: int) -> dict[str, Any]:
+def trial(_: str, __: str, rounds: int) -> Iterator[dict[str, Any]]:
     """One trial of a fix on a launch-bound GPT-2, against the trace without it."""
     from transformers import GPT2Config
 
@@ -145,10 +145,10 @@ def trial(_: str, __: str, rounds: int) -> dict[str, Any]:
         seconds(model, ids, verify=True)
         pairs = [[seconds(model, ids, verify=verify) for verify in (False, True)] for _ in range(min(rounds, 7))]
     plain, tried = map(statistics.median, zip(*pairs, strict=True))
-    return {"trace": plain, "trial": tried - plain}
+    yield {"trace": plain, "trial": tried - plain}
 
 
-def importing(_: str, __: str, rounds: int) -> dict[str, Any]:
+def importing(_: str, __: str, rounds: int) -> Iterator[dict[str, Any]]:
     """`import devwidget` after `import torch`, and its first recording, in processes of their own."""
     code = (
         "import time, torch; now = time.process_time; a = now(); import devwidget; b = now()\n"
@@ -156,10 +156,10 @@ def importing(_: str, __: str, rounds: int) -> dict[str, Any]:
     )
     times = [subprocess.check_output([sys.executable, "-c", code], text=True).split() for _ in range(min(rounds, 5))]
     imports, first = zip(*times, strict=True)
-    return {"import": statistics.median(map(float, imports)), "first": statistics.median(map(float, first))}
+    yield {"import": statistics.median(map(float, imports)), "first": statistics.median(map(float, first))}
 
 
-def growth(axis: str, size: str, rounds: int) -> dict[str, Any]:
+def growth(axis: str, size: str, rounds: int) -> Iterator[dict[str, Any]]:
     """CPU seconds of one whole call, and how many units it dealt with."""
     number = int(size)
     if axis == "operators":
@@ -179,7 +179,7 @@ def growth(axis: str, size: str, rounds: int) -> dict[str, Any]:
             for gpu, layer in enumerate(layers):
                 layer.register_forward_pre_hook(lambda _, args, gpu=gpu: (args[0].to(f"cuda:{gpu}"),))
             (taken,) = medians([lambda: devwidget.trace(model, torch.randn(2, 8), verify=False)], rounds)
-    return {"seconds": taken, "units": number}
+    yield {"seconds": taken, "units": number}
 
 
 KINDS = {each.__name__: each for each in (recording, snapshot, kept, trial, importing, growth)}
@@ -194,7 +194,10 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    print(json.dumps(KINDS[asked.kind](asked.subject, asked.tool, 5 if asked.quick else 15)))
+    found: dict[str, Any] = {}
+    for part in KINDS[asked.kind](asked.subject, asked.tool, 5 if asked.quick else 15):
+        found |= part
+        print(json.dumps(found), flush=True)  # what was found before time was up counts
 
 
 if __name__ == "__main__":

@@ -18,12 +18,13 @@ WHOLE_GOALS_MS = {"devwidget.record": 1.0, "devwidget.trace": 3.0}
 MLP, GPT2 = "four-layer MLP", "GPT-2 small, 1 x 128"
 FLOOR, OURS = "bare modes and hooks", "devwidget.record"
 WHY = """
-* A recording opens 28 patches, two modes and the module hooks, and closes them again in whatever order recordings end; what a
-  short call costs beyond its operators is mostly that. DebugMode patches nothing, and tells no births, no arrivals from NumPy
-  or files, no threads and no DataParallel.
+* A recording opens 28 patches, two modes and the module hooks, and closes them again in whatever order recordings end; that is
+  a third of what a short call costs beyond its operators, and reading the records and judging them is another third.
+  DebugMode patches nothing, and tells no births, no arrivals from NumPy or files, no threads and no DataParallel.
 * Every operator keeps the line of the user, found by a walk up the stack, and the line that decided where its tensors live.
   The profiler writes events in C++ and makes sense of them at its end, so it is cheaper inside and dearer as a whole.
-* `devwidget.trace` copies what a step may change before it runs, and compares and puts it back afterwards.
+* `devwidget.trace` reads what a step may change before it runs, and compares and puts it back afterwards.
+* A refresh has to look at every tensor again: anybody may have written `.data`, which nothing tells.
 """
 
 
@@ -55,9 +56,10 @@ def page(measured: dict[str, Any]) -> str:
     answers: Answers = measured["answers"]
     machine = ", ".join(f"{name} {value}" for name, value in measured["machine"].items())
     rounds = " Few rounds were run (`--quick`), on a machine with other work." if measured["quick"] else ""
-    absent = [model for model in WORKLOADS if f"recording|{model}|{OURS}" not in answers]
-    if absent:
-        rounds += f" Not measured this time: {'; '.join(absent)}."
+    late = [name.replace("|", ", ") for name, each in answers.items() if "error" in each]
+    absent = [f"{model}, {tool}" for model in WORKLOADS for tool in RECORDERS if f"recording|{model}|{tool}" not in answers]
+    if absent or late:
+        rounds += f" Not measured this time: {'; '.join([*absent, *late])}."
     parts = (
         "# Performance\n\n`make bench` writes this page: one process for each figure, processor time against plain PyTorch in\n"
         f"the same process, medians, one thread.{rounds}\n\nMeasured on: {machine}.",
@@ -176,6 +178,16 @@ def _missed(answers: Answers) -> Iterator[str]:
     if answer.get("whole forward", 0.0) > 1.2 * answer.get("forward", 1.0):
         ratio = answer["whole forward"] / answer["forward"]
         yield f"A whole trace of GPT-2's forward costs {ratio:.2f} times plain; the goal is 1.2."
+
+    for size, tool, answer in _of_kind(answers, "snapshot"):
+        ratio, taken = answer["look"] / answer["walk"], answer["look"] * 1e3
+        if tool == "devwidget.snapshot" and ratio > 1.3:
+            yield f"A snapshot of {int(size):,} modules costs {ratio:.2f} times the bare walk; the goal is 1.3."
+        if tool == "panel, nothing changed" and int(size) == 10_000 and taken > 10:
+            yield f"A refresh with nothing changed takes {taken:.0f} ms at 10,000 modules; the goal is 10 ms."
+    for _, _, answer in _of_kind(answers, "importing"):
+        if answer["import"] > 0.06:
+            yield f"`import devwidget` adds {answer['import'] * 1e3:.0f} ms to `import torch`; the goal is 60 ms."
 
 
 def _slower(answers: Answers) -> Iterator[str]:

@@ -3,7 +3,9 @@
     make bench                                        # or: python benchmarks/run_all.py [--quick] [--only devwidget.record]
 
 Peers that are not installed (dependency group `bench`) are left out, and the page says so. What was measured is kept in
-artifacts/bench.json: `--only` measures what it names, and leaves the rest as it was; `--only ""` writes the page alone.
+artifacts/bench.json, how long each figure took too: `--only` measures what it names, and leaves the rest as it was;
+`--only ""` writes the page alone. A figure that is not there after LIMIT_S keeps what it has, and those that have not begun
+after `--minutes` are left out, the peers last.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,45 +24,65 @@ from workloads import WORKLOADS
 
 HERE = Path(__file__).parent
 KEPT, PAGE = HERE.parent / "artifacts" / "bench.json", HERE.parent / "docs" / "performance.md"
-LIMIT_S = 900
+LIMIT_S, USUAL_S = 45, 12
+"""Seconds that a figure may take, and that one takes of which nothing is known."""
 GROWTH = {"operators": (50, 200, 800), "steps": (10, 100, 1000), "modules": (1000, 10000, 100000), "GPUs": (1, 2, 4, 8)}
+OURS = ("devwidget.record", "devwidget.trace", "bare modes and hooks")
 LOOKS = ("devwidget.snapshot", "panel, nothing changed", "torchinfo.summary", "pytorch_memlab")
 
 
 def figures() -> Iterator[tuple[str, str, str]]:
     """What figure.py is asked for: kind, subject, tool."""
-    yield from (("recording", model, tool) for model in WORKLOADS for tool in RECORDERS)
-    yield from (("snapshot", str(size), tool) for size in (1_000, 10_000, 100_000) for tool in LOOKS)
+    yield from (("recording", model, tool) for tool in OURS for model in WORKLOADS)
+    yield from (("snapshot", str(size), tool) for tool in LOOKS for size in (1_000, 10_000, 100_000))
     yield from (("kept", model, "") for model in WORKLOADS)
     yield from (("trial", "", ""), ("importing", "", ""))
     yield from (("growth", axis, str(size)) for axis, sizes in GROWTH.items() for size in sizes)
+    yield from (("recording", model, tool) for model in WORKLOADS for tool in RECORDERS if tool not in OURS)
 
 
 def measured(asked: tuple[str, str, str], options: list[str]) -> dict[str, object]:
-    """The answer of one process, or why there is none."""
+    """The answer of one process, as far as it came, or why there is none."""
     command = [sys.executable, str(HERE / "figure.py"), *asked, *options]
+    began = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        return {"error": f"longer than {LIMIT_S} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return json.loads(lines[-1]) if lines else {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
+        out, words = done.stdout, done.stderr
+    except subprocess.TimeoutExpired as late:
+        out, words = late.stdout or b"", f"longer than {LIMIT_S} s".encode()
+    lines = [line for line in out.decode().splitlines() if line.startswith("{")]
+    answer = json.loads(lines[-1]) if lines else {"error": (words.decode().strip().splitlines() or ["no answer"])[-1]}
+    return answer | {"took": round(time.monotonic() - began, 1)}
+
+
+def expected_minutes(names: list[str], answers: dict[str, dict[str, float]]) -> float:
+    """How long so many figures take, by what they took the last time."""
+    return sum(answers.get(name, {}).get("took", USUAL_S) for name in names) / 60
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--minutes", type=float, default=23, help="after which no further figure begins")
     parser.add_argument("--only", help="words of the figures that are measured anew")
     asked = parser.parse_args()
-    kept = json.loads(KEPT.read_text()) if asked.only is not None and KEPT.exists() else {"answers": {}}
+    before = json.loads(KEPT.read_text()) if KEPT.exists() else {"answers": {}}
+    kept = before if asked.only is not None else {"answers": {}}
     KEPT.parent.mkdir(exist_ok=True)
-    for each in figures():
-        name = "|".join(each)
-        if asked.only is None or (asked.only and asked.only in name):
-            kept["answers"][name] = measured(each, ["--quick"] if asked.quick else [])
-            kept |= {"machine": this_machine(), "quick": asked.quick}
-            KEPT.write_text(json.dumps(kept, indent=1))
-            print(name, kept["answers"][name], flush=True)
+    chosen = {"|".join(each): each for each in figures()}
+    if asked.only is not None:
+        chosen = {name: each for name, each in chosen.items() if asked.only and asked.only in name}
+    minutes = expected_minutes(list(chosen), before["answers"])
+    print(f"{len(chosen)} figures, about {min(minutes, asked.minutes):.0f} minutes", flush=True)
+    until = time.monotonic() + asked.minutes * 60
+    for name, each in chosen.items():
+        if time.monotonic() > until:
+            print(f"left out, after {asked.minutes:g} minutes: {name}", flush=True)
+            continue
+        kept["answers"][name] = measured(each, ["--quick"] if asked.quick else [])
+        kept |= {"machine": this_machine(), "quick": asked.quick}
+        KEPT.write_text(json.dumps(kept, indent=1))
+        print(name, kept["answers"][name], flush=True)
     PAGE.write_text(page(kept), encoding="utf-8")
 
 
