@@ -12,6 +12,7 @@ import contextlib
 import gc
 import io
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,10 @@ from devwidget.rereading import Rereader
 
 LONGEST_S = 1.5
 """CPU seconds after which a figure has rounds enough, if it has two; a call that takes longer itself is run once."""
+
+
+LIMIT_S = 45
+"""CPU seconds after which this process ends, with what it has told by then."""
 
 
 def cpu_seconds(run: Callable[[], object], repeats: int = 1) -> float:
@@ -192,6 +197,7 @@ def main() -> None:
     parser.add_argument("tool")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     asked = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 5))
     torch.set_num_threads(1)
     torch.manual_seed(0)
     found: dict[str, Any] = {}
