@@ -43,6 +43,14 @@ def test_complex_numbers_are_summed_past_those_that_are_none():
     assert x.nansum().item() == 1 + 1j
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_complex_numbers_in_half_precision_are_computed_where_gpus_do_and_refused_where_they_do_not():
+    x = torch.full((2, 2), 1 + 1j, dtype=torch.complex32, device=SECOND)
+    assert (x.nansum().item(), x.cos().dtype) == (4 + 4j, torch.complex32)
+    with pytest.raises(NotImplementedError, match="not implemented for 'ComplexHalf'"):
+        x @ x
+
+
 def test_an_operator_that_only_gpus_have_is_refused_by_name():
     q = torch.ones(1, 2, 3, 8, device=SECOND)
     with pytest.raises(NotImplementedError, match="no kernel for `aten::_efficient_attention_forward`"):

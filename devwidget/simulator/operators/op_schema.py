@@ -20,7 +20,7 @@ class OpSchema:
     """One operator.
 
     Attributes:
-        name: "add.Tensor", without the overload if that is the default.
+        name: "add.Tensor", without the overload if that is the default; `base` without any, also of "add_.Tensor".
         flags: for each positional argument NOTHING, ONE (a tensor) or SEVERAL (a list of tensors).
         names: the names of all arguments, `written` the places whose tensor is changed.
         fresh: whether the operator returns NOTHING new, ONE new tensor or SEVERAL.
@@ -31,12 +31,13 @@ class OpSchema:
         guard: a further check for tensors on a GPU.
     """
 
-    __slots__ = ("flags", "fresh", "guard", "has_device", "has_generator", "keyword_tensors", "name", "names", "passive",
-                 "resolve", "special", "views_first", "written")  # fmt: skip
+    __slots__ = ("base", "flags", "fresh", "guard", "has_device", "has_generator", "keyword_tensors", "name", "names",
+                 "passive", "resolve", "special", "views_first", "written")  # fmt: skip
 
     def __init__(self, func: OpOverload) -> None:
         schema = func._schema
         self.name = schema.name.removeprefix("aten::") + (f".{schema.overload_name}" if schema.overload_name else "")
+        self.base = self.name.partition(".")[0].removesuffix("_")
         positional = [argument for argument in schema.arguments if not argument.kwarg_only]
         self.flags = tuple(_flag(argument) for argument in positional)
         self.names = tuple(argument.name for argument in schema.arguments)
@@ -61,6 +62,12 @@ class OpSchema:
         """The same call with a device that was given by its place, and what comes behind it, as keywords."""
         place = self.names.index("device")
         return args[:place], {**dict(zip(self.names[place:], args[place:], strict=False)), **kwargs}
+
+    @property
+    def overload(self) -> str:
+        """`add.Tensor`, also of "add_.Tensor" and "add.Tensor_out"; `abs.default` of "abs" and "abs.out"."""
+        overload = self.name.partition(".")[2]
+        return f"{self.base}.{'default' if overload in ('', 'out') else overload.removesuffix('_out')}"
 
     @property
     def method(self) -> str:

@@ -77,7 +77,7 @@ GUARDS: dict[str, Any] = {
     **dict.fromkeys(guards.INTEGER_KERNELS, guards.product),
 }
 LACKING: dict[str, frozenset[torch.dtype]] = {}
-"""Operator -> the dtypes for which CUDA has no kernel."""
+"""Operator, or one overload of it, -> the dtypes for which CUDA has no kernel."""
 for _dtypes, _names in dtype_rules.LACKING.items():
     LACKING |= dict.fromkeys(_names.split(), frozenset(getattr(torch, dtype) for dtype in _dtypes.split()))
 
@@ -93,7 +93,8 @@ def schema_of(func: OpOverload) -> OpSchema:
     schema.guard = GUARDS.get(schema.name)
     if schema.name in native_rules.CPU_ONLY:
         schema.guard = guards.no_kernel
-    if (dtypes := LACKING.get(schema.name.partition(".")[0].removesuffix("_"))) is not None and func.namespace == "aten":
+    dtypes = LACKING.get(schema.base, frozenset()) | LACKING.get(schema.overload, frozenset())
+    if dtypes and func.namespace == "aten":
         schema.guard = guards.without_kernel_for(dtypes, schema.guard)
     if schema.special is not None or schema.guard is not None:
         schema.passive = False

@@ -1,47 +1,56 @@
 """Writes devwidget/simulator/operators/kernels/dtype_rules.py: which operators CUDA lacks for which dtypes, by torch's op_db.
 
-Run as `python -m tests.simulator.judges.dtype_rules_source`; it takes ten minutes. op_db says of whole functions what CUDA
-supports. An operator is blamed for a dtype if a function that CUDA does not support runs all the same on the CPU, if no
-function that CUDA supports runs that operator with that dtype, and if it is the only such one in each of the samples. Where
-a plain CPU accepts what the list denies it too, the list is not exact.
+Run as `python -m tests.simulator.judges.dtype_rules_source`; it takes minutes, in a child as the judge has it.
+
+op_db says of whole functions what CUDA supports. An operator is blamed for a dtype if a function that CUDA does not support
+runs all the same on the CPU, if no function that CUDA supports runs that operator with that dtype, and if it is the only
+such one in each of the samples; and one overload of it, if others are supported. Where a plain CPU accepts what the list
+denies it too, the list is not exact.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import pathlib
+import sys
 import textwrap
-import warnings
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import devwidget
 from devwidget.simulator.operators import rule_table
-from tests.simulator.judges.verdicts import OPERATORS, _is_excused
+from devwidget.simulator.operators.kernels import substitutes
+from devwidget.simulator.operators.op_schema import OpSchema
+from tests.simulator.judges import op_db
+from tests.simulator.judges.verdicts import DTYPES, Verdict, as_found, is_excused, tensors, wanting_gradients
 
 TARGET = pathlib.Path(rule_table.__file__).with_name("kernels") / "dtype_rules.py"
-SAMPLES = 5
+SAMPLES = 3
 """As many of what CUDA supports; of what it does not, all."""
-JUDGED = (torch.half, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64)
-SMALL, LARGER = (torch.int8, torch.int16), (torch.int32, torch.int64)
-"""Not judged themselves: what CUDA lacks for both of the larger integers it lacks for these."""
 HEAD = """\"\"\"For which dtypes CUDA has no kernel where the CPU has one: generated from torch's op_db, do not edit.
 
 `python -m tests.simulator.judges.dtype_rules_source` writes this file.
 \"\"\"
 
 LACKING: dict[str, str] = {""".split("\n")
-IN_PLACE_OTHERWISE = {"bernoulli"}
-"""It fills whole numbers in place, and makes none."""
-Calls = set[tuple[str, torch.dtype]]
+TAIL = """}
+\"\"\"The dtypes -> operators of all overloads, or `operator.overload`.\"\"\"
+COMPLEX_HALF = \"\"\"
+{}
+\"\"\"
+\"\"\"Operators that CUDA has for complex numbers in half precision.\"\"\"
+"""
+Calls = set[tuple[str, str]]
+"""Operators, alone and with the overload, with the dtype of the first tensor."""
 
 
 class Operators(TorchDispatchMode):
-    """Notes the name of each operator with the dtype of its first tensor."""
+    """Notes the name of each operator, alone and with its overload, with the dtype of its first tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,21 +59,53 @@ class Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         first = next((leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)), None)
         if first is not None and func.namespace == "aten":
-            self.seen.add((func._schema.name.removeprefix("aten::").removesuffix("_"), first.dtype))
+            schema = OpSchema(func)
+            dtype = str(first.dtype)
+            self.seen |= {(schema.base, dtype), (schema.overload, dtype)}
         return func(*args, **(kwargs or {}))
 
 
-def calls(op: Any, dtype: torch.dtype, is_there: bool) -> list[Calls]:
+class Asked(set[str]):
+    """Allows all operators in half precision, and notes which ones the CPU lacks."""
+
+    def __contains__(self, name: object) -> bool:
+        self.add(str(name))
+        return True
+
+
+def judge(name: str, short: str) -> Iterator[Verdict]:
+    """The operators that one function runs with one dtype: whether CUDA supports that, and which ones in each sample.
+
+    What the file says must not hide what is there to be seen.
+    """
+    rule_table.LACKING.clear()
+    substitutes.COMPLEX_HALF = asked = Asked()
+    op, dtype = as_found(name), getattr(torch, short)
+    is_there = dtype in op.supported_dtypes("cuda")
+    if is_there or (not is_excused(op, "test_dtypes", dtype) and is_exact(op, dtype)):
+        seen = [sorted(calls) for calls in calls_of(op, dtype, is_there)]
+        yield Verdict(name, short, "calls", is_there, json.dumps([seen, sorted(asked)]))
+
+
+def calls_of(op: Any, dtype: torch.dtype, is_there: bool) -> list[Calls]:
     """The operators of each sample; of no sample, if CUDA does not support the dtype and one of them fails here too."""
     found = []
     try:
-        for sample in itertools.islice(op.sample_inputs("cuda", dtype), SAMPLES if is_there else None):
+        for sample in itertools.islice(wanting_gradients(op, "cuda", dtype), SAMPLES if is_there else None):
             with Operators() as operators:
-                op(sample.input, *sample.args, **sample.kwargs)
+                result = op(sample.input, *sample.args, **sample.kwargs)
+                if is_there and dtype == torch.complex32 and dtype in op.supported_backward_dtypes("cuda"):
+                    backward(sample.output_process_fn_grad(result))
             found.append(operators.seen)
     except Exception:  # whatever it is, the function is refused
         return found if is_there else []
     return found
+
+
+def backward(result: Any) -> None:
+    """Run the operators of backward too."""
+    roots = [root for root in tensors(result) if root.requires_grad]
+    torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
 
 
 def is_exact(op: Any, dtype: torch.dtype) -> bool:
@@ -72,54 +113,78 @@ def is_exact(op: Any, dtype: torch.dtype) -> bool:
     if dtype in op.supported_dtypes("cpu"):
         return True
     try:
-        for sample in op.sample_inputs("cpu", dtype):
+        for sample in wanting_gradients(op, "cpu", dtype):
             op(sample.input, *sample.args, **sample.kwargs)
     except Exception:  # whatever it is, the function is refused
         return True
     return False
 
 
-def blamed() -> Calls:
-    """Operators with a dtype for which CUDA has no kernel, and the CPU has."""
+def judged() -> tuple[Calls, list[list[Calls]], set[str]]:
+    """Of all functions.
+
+    Returns:
+        Operators that CUDA supports with a dtype; for each function that it does not those of the samples that run here;
+        and the operators that a wider dtype stands in for.
+    """
     supported: Calls = set()
-    accepted = []
-    for op, dtype in itertools.product(OPERATORS.values(), JUDGED):
-        is_there = dtype in op.supported_dtypes("cuda")
-        if not is_there and (_is_excused(op, "test_dtypes", dtype) or not is_exact(op, dtype)):
+    accepted, asked = [], set()
+    dtypes = [f"calls:{str(dtype).removeprefix('torch.')}" for dtype in DTYPES]
+    for name, short, question, is_there, text in op_db.run(op_db.all_jobs((), dtypes), SAMPLES):
+        if question != "calls":
+            print(f"{name} with {short} is left out: {question}", file=sys.stderr)
             continue
-        with devwidget.simulate(gpus=1):
-            found = calls(op, dtype, is_there)
+        seen, wider = json.loads(text)
+        samples = [{(call, of) for call, of in sample if is_there or of == f"torch.{short}"} for sample in seen]
+        asked.update(wider)
         if is_there:
-            supported.update(*found)
-        elif found:
-            accepted.append([{call for call in sample if call[1] == dtype} for sample in found])
-    left = [[sample - supported for sample in samples] for samples in accepted]
-    found = {call for samples in left if all(len(sample) <= 1 for sample in samples) for sample in samples for call in sample}
-    both = {name for name, _ in found if all((name, dtype) in found for dtype in LARGER)}
-    found |= {(name, dtype) for name in both for dtype in SMALL}
-    return {(name, dtype) for name, dtype in found if name not in IN_PLACE_OTHERWISE}
+            supported.update(*samples)
+        elif samples:
+            accepted.append(samples)
+    return supported, accepted, asked
 
 
-def render(found: Calls) -> str:
+def blamed(supported: Calls, accepted: list[list[Calls]]) -> Calls:
+    """Operators with a dtype for which CUDA has no kernel, and the CPU has; overloads where all of them are too many."""
+    of_all = alone(supported, accepted, lambda name: "." not in name)
+    return of_all | {
+        (name, dtype)
+        for name, dtype in alone(supported, accepted, lambda name: "." in name)
+        if (name.partition(".")[0], dtype) not in of_all
+    }
+
+
+def alone(supported: Calls, accepted: list[list[Calls]], is_asked: Callable[[str], bool]) -> Calls:
+    """Those that are the only ones in a sample that CUDA does not support."""
+    left = [[{call for call in sample - supported if is_asked(call[0])} for sample in samples] for samples in accepted]
+    return {call for samples in left if all(len(sample) <= 1 for sample in samples) for sample in samples for call in sample}
+
+
+def render(found: Calls, halves: set[str]) -> str:
     """The file's text."""
     dtypes = defaultdict(set)
     for name, dtype in found:
-        dtypes[name].add(str(dtype).removeprefix("torch."))
+        dtypes[name].add(dtype.removeprefix("torch."))
     groups = defaultdict(list)
     for name, lacking in dtypes.items():
         groups[" ".join(sorted(lacking))].append(name)
     lines = [*HEAD]
     for lacking, names in sorted(groups.items()):
-        text = textwrap.fill(" ".join(sorted(names)), 118, break_long_words=False, break_on_hyphens=False)
-        lines += [f'    "{lacking}": """', textwrap.indent(text, "        "), '    """,']
-    return "\n".join([*lines, "}", '"""The dtypes -> operators of all overloads."""', ""])
+        lines += [f'    "{lacking}": """', filled(names, 8), '    """,']
+    return "\n".join(lines) + "\n" + TAIL.format(filled(halves, 4))
+
+
+def filled(names: Iterable[str], indent: int) -> str:
+    """Names in lines."""
+    text = textwrap.fill(" ".join(sorted(names)), 126 - indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.indent(text, " " * indent)
 
 
 def main() -> None:
-    """Write the file; what stands in it must not hide what is there to be seen."""
-    warnings.simplefilter("ignore")
-    rule_table.LACKING.clear()
-    TARGET.write_text(render(blamed()))
+    """Write the file."""
+    supported, accepted, asked = judged()
+    halves = {name for name, dtype in supported if dtype == "torch.complex32"}
+    TARGET.write_text(render(blamed(supported, accepted), halves & asked))
 
 
 if __name__ == "__main__":

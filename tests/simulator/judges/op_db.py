@@ -8,6 +8,7 @@ process does the work, so that an abort or a hang ends one operator and not the 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import signal
 import subprocess
@@ -17,25 +18,36 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+OF_DTYPES = ("forward", "backward", "refusal")
+"""Questions that are asked of each dtype."""
 HANGS_S = 120
 """No operator's samples take as long."""
 Job = tuple[str, str]
-"""An operator and a dtype, or `errors` or `mixtures` in its place; a module and `modules`, an optimizer and `optimizers`."""
+"""An operator and a dtype, or `errors`, `mixtures` or `calls:dtype` in its place; a module and `modules`, an optimizer and
+`optimizers`."""
 
 
 def child(jobs: Sequence[Job], samples: int) -> None:
     """Judge these one after the other; what is said of each goes out at once."""
     import devwidget
-    from tests.simulator.judges import mixtures, parts, verdicts
+    from tests.simulator.judges import dtype_rules_source, mixtures, parts, verdicts  # before torch's functions are replaced
 
-    other = {"mixtures": mixtures.judge, "modules": parts.judge_module, "optimizers": parts.judge_optimizer}
+    judges = {
+        "calls": lambda name, dtype: dtype_rules_source.judge(name, dtype),
+        "mixtures": lambda name, _: mixtures.judge(name, samples),
+        "modules": lambda name, _: parts.judge_module(name, samples),
+        "optimizers": lambda name, _: parts.judge_optimizer(name, samples),
+    }
     warnings.simplefilter("ignore")
-    for name, dtype in jobs:
-        signal.alarm(HANGS_S)
-        print(json.dumps(["begin", name, dtype]), flush=True)
+    for name, its_jobs in itertools.groupby(jobs, key=lambda job: job[0]):
         with devwidget.simulate(gpus=2):
-            for verdict in other[dtype](name, samples) if dtype in other else verdicts.judge(name, dtype, samples):
-                print(json.dumps(["verdict", *verdict]), flush=True)
+            for _, kind in its_jobs:
+                signal.alarm(HANGS_S)
+                print(json.dumps(["begin", name, kind]), flush=True)
+                asked, _, dtype = kind.partition(":")
+                judge = judges.get(asked)
+                for verdict in judge(name, dtype) if judge else verdicts.judge(name, kind, samples):
+                    print(json.dumps(["verdict", *verdict]), flush=True)
 
 
 def run(jobs: Sequence[Job], samples: int) -> Iterator[list[Any]]:
@@ -65,16 +77,32 @@ def all_jobs(names: Sequence[str], dtypes: Sequence[str]) -> list[Job]:
     from tests.simulator.judges import parts, verdicts
 
     lists = {"modules": parts.MODULES, "optimizers": parts.OPTIMIZERS}
-    return [(name, dtype) for dtype in dtypes for name in names or lists.get(dtype, verdicts.OPERATORS)]
+    jobs = [(name, dtype) for dtype in dtypes for name in names or lists.get(dtype, verdicts.OPERATORS)]
+    return sorted(jobs, key=lambda job: job[0])  # a simulation for each name: to start one costs as much as to judge
+
+
+def tally(verdicts: Sequence[Sequence[Any]]) -> dict[tuple[str, str], Counter[bool]]:
+    """How many agree and how many do not, of each question and dtype."""
+    counts: dict[tuple[str, str], Counter[bool]] = defaultdict(Counter)
+    for _, dtype, question, agrees, _ in verdicts:
+        counts[question, dtype if question in OF_DTYPES else ""][agrees] += 1
+    return counts
 
 
 def table(verdicts: Sequence[Sequence[Any]]) -> str:
-    """How many agree of each question and dtype."""
-    counts: dict[tuple[str, str], Counter[bool]] = defaultdict(Counter)
-    for _, dtype, question, agrees, _ in verdicts:
-        counts[question, dtype if question in ("forward", "backward", "refusal") else ""][agrees] += 1
-    rows = sorted(counts.items())
-    return "\n".join(f"{question:10}{dtype:12}{count[True]:6} of {count.total()}" for (question, dtype), count in rows)
+    """The tally as docs/virtual-gpus.md has it: a row for each dtype and for all of them, and one for each other question."""
+    counts = tally(verdicts)
+    dtypes = sorted({dtype for question, dtype in counts if question in OF_DTYPES})
+    rows = [f"| dtype | {' | '.join(OF_DTYPES)} |", "|---" * (len(OF_DTYPES) + 1) + "|"]
+    for name, of in [(dtype, [dtype]) for dtype in dtypes] + [("all", dtypes)]:
+        cells = [_share(sum((counts[question, dtype] for dtype in of), Counter())) for question in OF_DTYPES]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    others = [(question, count) for (question, _), count in sorted(counts.items()) if question not in OF_DTYPES]
+    return "\n".join((rows if dtypes else []) + [f"| {question} | {_share(count)} |" for question, count in others])
+
+
+def _share(count: Counter[bool]) -> str:
+    return f"{count[True]} of {count.total()}" if count else ""
 
 
 def main() -> None:
@@ -86,19 +114,18 @@ def main() -> None:
     parser.add_argument("--child", type=int)
     given = parser.parse_args()
     if given.child is None:
-        print(table(list(_shown(given))))
+        print(table(list(shown(given.dtypes.split(","), given.samples, given.ops.split(",") if given.ops else ()))))
     else:
         child([tuple(job) for job in json.load(sys.stdin)], given.child)
 
 
-def _shown(given: argparse.Namespace) -> Iterator[list[Any]]:
-    """The verdicts on what the command line names; those that differ are printed as they come."""
+def shown(kinds: Sequence[str], samples: int, names: Sequence[str] = ()) -> Iterator[list[Any]]:
+    """The verdicts on all operators, or those named; those that differ are printed as they come."""
     from tests.simulator.judges import verdicts
 
-    dtypes = given.dtypes.split(",")
-    if given.dtypes == "all":
-        dtypes = [str(dtype).removeprefix("torch.") for dtype in verdicts.DTYPES] + ["errors"]
-    for verdict in run(all_jobs(given.ops.split(",") if given.ops else (), dtypes), given.samples):
+    dtypes = [str(dtype).removeprefix("torch.") for dtype in verdicts.DTYPES]
+    kinds = [each for kind in kinds for each in (dtypes if kind == "all" else [kind])]
+    for verdict in run(all_jobs(names, kinds), samples):
         if not verdict[3]:
             print("\t".join(map(str, verdict)), flush=True)
         yield verdict

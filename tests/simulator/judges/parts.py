@@ -57,8 +57,6 @@ def _step(module: torch.nn.Module, args: Any, kwargs: Any) -> list[torch.Tensor]
 def judge_optimizer(name: str, samples: int) -> Iterator[Verdict]:
     """Two steps of parameters on both GPUs, with each set of options, and the errors that the list names."""
     info = OPTIMIZERS[name]
-    if info.only_supports_sparse_grads:
-        return
     for given in info.optim_inputs_func(device=HOME)[: 2 * samples]:
         text = _told(_optimizer_fault, info, given.kwargs)
         yield Verdict(name, given.desc, "optimizer", not text, text)
@@ -74,25 +72,29 @@ def judge_optimizer(name: str, samples: int) -> Iterator[Verdict]:
 
 def _optimizer_fault(info: Any, options: dict[str, Any]) -> str:
     places = ((HOME, HOME), (HOME, AWAY)) if info.supports_multiple_devices else ((HOME, HOME),)
-    found = [_trained(info.optim_cls, options, devices) for devices in places]
+    found = [_trained(info, options, devices) for devices in places]
     here = {name: on_cpu(value) for name, value in options.items()}
     if "foreach" in info.supported_impls and not options.get("differentiable"):
         here.setdefault("foreach", True)  # the usual way on GPUs, which rounds in its own way
-    expected = _trained(info.optim_cls, here, ("cpu", "cpu"))
+    expected = _trained(info, here, ("cpu", "cpu"))
     if [tuple(str(parameter.device) for parameter in each) for each in found] != list(places):
         return "a parameter is elsewhere"
     return next((text for each in found for pair in zip(each, expected, strict=True) if (text := unequal(*pair))), "")
 
 
-def _trained(kind: Any, options: dict[str, Any], devices: tuple[str, str]) -> list[torch.Tensor]:
+def _trained(info: Any, options: dict[str, Any], devices: tuple[str, str]) -> list[torch.Tensor]:
     torch.manual_seed(0)
     parameters = [torch.nn.Parameter(torch.rand(3, 4).to(device)) for device in devices]
-    optimizer = kind(parameters, **copy.deepcopy(options))
+    optimizer = info.optim_cls(parameters, **copy.deepcopy(options))
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
         loss: torch.Tensor = sum(parameter.pow(2).sum().cpu() for parameter in parameters)  # type: ignore[assignment]
         loss.backward()
+        if info.only_supports_sparse_grads:
+            for parameter in parameters:
+                assert parameter.grad is not None
+                parameter.grad = parameter.grad.to_sparse()
         return loss
 
     for _ in range(2):

@@ -44,4 +44,9 @@ LACKING: dict[str, str] = {
         segment_reduce
     """,
 }
-"""The dtypes -> operators of all overloads."""
+"""The dtypes -> operators of all overloads, or `operator.overload`."""
+COMPLEX_HALF = """
+    acos acosh angle asin asinh atan atanh cos cosh cumprod div exp flip lerp log logaddexp nansum pow prod rsqrt sigmoid
+    sigmoid_backward sin sinh sqrt sum tan tanh tanh_backward trace
+"""
+"""Operators that CUDA has for complex numbers in half precision."""
