@@ -51,5 +51,5 @@ def test_the_oldest_torch_that_may_be_installed_and_the_pinned_one_are_tested(ma
 
 
 def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
-    assert set(PROJECT["project"]["optional-dependencies"]) == {"tutorial"}
+    assert set(PROJECT["project"]["optional-dependencies"]) == {"cluster", "tutorial"}
     assert not any("pytest" in each for each in PROJECT["project"]["dependencies"])
