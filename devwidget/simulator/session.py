@@ -7,7 +7,7 @@ from collections.abc import Callable
 from devwidget.capture.undo import Undo
 from devwidget.simulator.accelerators.cuda import CUDA
 from devwidget.simulator.cluster import Cluster
-from devwidget.simulator.cuda_surface import comm, functions, generators
+from devwidget.simulator.cuda_surface import absent, comm, functions, generators
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
@@ -34,6 +34,7 @@ PARTS = (
     storage,
     factories,
     functions,
+    absent,
     comm,
     composites,
     autograd,

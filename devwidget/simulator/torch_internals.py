@@ -39,6 +39,7 @@ NEEDED = {
     "ctc_loss_backward": "torch.ops.aten._ctc_loss_backward.default",
     "cuda_device_count": "torch.cuda._cached_device_count",
     "cuda_lazy_init": "torch.cuda._lazy_init",
+    "custom_operators": "torch._library.custom_ops.OPDEFS",
     "dispatch_mode": "torch.utils._python_dispatch._get_current_dispatch_mode",
     "dispatch_mode_of": "torch._C._get_dispatch_mode",
     "dynamo": "torch._dynamo",  # torch would import it in mid-operator, with the patches put aside for all threads

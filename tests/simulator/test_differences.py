@@ -7,6 +7,7 @@ import torch.utils.dlpack
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parallel import comm, gather
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from devwidget import SimulationError, simulate
@@ -67,6 +68,16 @@ def test_hooks_of_backward_run_with_their_gpu_as_the_current_one():
     seen = seen_in_hooks(torch.ones(1, 2, device=SECOND))
     assert len(seen) >= 6
     assert set(seen) == {1}
+    assert torch.cuda.current_device() == 0
+
+
+def test_hooks_of_a_node_run_with_its_gpu_as_the_current_one():
+    x, seen = torch.ones(2, device=SECOND, requires_grad=True), []
+    y = x * 2
+    y.grad_fn.register_hook(lambda *gradients: seen.append(torch.cuda.current_device()))
+    y.grad_fn.register_prehook(lambda gradients: seen.append(torch.cuda.current_device()))
+    y.sum().backward()
+    assert seen == [1, 1]
     assert torch.cuda.current_device() == 0
 
 
@@ -295,3 +306,44 @@ def test_copies_between_gpus_are_checked():
         comm.gather([x, x], out=torch.ones(4, 2, device=FIRST))
     with pytest.raises(RuntimeError, match="to have same shape as the source tensor"):
         comm.broadcast(x, out=[torch.ones(2, device=SECOND)])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        torch.cuda.host_memory_stats,
+        lambda: torch.cuda.caching_allocator_alloc(100),
+        lambda: torch.cuda.current_blas_handle(),
+        lambda: torch.cuda.tunable.is_enabled(),
+        lambda: torch.cuda.nccl.all_reduce([torch.ones(1, device=FIRST), torch.ones(1, device=SECOND)]),
+        torch.cuda.MemPool,
+        lambda: torch.cuda.ExternalStream(3),
+        lambda: torch.cuda.cudart().cudaStreamCreate(0),
+    ],
+)
+def test_what_only_real_gpus_have_is_refused_by_name(call):
+    with pytest.raises(SimulationError, match="virtual GPUs have no"):
+        call()
+
+
+def test_a_profiler_sees_what_the_cpu_does(capfd):
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        torch.ones(2, device=SECOND).mul(2)
+    assert "aten::mul" in {event.key for event in seen.key_averages()}
+    assert "Failed to record" not in capfd.readouterr().err
+
+
+def test_an_operator_of_the_users_own_has_a_kernel_for_gpus():
+    @torch.library.custom_op("differences::twice", mutates_args=(), device_types="cuda")
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @torch.library.custom_op("differences::on_host", mutates_args=(), device_types="cpu")
+    def on_host(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    result = twice(torch.ones(2, device=SECOND))
+    assert (result.device, result.tolist()) == (SECOND, [2, 2])
+    assert on_host(torch.ones(2)).tolist() == [2, 2]
+    with pytest.raises(NotImplementedError, match="with arguments from the 'CUDA' backend"):
+        on_host(torch.ones(2, device=SECOND))

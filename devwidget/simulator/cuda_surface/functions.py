@@ -49,7 +49,6 @@ def install(patches: Patches) -> None:
         "get_arch_list": lambda: str(accelerator.answers["getArchFlags"]).split(),
         "Stream": streams.VirtualStream,
         "Event": streams.VirtualEvent,
-        "_cudart": Runtime(),
         "_is_in_bad_fork": _is_in_bad_fork,
         "utilization": lambda device=None: 0,
     }.items():
@@ -59,8 +58,6 @@ def install(patches: Patches) -> None:
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
-    if hasattr(module.graphs, "CUDAGraph"):  # not every accelerator has graphs
-        patches.wrap(module.graphs.CUDAGraph, "__new__", _no_graph)
     patches.set(*target("nvtx"), Markers())
     patches.set(C, "_nccl_version", lambda: 2 << 32 | 29 << 16 | 7)
     patches.set(C, "_nccl_version_suffix", lambda: b"")
@@ -71,20 +68,6 @@ def install(patches: Patches) -> None:
     patches.set(module.streams, "Event", streams.VirtualEvent)
     patches.set(torch, "Stream", _stream)
     patches.set(torch, "Event", _event)
-
-
-class Runtime:
-    """What is used of CUDA's runtime library."""
-
-    def cudaMemGetInfo(self, index: int) -> tuple[int, int]:
-        """Free and total bytes."""
-        return memory_stats.free_and_total(index)
-
-    def cudaProfilerStart(self) -> int:
-        """Nothing to profile."""
-        return 0
-
-    cudaProfilerStop = cudaProfilerStart
 
 
 class Markers:
@@ -122,13 +105,6 @@ class _event(metaclass=_StreamType):
 
 
 _real_stream, _real_event = torch.Stream, torch.Event
-
-
-_no_graph = refusing(
-    "virtual GPUs record no CUDA graphs",
-    why="a graph is a list of kernels, and none is started here",
-    instead="run eagerly",
-)
 
 
 def _always(answer: object, *args: Any) -> object:

@@ -50,13 +50,18 @@ def set_stream(gpu: int, number: int) -> None:
     _current.streams = {**_current.streams, gpu: number}
 
 
+def put(gpu: int, at: Mapping[int, int]) -> None:
+    """Make a GPU and streams of earlier the current ones of this thread."""
+    _current.index, _current.streams = gpu, at
+
+
 def call_on(gpu: int, at: Mapping[int, int], function: Callable[..., Any], *args: Any) -> Any:
     """Call a function with a GPU as the current one, on streams of earlier; any other number than a GPU's changes nothing."""
     if gpu < 0:
         return function(*args)
     before = _current.index, _current.streams
-    _current.index, _current.streams = gpu, at
+    put(gpu, at)
     try:
         return function(*args)
     finally:
-        _current.index, _current.streams = before
+        put(*before)

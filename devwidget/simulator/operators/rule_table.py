@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.devices import labels
+from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import creation, guards, native_rules, placement_rules, propagate, special_rules
 from devwidget.simulator.operators.kernels import determinism, dtype_rules, gpu_kernels
 from devwidget.simulator.operators.op_schema import OpSchema
-from devwidget.simulator.torch_internals import OpOverload, has_kernel
+from devwidget.simulator.torch_internals import OpOverload, custom_operators, has_kernel
 
 BY_NAME: dict[str, Any] = {
     "copy_": placement_rules.by_destination,
@@ -124,12 +124,28 @@ def run_instead(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
 
 
 def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An operator of another library: if it is written in Python, its factories reach no mode, so it must see the CPU."""
+    """An operator of another library: if it is written in Python, its factories reach no mode, so it must see the CPU.
+
+    Raises:
+        NotImplementedError: if it was written for other devices than GPUs.
+    """
+    kernels = _kernels_of(func)
+    if kernels and SimulationState.compute and propagate.where(schema, args, kwargs)[0] >= 0:
+        if SimulationState.accelerator.type not in kernels:
+            raise cuda_errors.no_kernel(func._schema.name)
+        func = kernels[SimulationState.accelerator.type]
     labels.inside.depth += 1
     try:
         return propagate.run(schema, func, args, kwargs)
     finally:
         labels.inside.depth -= 1
+
+
+def _kernels_of(func: OpOverload) -> Any:
+    """The functions of an operator of `torch.library.custom_op` by device, if there is not one for all devices."""
+    operator = custom_operators.get(func._schema.name)
+    kernels = {} if operator is None else operator._backend_fns
+    return {} if None in kernels else kernels
 
 
 def _by_table(schema: OpSchema) -> Any:

@@ -10,14 +10,48 @@ import torch
 
 from devwidget.simulator.devices import current, labels
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import target
+from devwidget.simulator.torch_internals import TensorBase, target
 from devwidget.simulator.torch_surface import gradient_hooks
+
+MARK = "devwidget: runs on its GPU"
+_grad_fn: Any = TensorBase.grad_fn
 
 
 def install(patches: Patches) -> None:
     """Replace what takes such hooks, but for those of tensors and modules, which are also checked."""
     patches.wrap(*target("push_saved_hooks"), unpacked_there)
     patches.wrap(torch.Tensor, "register_post_accumulate_grad_hook", accumulated_there)
+    patches.wrap(*target("run_backward"), back_afterwards)
+    patches.set(torch.Tensor, "grad_fn", property(run_there, None, None, _grad_fn.__doc__))
+
+
+def run_there(self: torch.Tensor) -> Any:
+    """`Tensor.grad_fn`, from now on run on its GPU and on the streams of this moment, for hooks that it may be given."""
+    node: Any = _grad_fn.__get__(self)
+    if node is not None and labels.label_of(self) >= 0 and MARK not in node.metadata:
+        streams = node.metadata[MARK] = current.streams()
+
+        def go(gradients: tuple[Any, ...]) -> None:
+            found = [labels.label_of(each) for each in gradients if isinstance(each, torch.Tensor)]
+            if max(found, default=labels.CPU) >= 0:
+                current.put(max(found), streams)
+
+        node.register_prehook(go)
+    return node
+
+
+def back_afterwards(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward pass, after which GPU and streams are the caller's own again."""
+
+    @functools.wraps(original)
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        before = current.index(), current.streams()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            current.put(*before)
+
+    return _engine_run_backward
 
 
 def unpacked_there(original: Callable[..., None]) -> Callable[..., None]:
