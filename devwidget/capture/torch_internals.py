@@ -87,6 +87,8 @@ OPTIONAL: Mapping[str, str] = {
     "collective_entries": "torch._C._distributed_c10d._dump_fr_trace",
     "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",
     "function_state": "torch._C._get_torch_function_state",
+    "nccl_counts": "torch._C._distributed_c10d._dump_nccl_trace_json",
+    "nccl_entries": "torch._C._distributed_c10d._dump_nccl_trace",
     "process_groups": "torch.distributed.distributed_c10d._world",
     "set_function_state": "torch._C._set_torch_function_state",
     "tell_dynamo": "torch.utils._python_dispatch.set_is_in_mode_without_ignore_compile_internals",

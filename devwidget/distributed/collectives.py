@@ -39,31 +39,39 @@ class ProgressReader:
 
     def read(self) -> Progress:
         """What is waited for, and how far each group has come; nothing where no recorder is."""
-        dump_counts, dump_entries = torch_internals.collective_counts, torch_internals.collective_entries
-        if dump_counts is None or dump_entries is None:
-            return None, ()
         groups = groups_here()
-        progress = _progress(json.loads(dump_counts(includeCollectives=False)), groups)
+        progress = counted(_counts(), groups)
         if all(each.begun <= each.finished for each in progress):
             return None, progress
         time.sleep(_A_MOMENT)
-        before, progress = progress, _progress(json.loads(dump_counts(includeCollectives=False)), groups)
+        before, progress = progress, counted(_counts(), groups)
         if before != progress:  # it goes on
             return None, progress
         if self._last is None or self._last[0] != progress:
-            told = pickle.loads(dump_entries(includeCollectives=True, includeStackTraces=False))
-            entry = open_entry(told.get("entries", ()))
+            entry = open_entry(_entries())
             if entry is None:  # it has ended in between
                 return None, progress
             self._last = progress, entry
         return collective_of(self._last[1], groups), progress
 
 
+def _counts() -> list[Mapping[str, Any]]:
+    """What each recorder of this torch counts: one for NCCL, where torch is built with it, and one for all others."""
+    dumps = [torch_internals.collective_counts, torch_internals.nccl_counts]
+    return [json.loads(dump(False)) for dump in dumps if dump is not None]  # without entries
+
+
+def _entries() -> list[Mapping[str, Any]]:
+    dumps = [torch_internals.collective_entries, torch_internals.nccl_entries]
+    told = [pickle.loads(dump(True, False)) for dump in dumps if dump is not None]  # with entries, without stacks
+    return [entry for each in told for entry in each.get("entries", ())]
+
+
 def progress_in(dumped: bytes) -> Progress:
     """The same from the text that torch's own handler sends, also while Python is busy."""
     told = json.loads(dumped)
     entry = open_entry(told.get("entries", ()))
-    return None if entry is None else collective_of(entry, {}), _progress(told, {})
+    return None if entry is None else collective_of(entry, {}), counted([told], {})
 
 
 def groups_here() -> Groups:
@@ -80,10 +88,18 @@ def _label(number: str, description: str) -> str:
     return description if description not in ("", "undefined") else number
 
 
-def _progress(told: Mapping[str, Any], groups: Groups) -> tuple[GroupProgress, ...]:
-    """The counts are by the place of a group among those of its process, the entries by its number in the job."""
+def counted(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupProgress, ...]:
+    """How far each group has come, by the recorder that has seen most of it.
+
+    The counts are by the place of a group among those of its process, the entries by its number in the job.
+    """
     by_place = {str(place): group for place, group in enumerate(groups.values())}
-    return tuple(_progress_of(place, each, by_place.get(place)) for place, each in told.get("pg_status", {}).items())
+    found: dict[str, GroupProgress] = {}
+    for place, status in (pair for each in told for pair in each.get("pg_status", {}).items()):
+        progress = _progress_of(place, status, by_place.get(place))
+        if place not in found or found[place].begun < progress.begun:
+            found[place] = progress
+    return tuple(found.values())
 
 
 def _progress_of(place: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:

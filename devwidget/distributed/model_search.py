@@ -21,6 +21,8 @@ _FOREIGN = sys.stdlib_module_names | {"builtins", "torch", "numpy", "pandas"}
 def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
     """The outermost module of the largest tree; None where no variable holds one."""
     found = {id(module): module for module in _candidates(frames)}
+    if len(found) < 2:  # the usual case: nothing to measure
+        return next(iter(found.values()), None)
     inner = {id(child) for module in found.values() for path, child in walk(module) if path}
     roots = [module for key, module in found.items() if key not in inner]
     return max(roots, key=_elements, default=None)
