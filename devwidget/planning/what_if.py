@@ -16,8 +16,10 @@ from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.planning.batches import step_sizes
 from devwidget.planning.changes import Changed, Option, options, resized, size_of
 from devwidget.planning.child.process import ask
+from devwidget.planning.fitting import Grid, fit
 from devwidget.planning.generation import make_generation
 from devwidget.planning.largest import Largest, tightest
+from devwidget.records.answers.fitted import Fitted
 from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize
 from devwidget.records.errors import DevwidgetError
@@ -60,11 +62,31 @@ class WhatIf:
         """See `Plan.generation`."""
         return ask(WhatIf._generation, self, new_tokens)
 
+    def sliders(self) -> Any:
+        """See `Plan.sliders`."""
+        from devwidget.ui.sliders import Sliders  # late: a plan needs no widgets
+
+        return Sliders(ask(WhatIf.fitted, self))
+
+    def fitted(self) -> Fitted:
+        """Plans of several batches and lengths of texts, and what lies between them."""
+        batch, length = self._size(0), self._size(1)
+        if batch is None:
+            raise _no_size()
+
+        def plan(samples: int, tokens: int) -> Plan:
+            def change(tensor: torch.Tensor) -> torch.Tensor:
+                longer = tensor if length is None else resized(tensor, 1, length, tokens)
+                return resized(longer, 0, batch, samples)
+
+            return self.plan(change, Changed())
+
+        return fit(Grid(plan, {(batch, length or 0): self.first}), batch, length)
+
     def _largest_batch(self) -> LargestBatch:
         size = self._size(0)
         if size is None:
-            why = "it is packed, or holds no tensor with a dimension"
-            raise DevwidgetError("the batch has no size to be changed", why=why)
+            raise _no_size()
         found = self._largest(0, size)
         answer = found.answer()
         gpu = tightest(found.plans[answer or min(found.plans)])
@@ -124,6 +146,11 @@ class WhatIf:
     def _told(self, what: str, code: str, cost: str, plan: Plan) -> Change:
         taken = tightest(plan).on_card
         return Change(what, code, cost, taken, tightest(self.first).on_card - taken, plan.fits)
+
+
+def _no_size() -> DevwidgetError:
+    why = "it is packed, or holds no tensor with a dimension"
+    return DevwidgetError("the batch has no size to be changed", why=why)
 
 
 def is_count(value: object) -> bool:

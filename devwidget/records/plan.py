@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.what_if import Changes, LargestBatch
@@ -124,6 +124,9 @@ class Questions(Protocol):
     def generation(self, new_tokens: int) -> Generation:
         """See `Plan.generation`."""
 
+    def sliders(self) -> Any:
+        """See `Plan.sliders`."""
+
 
 _questions: dict[int, Questions] = {}
 
@@ -185,6 +188,16 @@ class Plan(Record):
             DevwidgetError: for a plan that was loaded, whose model is not here; or for a model without such a cache.
         """
         return self._asked().generation(new_tokens)
+
+    def sliders(self) -> Any:
+        """A widget with sliders for the batch, the length of texts and the memory of each GPU, which answer at once.
+
+        Some plans are run for it; between them is told what a fit through them says, and how far that is off.
+
+        Raises:
+            DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.
+        """
+        return self._asked().sliders()
 
     def _asked(self) -> Questions:
         if id(self) not in _questions:

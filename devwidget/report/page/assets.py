@@ -16,6 +16,8 @@ PANEL = (
 RANKS = ("dom.js", "tables.js", "findings.js", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_widget.js")
 RANKS_STYLES = ("base.css", "panel.css", "ranks.css")
 
+SLIDERS = ("dom.js", "sliders.js")
+
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class) )", re.MULTILINE)
 

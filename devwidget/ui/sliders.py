@@ -1,0 +1,29 @@
+"""Sliders over a plan: the page itself fills in between the plans that were run, so that it answers at once."""
+
+from __future__ import annotations
+
+import anywidget
+from traitlets import Dict
+
+from devwidget.records.answers.fitted import Fitted
+from devwidget.report.page.assets import SLIDERS, joined, static_text
+from devwidget.report.page.sliders_card import sliders_content, sliders_words
+
+
+class Sliders(anywidget.AnyWidget):
+    """A slider for the batch, the length of texts and the memory of each GPU.
+
+    Attributes:
+        fitted: the plans, and what lies between them.
+    """
+
+    _esm = joined(*SLIDERS)
+    _css = static_text("base.css") + static_text("sliders.css")
+    content = Dict().tag(sync=True)
+
+    def __init__(self, fitted: Fitted) -> None:
+        super().__init__(content=sliders_content(fitted))
+        self.fitted = fitted
+
+    def __repr__(self) -> str:
+        return f"Sliders: {self.fitted.model}. {sliders_words(self.fitted)}"
