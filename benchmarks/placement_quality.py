@@ -21,8 +21,8 @@ import torch
 
 import devwidget
 from devwidget.capture.step.batch import arguments
-from devwidget.planning import placing
-from devwidget.planning.blocks import paths_of_blocks
+from devwidget.planning.layouts import placing
+from devwidget.planning.layouts.blocks import paths_of_blocks
 from devwidget.records.answers.layout import Layout
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan

@@ -69,6 +69,16 @@ def test_the_length_that_fills_a_gpu_is_told():
     assert not plan(make("Llama"), "8MiB").generation(new_tokens=longest - PROMPT + 10).fits
 
 
+def test_on_a_card_what_is_reserved_has_to_fit():
+    with torch.no_grad():
+        batch = {"input_ids": torch.ones(BATCH, PROMPT, dtype=torch.long)}
+        found = devwidget.plan(make("Llama"), batch, gpus=1, card="T4").generation(new_tokens=300)
+    assert found.reserved >= found.peak
+    assert found.reserved == max(found.runs[0].prefill_reserved, found.runs[-1].decode_reserved)
+    assert found.fits == (found.reserved <= found.capacity)
+    assert "reserved" in str(found)
+
+
 def test_a_model_without_a_cache_is_refused():
     with pytest.raises(DevwidgetError, match="Reader does not write on with a cache"):
         devwidget.plan(Reader(), {"ids": torch.zeros(2, 4, dtype=torch.long)}, gpus=1, memory="1GiB").generation(8)

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.planning.blocks import Block, paths_of_blocks
-from devwidget.planning.splits import Need, beside, best_split, crossings
+from devwidget.planning.layouts.blocks import Block, paths_of_blocks
+from devwidget.planning.layouts.splits import Need, beside, best_split, crossings
 from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError

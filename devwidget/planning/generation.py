@@ -29,11 +29,12 @@ def make_generation(model: nn.Module, inputs: Arguments, asked: dict[str, Any], 
     first, second, last = runs
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
     capacity = min(cluster.memory_bytes) - (cluster.card.context_bytes if cluster.card is not None else 0)
-    growth = (second.decode - first.decode) / prompt
-    longest = int(first.length + (capacity - first.decode) / growth) if growth > 0 else 0
+    growth = (second.taken - first.taken) / prompt
+    longest = int(first.length + (capacity - first.taken) / growth) if growth > 0 else 0
     peak, per_token = max(first.prefill, last.decode), (second.cache - first.cache) / prompt
-    answer = peak, capacity, max(longest, 0), peak <= capacity
-    return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs)
+    reserved = max(first.prefill_reserved, last.decode_reserved)
+    answer = peak, capacity, max(longest, 0), max(peak, reserved) <= capacity
+    return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs, reserved)
 
 
 def run(model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int, length: int) -> CacheAt:
@@ -56,11 +57,12 @@ def _steps(copied: PlacedCopy, inputs: Arguments, accounts: tuple[Account, ...],
     text, token = (_there(copied, inputs, prompt, size) for size in (length, 1))
     before = _held(accounts)
     out = copied.placed(*text.args, **{**text.kwargs, "use_cache": True})
-    cache, prefill = out.past_key_values, _peak(accounts)
+    cache, (prefill, prefill_reserved) = out.past_key_values, _peaks(accounts)
     del out
     kept = _held(accounts)
     copied.placed(*token.args, **{**token.kwargs, "past_key_values": cache, "use_cache": True})
-    return CacheAt(length, max(kept - before, 0), prefill, _peak(accounts))
+    decode, decode_reserved = _peaks(accounts)
+    return CacheAt(length, max(kept - before, 0), prefill, decode, prefill_reserved, decode_reserved)
 
 
 def _there(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int) -> Arguments:
@@ -72,13 +74,16 @@ def _there(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int) -> A
 
 
 def _held(accounts: tuple[Account, ...]) -> int:
-    """Bytes on all GPUs; peaks start again from here."""
+    """Bytes on all GPUs; peaks start again from here, without what is cached: the text is read in one go only here."""
     settle()
     for account in accounts:
+        account.release_cache()
         account.reset_peaks()
     return sum(account.held for account in accounts)
 
 
-def _peak(accounts: tuple[Account, ...]) -> int:
+def _peaks(accounts: tuple[Account, ...]) -> tuple[int, int]:
+    """The most that is allocated on a GPU, and that is reserved on one; without a card nothing is."""
     settle()
-    return max(account.peak for account in accounts)
+    reserved = (account.peak_reserved for account in accounts if account.allocator is not None)
+    return max(account.peak for account in accounts), max(reserved, default=0)

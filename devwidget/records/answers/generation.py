@@ -17,12 +17,21 @@ class CacheAt:
         cache: bytes of keys and values on all GPUs.
         prefill: the most that is allocated while the text is read, in bytes.
         decode: the most that is allocated while one token more is written, in bytes.
+        prefill_reserved: what the caching allocator takes while the text is read, where a card is named.
+        decode_reserved: the same for the token, with what was cached before given back.
     """
 
     length: Size
     cache: Size
     prefill: Size
     decode: Size
+    prefill_reserved: Size = 0
+    decode_reserved: Size = 0
+
+    @property
+    def taken(self) -> int:
+        """By the last token, as far as it is predicted."""
+        return self.decode_reserved or self.decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +46,9 @@ class Generation(Record):
         peak: the most that a GPU has allocated: when the prompt is read, or when the last token is written.
         capacity: of that GPU, without CUDA's context where a card is named.
         longest: tokens with which a GPU is full, from the line through the lengths that were run; 0 if the cache does not grow.
-        fits: whether the peak is within the capacity.
+        fits: whether the peak is within the capacity, and what is reserved where a card is named.
         runs: the lengths that were run; the last is that of the answer.
+        reserved: the most that the caching allocator takes, where a card is named.
     """
 
     model: str
@@ -50,3 +60,9 @@ class Generation(Record):
     longest: Size
     fits: bool
     runs: tuple[CacheAt, ...]
+    reserved: Size = 0
+
+    @property
+    def taken(self) -> int:
+        """The most that is taken, as far as it is predicted."""
+        return self.reserved or self.peak

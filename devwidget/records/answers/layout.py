@@ -20,7 +20,8 @@ class BlockCost:
         kept: what its forward leaves behind, such as what backward needs.
         beyond: what its forward takes besides while it runs.
         passed: its output.
-        dtype, shape: of the first tensor of that.
+        dtype: of the first tensor of that.
+        shape: of the same.
     """
 
     path: str

@@ -13,14 +13,14 @@ from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning import plan_of
 from devwidget.planning.batches import with_lengths
-from devwidget.planning.blocks import Block, BlockWatcher
 from devwidget.planning.changes import Changed
 from devwidget.planning.child.process import ask
 from devwidget.planning.gpus import gpu
+from devwidget.planning.layouts.blocks import Block, BlockWatcher
+from devwidget.planning.layouts.splits import Need, beside, best_split, crossings, weights_of
 from devwidget.planning.placement import placed_copy
 from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
-from devwidget.planning.splits import Need, beside, best_split, crossings, weights_of
 from devwidget.planning.watcher import Watcher
 from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId

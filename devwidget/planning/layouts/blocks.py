@@ -25,7 +25,8 @@ class Block:
         kept: held when its forward ends and not before, such as what backward needs.
         beyond: held at its forward's peak beyond what it keeps.
         passed: of its output, which crosses if the next block is on another GPU.
-        dtype, shape: of the first tensor of it.
+        dtype: of the first tensor of it.
+        shape: of the same.
         order: when it ran first; None if it never did.
         tensors: storages of its weights, by which ties are known.
     """

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from devwidget.planning.blocks import Block
+from devwidget.planning.layouts.blocks import Block
 
 
 @dataclass(frozen=True)
