@@ -169,6 +169,11 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return torch.mean(torch.gather(unlikely, -1, targets.unsqueeze(-1)))
 
 
+def cross_entropy_of_softmax(logits: Tensor, targets: Tensor) -> Tensor:
+    """From the probabilities, which backward needs beside the powers that they were made of."""
+    return -torch.mean(torch.log(torch.gather(softmax(logits), -1, targets.unsqueeze(-1))))
+
+
 class AdamWByHand(torch.optim.Optimizer):
     """One parameter after the other, with temporaries of the size of one."""
 

@@ -40,6 +40,19 @@ def predicted(workload: str) -> dict[str, float]:
     return workloads.WORKLOADS[workload]()
 
 
+def recorded_segments() -> dict[str, list[tuple[int, int, int]]]:
+    """Of each snapshot: bytes of a request, bytes of the segment that a GPU took for it, and how often."""
+    text = (Path(__file__).parent / "recorded_segments.json").read_text(encoding="utf-8")
+    return {name: [tuple(row) for row in rows] for name, rows in json.loads(text).items()}
+
+
+def segment_for(request: int) -> int:
+    """Bytes of the segment that our allocator takes for a request, where nothing is cached."""
+    allocator = CachingAllocator(1 << 50, Settings())
+    allocator.allocate(request)
+    return allocator.figures.current("reserved_bytes")
+
+
 def replayed() -> tuple[list[int], list[int]]:
     """Sizes of the segments that a real GPU took for a recorded run, and of those that our allocator takes for its requests."""
     recorded = json.loads((Path(__file__).parent / "recorded_requests.json").read_text())

@@ -60,6 +60,12 @@ def test_the_segments_of_a_recorded_run_are_taken_again() -> None:
     assert sorted(ours) == sorted(recorded)
 
 
+def test_every_recorded_segment_has_the_size_that_ours_has() -> None:
+    rows = [row for snapshot in predictions.recorded_segments().values() for row in snapshot]
+    assert sum(count for *_, count in rows) == 5_830
+    assert [row for row in rows if predictions.segment_for(row[0]) != row[1]] == []
+
+
 def test_the_page_says_what_is_predicted_of_attention_and_what_is_not_predicted() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for part in (attention_table(), segments_table(), OPEN):

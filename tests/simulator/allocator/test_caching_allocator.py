@@ -105,6 +105,28 @@ def test_every_sequence_of_requests_keeps_the_rules(
     assert allocator.figures.current("reserved_bytes") == 0, "all that was taken is given back when nothing is in use"
 
 
+def recorded_segment(requested: int) -> int:
+    """What all 3,517 recorded events of cards had taken for a request."""
+    size = -(-requested // 512) * 512
+    return 2 * MIB if size <= MIB else 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
+
+
+@given(steps=STEPS)
+@settings(max_examples=80, deadline=None)
+def test_every_new_segment_and_every_block_has_the_size_that_cards_recorded(steps: list[tuple[str, int, int]]) -> None:
+    allocator, live = CachingAllocator(1 << 50, parse_settings("")), list[SegmentBlock]()
+    for step, size, pick in steps:
+        known = {blocks[0].address for blocks in parts(allocator)}
+        if step == "a":
+            live.append(allocator.allocate(size))
+            new = [sum(block.size for block in blocks) for blocks in parts(allocator) if blocks[0].address not in known]
+            assert new in ([], [recorded_segment(size)])
+            spare = live[-1].size - -(-size // 512) * 512
+            assert spare == 0 if size <= MIB else 0 <= spare <= MIB, "small: split from 512 bytes on; large: above 1 MiB"
+        elif step == "f" and live:
+            allocator.free(live.pop(pick % len(live)))
+
+
 @pytest.mark.parametrize(
     ("requested", "block", "segment"),
     [
