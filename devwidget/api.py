@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import inspect
 import pathlib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -662,7 +663,7 @@ def show(
 
     refuse_loss(loss_fn)
 
-    engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()))
+    engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), _asking_the_others)
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
 
 
@@ -709,6 +710,13 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
         return judge_cluster(hear(source, _served, patience=patience))
 
     return may_be_asked_again(ask(), ask)
+
+
+def _asking_the_others() -> Callable[[], Cluster] | None:
+    """How the ranks of this job are asked, if this process answers as one; nothing is loaded to find out."""
+    agents = sys.modules.get("devwidget.distributed.agent")
+    agent = agents.serving() if agents is not None else None
+    return None if agent is None else lambda: ranks(agent.folder)
 
 
 def _served() -> tuple[int, str]:

@@ -23,6 +23,7 @@ from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -36,11 +37,13 @@ _MOST_CALLS = 4
 
 
 class Engine(NamedTuple):
-    """What a panel can have done: `snapshot(model, optimizer=)`, `trace(model, batch, ...)`, `memory()`."""
+    """What a panel can have done: `snapshot(model, optimizer=)`, `trace(model, batch, ...)`, `memory()`; `ranks()` as in
+    `PanelActions`."""
 
     snapshot: Callable[..., Snapshot]
     trace: Callable[..., Trace]
     memory: Callable[[], tuple[DeviceMemory, ...]]
+    ranks: Callable[[], Callable[[], Cluster] | None] = lambda: None
 
 
 def open_panel(
@@ -52,7 +55,7 @@ def open_panel(
     refuse_model(model)
     refuse_optimizer(optimizer)
     live = Live(model, optimizer, given, expression, engine)
-    actions = (live.snapshot, live.trace, live.names, engine.memory, live.request, live.forget, live.training)
+    actions = (live.snapshot, live.trace, live.names, engine.memory, live.request, live.forget, live.training, engine.ranks)
     return DeviceWidget(PanelActions(*actions))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.ui.jobs import MainThreadJobs
@@ -39,6 +40,7 @@ class PanelActions:
         names: notebook variables that could be a batch, best first.
         memory: memory of each device now; cheap.
         training: bytes of gradients and optimizer state now, by device; cheap, and asked on another thread while a cell runs.
+        ranks: how all ranks of the job are asked; None where this process does not answer as one of them.
         request: what the inputs say at first.
         forget: lets go of a batch that only the panel holds.
     """
@@ -50,6 +52,7 @@ class PanelActions:
     request: TraceRequest = TraceRequest()
     forget: Callable[[], None] = lambda: None
     training: Callable[[], Held] = dict
+    ranks: Callable[[], Callable[[], Cluster] | None] = lambda: None
 
 
 class Panel(Protocol):
@@ -69,6 +72,9 @@ class Panel(Protocol):
 
     def keep(self) -> None:
         """Keep the last trace, to compare later ones with."""
+
+    def show_ranks(self) -> None:
+        """Ask all ranks of the job, and show them."""
 
     def show_printed(self, text: str) -> None:
         """The traced code has printed this."""

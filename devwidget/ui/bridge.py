@@ -57,6 +57,8 @@ class PanelView(anywidget.AnyWidget):
     compared = Dict().tag(sync=True)
     printed = Unicode().tag(sync=True)
     gone = Bool(False).tag(sync=True)
+    offers_ranks = Bool(False).tag(sync=True)
+    ranks = Unicode().tag(sync=True)
 
 
 class PlotlyCode(anywidget.AnyWidget):

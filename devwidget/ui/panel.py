@@ -31,6 +31,7 @@ from devwidget.ui.displayed import Displayed
 from devwidget.ui.jobs import MainThreadJobs
 from devwidget.ui.plotly_code import shared_plotly
 from devwidget.ui.questions import Questions
+from devwidget.ui.ranks_panel import RanksWidget
 from devwidget.views.memory import Held, categorized, held_by
 from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place
@@ -55,6 +56,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.table, self.marks = Placement(), Overlay()
         self._actions, self._request = actions, actions.request
         self._held: Held = {}
+        self._ranks: RanksWidget | None = None
         self._was_shown = False
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self._lock = threading.RLock()
@@ -88,6 +90,17 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.kept = self.trace
             self._draw_compared()
 
+    def show_ranks(self) -> None:
+        """Ask all ranks of the job of which this process is one, and show them in the tab Parallel."""
+        ask = self._actions.ranks()
+        if ask is None:
+            raise DevwidgetError("this process does not answer as a rank", instead="devwidget.serve(), then try again")
+        cluster = ask()
+        if self._ranks is not None:
+            self._ranks.close()
+        self._ranks = RanksWidget(cluster, ask)
+        self.view.ranks = reference(self._ranks.view)
+
     def show_printed(self, text: str) -> None:
         """Show what the traced code has printed."""
         self.view.printed = safe_block(text)
@@ -97,6 +110,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         with self._lock:
             snapshot = self._actions.snapshot()
             self.view.gone = snapshot is None
+            self.view.offers_ranks = self._actions.ranks() is not None
             self._offer_inputs()
             if snapshot is None or (snapshot == self.snapshot and not self._sampled):
                 return
@@ -180,6 +194,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         refresh.forget(self)
         self._actions.forget()
         self.view._view_count = None  # else the page reports a count of views on the closed channel, which is an error there
+        if self._ranks is not None:
+            self._ranks.close()
         for widget in (self.view, self.tree, self.live, self.control):
             widget.layout.close()  # a widget of its own, which closing its owner leaves behind
             widget.close()

@@ -43,6 +43,9 @@ class Questions:
         if ask == "keep":
             self._panel.keep()
             return {}
+        if ask == "ranks":
+            self._panel.show_ranks()
+            return {}
         if ask == "select":
             self._panel.select(_given(message, "row", int, -1))
             return {}

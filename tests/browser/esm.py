@@ -7,18 +7,20 @@ from typing import Any
 
 from playwright.sync_api import Browser
 
+from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, TREE, joined, static_text
+from devwidget.report.page.assets import PANEL, RANKS, TREE, joined, static_text
 from devwidget.report.page.html import as_text, as_value, page_facts
 from devwidget.report.page.plotly_file import plotly_path
+from devwidget.report.page.ranks.content import ranks_content
 from tests.browser.chromium import Watched
 from tests.views.builders import GPU0, tensor
 
 _START = """
 const host = pageHost({
   panel: { state: facts.panel, definition: panel }, tree: { state: facts.tree, definition: tree }, control: { state: {} },
-  live: { state: {} }, plotly: { state: {} },
+  live: { state: {} }, plotly: { state: {} }, job: { state: facts.job ?? {}, definition: ranks },
 });
 if (window.Plotly) globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(window.Plotly);
 window.models = host.models;
@@ -34,7 +36,14 @@ class BarePage:
     """A page with a panel in it, and a control model that answers from `answers`; plotly.js only if asked for."""
 
     def __init__(
-        self, browser: Browser, snapshot: Snapshot, trace: Trace | None = None, *, plotly: bool = False, **options: Any
+        self,
+        browser: Browser,
+        snapshot: Snapshot,
+        trace: Trace | None = None,
+        *,
+        plotly: bool = False,
+        job: Cluster | None = None,
+        **options: Any,
     ) -> None:
         self.watched = Watched(browser, **{"viewport": {"width": 1200, "height": 900}} | options)
         self.page = self.watched.page
@@ -46,8 +55,16 @@ class BarePage:
             "inputs": {"batch": "", "names": ["batch", "images"]},
         }
         facts["tree"]["control"] = "control"
-        style = "\n".join(static_text(name) for name in ("page.css", "base.css", "tree.css", "panel.css"))
-        scripts = [joined("shim.js"), as_value("tree", joined(*TREE)), as_value("panel", joined(*PANEL))]
+        if job is not None:
+            facts["panel"]["offers_ranks"] = True
+            facts["job"] = {"content": ranks_content(job)}
+        style = "\n".join(static_text(name) for name in ("page.css", "base.css", "tree.css", "panel.css", "ranks.css"))
+        scripts = [
+            joined("shim.js"),
+            as_value("tree", joined(*TREE)),
+            as_value("panel", joined(*PANEL)),
+            as_value("ranks", joined(*RANKS)),
+        ]
         text = "\n".join([*scripts, f"const facts = {json.dumps(facts, default=as_text)};", _START])
         self.page.set_content(f"<style>{style}</style><main id=a></main><main id=b></main>")
         if plotly:

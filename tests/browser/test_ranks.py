@@ -10,8 +10,10 @@ from devwidget.records.ranks.rank import GroupProgress
 from devwidget.report.page.ranks.page import cluster_page
 from tests.browser.axe import violations
 from tests.browser.chromium import Watched
+from tests.browser.esm import BarePage
 from tests.browser.lab import ARTIFACTS
 from tests.records.ranks.made_up import cluster, faulty, reports
+from tests.views.builders import split_model
 
 EMPTY = Finding(
     kind="empty-rank",
@@ -155,3 +157,22 @@ def test_a_thousand_ranks_are_all_there(shown):
     page = shown(cluster(reports((("pp", 4), ("dp", 32), ("tp", 8)))), 1600)
     expect(page.locator(".dw-rank")).to_have_count(1024)
     expect(page.locator(".dw-lane-name").nth(9)).to_have_text("pp 1 · tp 0")
+
+
+def test_the_panel_of_one_rank_offers_the_others_and_shows_them_in_its_own_tab(browser):
+    bare = BarePage(browser, split_model(), job=troubled())
+    bare.answer("ranks", {})
+    bare.page.get_by_role("tab", name="Parallel").click()
+    bare.page.get_by_role("button", name="Show all ranks").click()
+    assert len(bare.sent("ranks")) == 1
+    bare.update("panel", "ranks", "job")
+    expect(bare.page.locator(".dw-others .dw-rank")).to_have_count(8)
+    assert violations(bare.page) == []
+    bare.close()
+
+
+def test_a_panel_without_an_agent_offers_none(browser):
+    bare = BarePage(browser, split_model())
+    bare.page.get_by_role("tab", name="Parallel").click()
+    expect(bare.page.locator(".dw-others")).to_be_hidden()
+    bare.close()

@@ -2,13 +2,17 @@
 
 import dataclasses
 import json
+import sys
+import types
 
 import pytest
 
 import devwidget
 from devwidget.records.ranks.cluster import asker_of, may_be_asked_again
 from devwidget.report.page.ranks.content import ranks_content
+from devwidget.ui.panel import DeviceWidget
 from devwidget.ui.ranks_panel import RanksWidget
+from tests.browser.handmade_panel import Fake
 from tests.records.ranks.made_up import cluster, faulty, reports
 
 MOST_BYTES = 200_000
@@ -89,3 +93,35 @@ def test_names_that_could_be_markup_arrive_as_text():
     evil = dataclasses.replace(job, ranks=(dataclasses.replace(job.ranks[0], note="\u202e<img src=x>"), *job.ranks[1:]))
     assert "\\u202e" in ranks_content(evil)["ranks"][0]["note"]
     assert "<img" not in RanksWidget(evil)._html()
+
+
+def opened(**more):
+    """A panel over hand-made records."""
+    fake = Fake()
+    return DeviceWidget(dataclasses.replace(fake.actions(), **more))
+
+
+def test_the_panel_of_one_rank_shows_all_of_them_when_it_is_asked():
+    one = opened(ranks=lambda: faulty)
+    assert one.view.offers_ranks
+    assert "error" not in said(one, {"ask": "ranks", "id": "1"})[0]
+    assert one.view.ranks.startswith("anywidget:")
+    one.close()
+
+
+def test_a_panel_in_a_process_that_does_not_answer_offers_nothing():
+    one = opened()
+    assert not one.view.offers_ranks
+    assert "does not answer as a rank" in said(one, {"ask": "ranks", "id": "1"})[0]["error"]
+    one.close()
+
+
+def test_a_rank_that_answers_is_known_without_loading_what_answers(monkeypatch):
+    from devwidget import api
+
+    monkeypatch.setitem(sys.modules, "devwidget.distributed.agent", types.SimpleNamespace(serving=lambda: None))
+    assert api._asking_the_others() is None
+    agent = types.SimpleNamespace(folder="runs")
+    monkeypatch.setitem(sys.modules, "devwidget.distributed.agent", types.SimpleNamespace(serving=lambda: agent))
+    monkeypatch.setattr(api, "ranks", lambda folder: f"those of {folder}")
+    assert api._asking_the_others()() == "those of runs"

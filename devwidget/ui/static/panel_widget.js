@@ -119,6 +119,24 @@ async function render({ model, el, host, signal }) {
   }
 
   const spread = h("div");
+  const others = h("section", { class: "dw-parallel dw-others", hidden: true });
+  function drawOthers() {
+    others.hidden = !(model.get("offers_ranks") || model.get("ranks"));
+    const button = h("button", { class: "dw-primary", type: "button", onclick: () => askOthers(button) }, model.get("ranks") ? "Ask all ranks again" : "Show all ranks");
+    others.replaceChildren(h("h4", null, "The other ranks"), h("p", { class: "dw-soft" }, "Above is what this process holds. It answers as one rank of a job, whose ranks can all be asked."), control ? button : "");
+    if (model.get("ranks")) showOthers();
+  }
+  function askOthers(button) {
+    button.disabled = true;
+    ask(control, { ask: "ranks" }, (answer) => {
+      button.disabled = false;
+      if (answer.error) say("error", answer.error);
+    });
+  }
+  async function showOthers() {
+    const inner = others.appendChild(h("div"));
+    await (await host.getWidget(model.get("ranks"))).render({ el: inner, signal });
+  }
   function drawHead() {
     const head = model.get("head");
     if (head?.title) title.replaceChildren(...headline(head, filterBy).filter(Boolean));
@@ -202,7 +220,7 @@ async function render({ model, el, host, signal }) {
     parts.unshift(...maps);
     if (!traced.summary) parts.push(none("how `nn.DataParallel` cut the batch, copied the model and gathered the outputs, if there is one"));
     else if (!parts.length && !head?.spread?.length) parts.push(h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace, and the model is on one device."));
-    tabs.page("Parallel").replaceChildren(...parts, spread);
+    tabs.page("Parallel").replaceChildren(...parts, spread, others);
   }
   function drawGone() {
     if (model.get("gone")) stale("The model was deleted. This is how it was when it was last seen.");
@@ -245,6 +263,8 @@ async function render({ model, el, host, signal }) {
     "change:status": drawStatus,
     "change:printed": drawPrinted,
     "change:compared": drawCompared,
+    "change:offers_ranks": drawOthers,
+    "change:ranks": drawOthers,
     "change:proposed": drawTrace,
     comm_live_update: kernelChanged,
   };
@@ -262,6 +282,7 @@ async function render({ model, el, host, signal }) {
   drawGone();
   drawPrinted();
   drawCompared();
+  drawOthers();
   if (!model.get("gone")) drawStatus(); // a panel that was traced before it was shown opens as one traced after
   const inner = tabs.page("Modules").appendChild(h("div"));
   await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
