@@ -5,7 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import shutil
 import socket
+import subprocess
+import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -13,13 +18,13 @@ import torch
 
 import devwidget
 from devwidget.distributed.asking import ask
-from devwidget.distributed.folder import HANDLER, socket_of
+from devwidget.distributed.folder import HANDLER, made_private, socket_of
 from devwidget.distributed.identity import identity
 from devwidget.distributed.unix_http import Line
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import loads
 from devwidget.records.ranks.rank import LocalTensor
-from tests.distributed.jobs import Job, running, wait_for
+from tests.distributed.jobs import ROOT, Job, running, wait_for
 
 NOBODY = 65534
 _PROGRAM = """
@@ -120,6 +125,37 @@ def test_another_user_can_neither_ask_nor_read(one_rank: Job):
     one_rank.folder.parent.chmod(0o755)  # what is above is not what keeps others out
     for name in ("", "rank-2.sock", "rank-2.json"):
         assert _as_another_user(str(one_rank.folder / name)) == 13  # EACCES
+
+
+_ASK = "import sys, devwidget; print([rank.state for rank in devwidget.ranks(sys.argv[1]).ranks])"
+
+
+@pytest.mark.slow
+def test_a_rank_is_reached_through_a_forwarded_socket_from_another_network(one_rank: Job):
+    """As ssh forwards it: a socket here whose bytes go to the socket there; who asks has no network at all."""
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody make network namespaces")
+    here = made_private(pathlib.Path(tempfile.mkdtemp(prefix="ranks-")) / "job")
+    relay = socket.create_server(str(socket_of(here, 2)), family=socket.AF_UNIX)
+    threading.Thread(target=_relay, args=(relay, socket_of(one_rank.folder, 2)), daemon=True).start()
+    command = ["unshare", "--net", sys.executable, "-c", _ASK, str(here)]
+    settings = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    asked = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+    relay.close()
+    shutil.rmtree(here.parent)
+    assert asked.stdout.strip() == "['missing', 'missing', 'answered', 'missing']", asked.stderr
+
+
+def _relay(server: socket.socket, target: pathlib.Path) -> None:
+    """Everything that comes, to the target, and what it answers, back."""
+    with contextlib.suppress(OSError):  # the end of the test closes the server
+        while True:
+            line, _ = server.accept()
+            with line, socket.socket(socket.AF_UNIX) as there:
+                there.connect(str(target))
+                there.sendall(line.recv(65536))
+                while chunk := there.recv(65536):
+                    line.sendall(chunk)
 
 
 def test_it_listens_on_no_port(one_rank: Job):
