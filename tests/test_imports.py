@@ -40,7 +40,8 @@ MAY_IMPORT = {
     "magics": {"api", "records", "magic_lines"},  # records for the exceptions that it prints
     "magic_lines": {"api", "records"},  # the half of the magics that reads a line
     "opening": {"records"},
-    "cli": {"api", "records", "views", "report", "opening", "language"},  # all but api for what works without torch
+    # all but api for what works without torch
+    "cli": {"api", "records", "views", "report", "opening", "language", "distributed"},
     "__main__": {"cli"},
     "pytest_plugin": {"api", "records", "pytest_explainer"},
     "pytest_explainer": {"api", "records", "report"},  # the half of the plugin that is loaded when it is asked

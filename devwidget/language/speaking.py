@@ -54,6 +54,17 @@ def say(template: str, /, **facts: object) -> str:
     return said(Message(template, **facts))
 
 
+def say_count(one: str, many: str, count: int) -> str:
+    """The template for one thing or for many, as the language wants it, with `{count}`."""
+    template = (one if count == 1 else many) if language() == ENGLISH else _catalogue(language()).ngettext(one, many, count)
+    return filled(template, {"count": f"{count:,}"})
+
+
+def both(one: str, many: str) -> tuple[str, str]:
+    """The templates for one thing and for many, as they are: so a catalogue finds them."""
+    return one, many
+
+
 @functools.cache
 def _by_locale() -> str:
     found = gettext.find(DOMAIN, str(CATALOGUES))

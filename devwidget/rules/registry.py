@@ -72,12 +72,13 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
         try:
             told = list(each.check(trace))
         except Exception as error:  # one broken rule must not hide what the others found
-            not_checked.append(Message("{kind}: the rule itself failed with {error}", kind=each.kind, error=error_text(error)))
+            failed = Message("the rule itself failed with {error}", error=error_text(error))
+            not_checked.append(Message("{kind}: {reason}", kind=each.kind, reason=failed))
             continue
         found += told
         lacking = "" if told else missing(each.needs, unmet_needs)  # what was found is an answer, whatever else did not run
         if lacking and not each.on_request:
-            not_checked.append(Message("{kind}: {lacking}", kind=each.kind, lacking=lacking))
+            not_checked.append(Message("{kind}: {reason}", kind=each.kind, reason=lacking))
         elif not lacking:
             checked.append(each.kind)
     causes = _one_per_cause(_without_losers(found, chosen))

@@ -75,7 +75,7 @@ def test_replicas_print_with_their_shares():
     text = str(data_parallel(3))
     assert "DataParallel(Linear) at decoder: 63 samples cut over 3 replicas · scatter 1 ms" in text
     assert "The outputs are gathered on cuda:0, `output` f32[63, 10000] the largest: it holds all 2.40 MiB" in text
-    assert "help: Compute the loss inside `forward` and return it: 3 numbers are gathered" in text
+    assert "help:  Compute the loss inside `forward` and return it: 3 numbers are gathered" in text
 
 
 def test_a_snapshot_prints_the_tree_with_devices():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _FACT = re.compile(r"\{(\w+)\}")
@@ -20,7 +20,7 @@ class Message(str):
     __slots__ = ("facts", "template")
 
     template: str
-    facts: dict[str, str | int]
+    facts: dict[str, Any]
 
     def __new__(cls, template: str, /, **facts: object) -> Message:
         """The words of a template.
@@ -37,7 +37,7 @@ class Message(str):
         return _made, (self.template, self.facts)
 
 
-def filled(template: str, facts: dict[str, str | int]) -> str:
+def filled(template: str, facts: Mapping[str, object]) -> str:
     """The template with its facts; no `str.format`, which would follow attributes that the template of a file names."""
     return _FACT.sub(lambda found: str(facts[found[1]]), template)
 

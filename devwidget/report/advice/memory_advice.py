@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from devwidget.language.speaking import say
 from devwidget.records.memory_curve import HELD, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.advice.parallel_advice import Advice
@@ -88,9 +89,10 @@ def _full(curve: MemoryCurve, refused: Refusal, trace: Trace) -> _Full:
 def _left_gradients(full: _Full) -> Iterator[Advice]:
     left = full.live.gradients
     if left and full.refused.phase in ("forward", "loss"):
-        text = (
-            f"{format_bytes(left)} of gradients of an earlier step were still there. Unless you add them up on purpose, let go"
-            " of them before the next forward:"
+        text = say(
+            "{size} of gradients of an earlier step were still there. Unless you add them up on purpose, let go of them before"
+            " the next forward:",
+            size=format_bytes(left),
         )
         yield Advice("gradients", text, "optimizer.zero_grad(set_to_none=True)")
 
@@ -98,20 +100,24 @@ def _left_gradients(full: _Full) -> Iterator[Advice]:
 def _smaller_batch(full: _Full) -> Iterator[Advice]:
     if full.refused.phase not in _WITH_BATCH or not full.growing or not full.missing:
         return
-    asked = full.refused.bytes
-    takes = (
-        f"The batch and what was computed from it took {format_bytes(full.growing)} and asked for {format_bytes(asked)} more"
+    takes = say(
+        "The batch and what was computed from it took {took} and asked for {asked} more.",
+        took=format_bytes(full.growing),
+        asked=format_bytes(full.refused.bytes),
     )
     if (full.fitting_samples if full.samples else full.fitting) <= 0:
-        yield Advice("batch", f"{takes}. No batch is small enough: {format_bytes(full.fixed)} do not depend on it.")
+        none = say("No batch is small enough: {size} do not depend on it.", size=format_bytes(full.fixed))
+        yield Advice("batch", f"{takes} {none}")
         return
-    most = (
-        f"{full.fitting_samples:,} of the {counted(full.samples, 'sample')}" if full.samples else f"{100 * full.fitting:.0f} %"
+    most = f"{100 * full.fitting:.0f} %"
+    if full.samples:
+        most = say("{fitting} of the {samples}", fitting=f"{full.fitting_samples:,}", samples=counted(full.samples, "sample"))
+    smaller = say(
+        "As far as that grows with the batch, {most} get past this line; what follows takes more. Whether the whole step fits"
+        " with a smaller batch is told without running it by",
+        most=most,
     )
-    text = (
-        f"{takes}. As far as that grows with the batch, {most} get past this line; what follows takes more. Whether the whole"
-        " step fits with a smaller batch is told without running it by"
-    )
+    text = f"{takes} {smaller}"
     yield Advice(
         "batch", text, f'print(devwidget.plan(model, smaller, loss_fn=loss_fn, gpus={full.devices}, memory="{full.card}"))'
     )
@@ -120,9 +126,10 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
 def _checkpoints(full: _Full) -> Iterator[Advice]:
     kept = full.live.activations
     if full.refused.phase in _WITH_BATCH and kept and kept >= full.missing:
-        text = (
-            f"{format_bytes(kept)} of activations waited for backward. A block of the model that is called like this keeps only"
-            " what it was given, and runs again in backward; where no backward follows, `with torch.no_grad():` keeps none:"
+        text = say(
+            "{size} of activations waited for backward. A block of the model that is called like this keeps only what it was"
+            " given, and runs again in backward; where no backward follows, `with torch.no_grad():` keeps none:",
+            size=format_bytes(kept),
         )
         yield Advice("activations", text, "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)")
 
@@ -130,8 +137,10 @@ def _checkpoints(full: _Full) -> Iterator[Advice]:
 def _other_tensors(full: _Full) -> Iterator[Advice]:
     foreign = full.live.foreign
     if foreign and foreign >= full.missing:
-        text = (
-            f"{format_bytes(foreign)} on {full.device} are no part of this model: other models and tensors, which `del` frees."
+        text = say(
+            "{size} on {device} are no part of this model: other models and tensors, which `del` frees.",
+            size=format_bytes(foreign),
+            device=full.device,
         )
         yield Advice("foreign", text)
 
@@ -140,9 +149,10 @@ def _more_devices(full: _Full) -> Iterator[Advice]:
     alone = sum(getattr(full.live, role) for role in HELD)
     if full.refused.phase in _WITH_BATCH or not alone:
         return
-    text = (
-        f"{format_bytes(alone)} of parameters, buffers, gradients and optimizer state are there whatever the batch. What"
-        " other cards, and more of them, would hold:"
+    text = say(
+        "{size} of parameters, buffers, gradients and optimizer state are there whatever the batch. What other cards, and more"
+        " of them, would hold:",
+        size=format_bytes(alone),
     )
     yield Advice("devices", text, 'print(devwidget.plan(model, batch, gpus=2, memory="16GiB"))')
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
 from devwidget.report.style.units import counted, format_bytes
 from devwidget.report.style.words import device_list
@@ -36,12 +37,16 @@ def _short_batch(call: ParallelCall) -> Iterator[Advice]:
     if not call.idle or not call.samples:
         return
     count, part = len(call.call.device_ids), call.replicas[0].samples
-    cut = f"torch cuts parts of {part}, so that " if call.samples > count else ""
-    sizes = _multiples(call.samples, count)
-    text = (
-        f"{cut}{counted(call.samples, 'sample')} reach {len(call.replicas)} of {count} GPUs; {device_list(call.idle)} had"
-        f" nothing to do. A batch of {sizes} reaches all."
+    text = say(
+        "{samples} reach {busy} of {count} GPUs; {idle} had nothing to do. A batch of {sizes} reaches all.",
+        samples=counted(call.samples, "sample"),
+        busy=len(call.replicas),
+        count=count,
+        idle=device_list(call.idle),
+        sizes=_multiples(call.samples, count),
     )
+    if call.samples > count:
+        text = say("torch cuts parts of {part}, so that {text}", part=part, text=text)
     yield Advice("batch", text[0].upper() + text[1:])
 
 
@@ -50,17 +55,21 @@ def _uneven(call: ParallelCall) -> Iterator[Advice]:
     if call.idle or min(samples) > 0.75 * max(samples) or not min(samples):
         return
     last, count = call.replicas[samples.index(min(samples))], len(samples)
-    text = (
-        f"{last.device} got {counted(min(samples), 'sample')}, the others up to {max(samples)}: it waits for them."
-        f" A batch of {_multiples(call.samples, count)} is cut evenly; if it was the last batch of an epoch, use"
-        f" `DataLoader(drop_last=True)`."
+    text = say(
+        "{device} got {samples}, the others up to {most}: it waits for them. A batch of {sizes} is cut evenly; if it was the"
+        " last batch of an epoch, use `DataLoader(drop_last=True)`.",
+        device=last.device,
+        samples=counted(min(samples), "sample"),
+        most=max(samples),
+        sizes=_multiples(call.samples, count),
     )
     yield Advice("batch", text)
 
 
 def _multiples(samples: int, count: int) -> str:
     below, above = samples // count * count, -(-samples // count) * count
-    return " or ".join(str(size) for size in dict.fromkeys((below, above)) if size)
+    sizes = [str(size) for size in dict.fromkeys((below, above)) if size]
+    return sizes[0] if len(sizes) == 1 else say("{first} or {second}", first=sizes[0], second=sizes[1])
 
 
 def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
@@ -69,15 +78,26 @@ def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
     numbers = [piece for piece in call.replicas[0].outputs if not piece.shape]
     whole, point, count = format_bytes(call.gathered_bytes), call.gather_point, counted(len(call.replicas), "number")
     if numbers:
-        named = f"`{numbers[0].name}` is there already: return it alone, and {count} are gathered instead of {whole}."
-        yield Advice("loss", f"Besides the loss, {whole} of outputs are gathered on {point}. {named}")
+        text = say(
+            "Besides the loss, {whole} of outputs are gathered on {point}. `{name}` is there already: return it alone, and"
+            " {count} are gathered instead of {whole}.",
+            whole=whole,
+            point=point,
+            name=numbers[0].name,
+            count=count,
+        )
+        yield Advice("loss", text)
         return
     parts = "equal" if len({replica.samples for replica in call.replicas}) == 1 else "unequal"
-    mean = "" if parts == "equal" else " (the parts are unequal here: weight each mean by its samples)"
-    text = (
-        f"Compute the loss inside `forward` and return it: {count} are gathered on {point} instead of {whole}, and what the"
-        f" loss needs besides stays on the GPU that computed the outputs{mean}."
+    text = say(
+        "Compute the loss inside `forward` and return it: {count} are gathered on {point} instead of {whole}, and what the loss"
+        " needs besides stays on the GPU that computed the outputs.",
+        count=count,
+        point=point,
+        whole=whole,
     )
+    if parts != "equal":
+        text += " " + say("The parts are unequal here: weight each mean by its samples.")
     yield Advice("loss", text, _LOSS_INSIDE)
 
 
@@ -100,10 +120,15 @@ def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
     best = min(others, key=call.peak, default=None)
     if best is None or call.peak(best) + gathered > call.peak(point) - gathered:
         return
-    text = (
-        f"{point} holds the model, its gradients and the outputs. `output_device={best.index}` gathers the"
-        f" {format_bytes(gathered)} on {best}, which peaks at {format_bytes(call.peak(best))} against"
-        f" {format_bytes(call.peak(point))}; the targets must be there too."
+    text = say(
+        "{point} holds the model, its gradients and the outputs. `output_device={index}` gathers the {gathered} on {best},"
+        " which peaks at {low} against {high}; the targets must be there too.",
+        point=point,
+        index=best.index,
+        gathered=format_bytes(gathered),
+        best=best,
+        low=format_bytes(call.peak(best)),
+        high=format_bytes(call.peak(point)),
     )
     yield Advice("output_device", text)
 
@@ -114,9 +139,12 @@ def _larger_first(call: ParallelCall) -> Iterator[Advice]:
     if not room[call.source] or room[best] < LOPSIDED * room[call.source] or call.peak(call.source) < call.peak(best):
         return
     order = [best, *(device for device in call.call.device_ids if device != best)]
-    text = (
-        f"{call.source} does the most and has {format_bytes(room[call.source])}; {best} has {format_bytes(room[best])}:"
-        " name it first and put the model there."
+    text = say(
+        "{source} does the most and has {room}; {best} has {more}: name it first and put the model there.",
+        source=call.source,
+        room=format_bytes(room[call.source]),
+        best=best,
+        more=format_bytes(room[best]),
     )
     yield Advice("device_ids", text, f'nn.DataParallel(model.to("{best}"), device_ids={[device.index for device in order]})')
 
@@ -131,10 +159,10 @@ def _distributed(call: ParallelCall) -> Iterator[Advice]:
     copied = call.copied_bytes - sum(replica.buffer_bytes for replica in call.replicas)
     if not call.trains or copied < WORTH_A_WORD:
         return
-    text = (
-        f"`DistributedDataParallel` runs one process for each GPU, which keeps its copy of the model: it saves the"
-        f" {format_bytes(copied)} of parameters copied at every forward, gathers no outputs, and averages gradients while"
-        " backward still runs."
+    text = say(
+        "`DistributedDataParallel` runs one process for each GPU, which keeps its copy of the model: it saves the {size} of"
+        " parameters copied at every forward, gathers no outputs, and averages gradients while backward still runs.",
+        size=format_bytes(copied),
     )
     yield Advice("ddp", text)
 

@@ -12,7 +12,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Fault, Trace
 from devwidget.report.style.units import format_bytes, format_count, format_seconds
-from devwidget.report.style.words import first_line, module_words, site_words, spoken, tensor_words
+from devwidget.report.style.words import and_more, first_line, module_words, site_words, spoken, tensor_words
 from devwidget.report.text.finding_text import changed_lines, confidence_words, finding_text, further_places
 from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
@@ -83,7 +83,6 @@ def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:
 
 
 def _hop(hop: Hop) -> Card:
-    more = f" and {len(hop.modules) - 1} more" if len(hop.modules) > 1 else ""
     return {
         "source": str(hop.source),
         "target": str(hop.target),
@@ -92,7 +91,7 @@ def _hop(hop: Hop) -> Card:
         "count": hop.count,
         "bytes": format_bytes(hop.bytes),
         "seconds": format_seconds(hop.seconds) if hop.seconds else "",
-        "module": module_words(hop.modules[0]) + more,
+        "module": and_more(module_words(hop.modules[0]), len(hop.modules) - 1),
         "path": hop.modules[0],
         "what": ", ".join(tensor_words(*example) for example in hop.examples[:3]) + (", …" if len(hop.examples) > 3 else ""),
         "place": site_words(hop.site),
@@ -104,10 +103,10 @@ def row_detail(snapshot: Snapshot, table: Placement, row: int) -> Card:
     """What opens below a row: where its class is defined, and each tensor."""
     module = snapshot.modules[table.modules[row]]
     tensor = table.tensors[row]
-    facts = [] if module.training else ["eval mode"]
+    facts = [] if module.training else [say("eval mode")]
     return {
-        "path": table.paths[row] or "the model itself",
-        "class": module.class_name if tensor is None else f"plain attribute of {module.class_name}",
+        "path": table.paths[row] or say("the model itself"),
+        "class": module.class_name if tensor is None else say("plain attribute of {class_name}", class_name=module.class_name),
         "defined": _source(module.defined),
         "facts": [*facts, *([table.notes[row]] if table.notes[row] else [])],
         "tensors": [_tensor(each) for each in ([tensor] if tensor is not None else module.tensors)],
@@ -115,25 +114,27 @@ def row_detail(snapshot: Snapshot, table: Placement, row: int) -> Card:
 
 
 def _tensor(tensor: TensorFacts) -> Card:
-    grad = f"{format_bytes(tensor.grad_bytes)} on {tensor.grad_device}" if tensor.grad_bytes else ""
+    grad = (
+        say("{size} on {device}", size=format_bytes(tensor.grad_bytes), device=tensor.grad_device) if tensor.grad_bytes else ""
+    )
     return {
         "name": tensor.name,
-        "role": tensor.role if tensor.role != "attribute" else "plain attribute",
+        "role": tensor.role if tensor.role != "attribute" else say("plain attribute"),
         "type": tensor_words(tensor.dtype, tensor.shape),
         "device": str(tensor.device),
         "bytes": format_bytes(tensor.bytes),
-        "grad": grad or ("required" if tensor.requires_grad else ""),
-        "note": " · ".join(filter(None, (f"tied to {tensor.tied_to}" if tensor.tied_to else "", tensor.note))),
+        "grad": grad or (say("required") if tensor.requires_grad else ""),
+        "note": " · ".join(filter(None, (say("tied to {other}", other=tensor.tied_to) if tensor.tied_to else "", tensor.note))),
     }
 
 
 def header_card(snapshot: Snapshot, table: Placement) -> Card:
     """The first line of a panel; each device with the bytes of the model on it."""
     if not len(table):
-        return {"title": "no model", "parameters": "", "bytes": "", "devices": [], "dtypes": []}
+        return {"title": say("no model"), "parameters": "", "bytes": "", "devices": [], "dtypes": []}
     return {
         "title": table.classes[0],
-        "parameters": f"{format_count(table.parameters[0])} params",
+        "parameters": say("{count} params", count=format_count(table.parameters[0])),
         "bytes": format_bytes(table.bytes[0]),
         "devices": [[str(device), format_bytes(size)] for device, size in bytes_by_device(snapshot).items()],
         "dtypes": list(table.dtypes_of(0)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from devwidget.language.speaking import say
 from devwidget.records.answers.layout import Layout
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
@@ -114,7 +115,7 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     if kept is None or trace is None:
         return {}
     if kept is trace:
-        kept_words = "This trace is kept. The next one will stand beside it."
+        kept_words = say("This trace is kept. The next one will stand beside it.")
         return {"verdict": kept_words, "rows": [], "hops": [], "fixed": [], "new": []}
     compared = comparison(kept, trace)
     fixed, new = ([finding.headline for finding in each] for each in (compared.fixed, compared.new))

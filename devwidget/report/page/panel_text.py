@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.style.safe_text import Markup, element, together
@@ -13,13 +15,13 @@ from devwidget.views.memory import memory_bars
 from devwidget.views.placement import Placement, place
 
 _MOST_ROWS = 50
-GONE = "devwidget: the model was deleted before anything was read"
+GONE = Message("devwidget: the model was deleted before anything was read")
 
 
 def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
     """The text report of a panel: where everything is, then the last trace."""
     if snapshot is None:
-        return GONE
+        return said(GONE)
     parts = [snapshot_text(snapshot, trace=trace), *([trace_text(trace)] if trace else [])]
     return "\n\n".join(parts)
 
@@ -27,15 +29,15 @@ def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
 def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
     """Plain HTML without style or script, which every viewer keeps: bars as text, what the last step did, a table."""
     if snapshot is None:
-        return element("p", GONE)
+        return element("p", said(GONE))
     table = place(snapshot)
     bars = [
         _row("td", str(bar.device), element("code", unicode_bar(bar)), bar_words(bar))
         for bar in memory_bars(snapshot.memory, trace)
     ]
-    said = map(_block, trace_blocks(trace)) if trace else ()
+    blocks = map(_block, trace_blocks(trace)) if trace else ()
     parts = [element("p", element("b", headline(snapshot, table))), element("table", *bars) if bars else ""]
-    return together(*parts, *said, _tree(table))
+    return together(*parts, *blocks, _tree(table))
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
@@ -45,7 +47,7 @@ def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 def as_saved(html: str) -> str:
     """For when the notebook is opened again and no kernel knows the panel."""
-    note = element("p", element("em", "The panel as it was saved; run the cell for the live one."))
+    note = element("p", element("em", say("The panel as it was saved; run the cell for the live one.")))
     style = Markup(f"<style>{_STYLE}</style>")  # viewers drop it, and need none of it
     return element("div", style, note, html, class_="dw-saved")
 
@@ -65,12 +67,12 @@ def _tree(table: Placement) -> str:
     rows = shown_rows(table, _MOST_ROWS)
     head = _row("th", "module", "class", "device", "dtype", "parameters", "bytes", "")
     body = element("tbody", *(_module_row(table, row) for row in rows))
-    more = element("p", f"… and {counted(len(table) - len(rows), 'row')} more") if len(rows) < len(table) else ""
+    more = element("p", say("… and {rows} more", rows=counted(len(table) - len(rows), "row"))) if len(rows) < len(table) else ""
     return together(element("table", element("thead", head), body), more)
 
 
 def _module_row(table: Placement, row: int) -> str:
-    note = " · ".join(filter(None, ("plain attribute" if table.tensors[row] else "", table.notes[row])))
+    note = " · ".join(filter(None, (say("plain attribute") if table.tensors[row] else "", table.notes[row])))
     return _row(
         "td",
         together(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from devwidget.language.speaking import say
 from devwidget.records.finding import Finding
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -26,7 +27,7 @@ _INK, _SOFT, _GOOD = "#1f2328", "#57606a", "#1b6e3c"
 def share_card(snapshot: Snapshot, trace: Trace | None) -> str:
     """One SVG, light on every page; without a trace it says what the model is and no more."""
     trace = trace if trace is not None else Trace()
-    name = snapshot.modules[0].class_name if snapshot.modules else "a step"
+    name = snapshot.modules[0].class_name if snapshot.modules else say("a step")
     lines = list(_finding_lines(trace.findings[0])) if trace.findings else [("", _GOOD, _clean_words(trace))]
     lines = [("bold", _INK, name), ("", _SOFT, summary_words(trace)), ("", _INK, ""), *lines]
     texts = [_text(at, *line) for at, line in enumerate(lines)]
@@ -40,8 +41,8 @@ def share_card(snapshot: Snapshot, trace: Trace | None) -> str:
 
 def _clean_words(trace: Trace) -> str:
     if trace.error:
-        return f"ended by {trace.error.splitlines()[0]}"
-    return f"nothing found, {len(trace.checked)} checks" if trace.checked else "nothing was checked"
+        return say("ended by {error}", error=trace.error.splitlines()[0])
+    return say("nothing found, {count} checks", count=len(trace.checked)) if trace.checked else say("nothing was checked")
 
 
 def _finding_lines(finding: Finding) -> Iterator[tuple[str, str, str]]:
@@ -55,7 +56,7 @@ def _finding_lines(finding: Finding) -> Iterator[tuple[str, str, str]]:
     fix = next(iter(finding.fixes), None)
     if fix is not None:
         yield "", _INK, ""
-        yield "", _SOFT, f"fix: {fix.summary}"
+        yield "", _SOFT, say("fix: {fix}", fix=fix.summary)
         rows = [row for edit in fix.edits for row in changed_lines(edit)] or fix.code.splitlines()
         for row in rows[: 2 * _MOST_LINES]:
             yield "code", _HUES["error"] if fix.edits and row.startswith("-") else _GOOD, row[:_LETTERS]

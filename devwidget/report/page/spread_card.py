@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from devwidget.language.speaking import say
 from devwidget.records.snapshot import Snapshot
 from devwidget.report.style.units import counted, format_bytes
 from devwidget.views.spread import WRAPPERS, Share, Spread, spreads
@@ -26,7 +27,7 @@ def _card(spread: Spread) -> Card:
     saved = f"torch.save(model.{inside}, path)" if spread.kind in WRAPPERS and spread.keys else ""
     return {
         "kind": spread.kind,
-        "title": f"{spread.kind}{f' at {spread.path}' if spread.path else ''}",
+        "title": say("{kind} at {path}", kind=spread.kind, path=spread.path) if spread.path else spread.kind,
         "path": spread.path,
         "words": [*_WORDS[spread.kind](spread), *_prefix(spread)],
         "code": saved,
@@ -37,7 +38,7 @@ def _card(spread: Spread) -> Card:
 
 def _row(share: Share) -> list[str]:
     note = re.sub(r"shard (\d+) of (\d+)", _drawn, share.note)
-    return [share.name or "the model itself", str(share.parts), _here(share), format_bytes(share.whole), note]
+    return [share.name or say("the model itself"), str(share.parts), _here(share), format_bytes(share.whole), note]
 
 
 def _drawn(shard: re.Match[str]) -> str:
@@ -51,7 +52,7 @@ def _here(*shares: Share) -> str:
     total: dict[str, int] = {}
     for device, size in (each for share in shares for each in share.here):
         total[str(device)] = total.get(str(device), 0) + size
-    return ", ".join(f"{device} {format_bytes(size)}" for device, size in total.items()) or "nothing"
+    return ", ".join(f"{device} {format_bytes(size)}" for device, size in total.items()) or say("nothing")
 
 
 def _whole(spread: Spread) -> str:
@@ -63,46 +64,71 @@ def _prefix(spread: Spread) -> list[str]:
         return []
     prefix = f"{spread.path}.module." if spread.path else "module."
     return [
-        f"The names of its parameters and buffers ({spread.keys:,}) begin with `{prefix}`, which a plain model does not know:"
-        " save what is inside, and load into what is inside."
+        say(
+            "The names of its parameters and buffers ({keys}) begin with `{prefix}`, which a plain model does not know:"
+            " save what is inside, and load into what is inside.",
+            keys=f"{spread.keys:,}",
+            prefix=prefix,
+        )
     ]
 
 
 def _data_parallel(spread: Spread) -> list[str]:
     if "calls the module directly" in spread.note:
         where = _here(*spread.shares)
-        return [f"There was no GPU when it was built: it calls the module directly, {where}. Nothing is cut or copied."]
-    return [f"One process, {spread.note}."] if spread.note else []
+        return [
+            say(
+                "There was no GPU when it was built: it calls the module directly, {where}. Nothing is cut or copied.",
+                where=where,
+            )
+        ]
+    return [say("One process, {note}.", note=spread.note)] if spread.note else []
 
 
 def _distributed(spread: Spread) -> list[str]:
     return [
-        f"This process is {spread.note or 'one of several'} and holds a whole copy: {_here(*spread.shares)}.",
-        "Gradients are averaged between the processes in backward. The other processes are not seen from here.",
+        say(
+            "This process is {one} and holds a whole copy: {here}.",
+            one=spread.note or say("one of several"),
+            here=_here(*spread.shares),
+        ),
+        say("Gradients are averaged between the processes in backward. The other processes are not seen from here."),
     ]
 
 
 def _sharded(spread: Spread) -> list[str]:
     return [
-        f"{counted(len(spread.shares), 'module')} cut into shards; this process holds {_here(*spread.shares)} of"
-        f" {_whole(spread)}.",
-        "For its forward and its backward each is gathered whole for a while. The other processes are not seen from here.",
+        say(
+            "{modules} cut into shards; this process holds {here} of {whole}.",
+            modules=counted(len(spread.shares), "module"),
+            here=_here(*spread.shares),
+            whole=_whole(spread),
+        ),
+        say("For its forward and its backward each is gathered whole for a while. The other processes are not seen from here."),
     ]
 
 
 def _tensor_parallel(spread: Spread) -> list[str]:
     return [
-        f"The tensors of {counted(len(spread.shares), 'module')} are spread over the ranks; this process holds"
-        f" {_here(*spread.shares)} of {_whole(spread)}. The other processes are not seen from here."
+        say(
+            "The tensors of {modules} are spread over the ranks; this process holds {here} of {whole}. The other processes are"
+            " not seen from here.",
+            modules=counted(len(spread.shares), "module"),
+            here=_here(*spread.shares),
+            whole=_whole(spread),
+        )
     ]
 
 
 def _offloaded(spread: Spread) -> list[str]:
     return [
-        f"Hooks of accelerate bring inputs to where each module runs; in memory now: {_here(*spread.shares)} of"
-        f" {_whole(spread)}.",
+        say(
+            "Hooks of accelerate bring inputs to where each module runs; in memory now: {here} of {whole}.",
+            here=_here(*spread.shares),
+            whole=_whole(spread),
+        ),
         *(
-            ["Offloaded weights are loaded for each forward of their module and dropped after it."]
+            [say("Offloaded weights are loaded for each forward of their module and dropped after it.")]
             if _is_offloaded(spread)
             else []
         ),
@@ -114,7 +140,14 @@ def _is_offloaded(spread: Spread) -> bool:
 
 
 def _device_map(spread: Spread) -> list[str]:
-    return [f"Modules by device: {spread.note}. In memory now: {_here(*spread.shares)} of {_whole(spread)}."]
+    return [
+        say(
+            "Modules by device: {note}. In memory now: {here} of {whole}.",
+            note=spread.note,
+            here=_here(*spread.shares),
+            whole=_whole(spread),
+        )
+    ]
 
 
 _WORDS: dict[str, Callable[[Spread], list[str]]] = {

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from devwidget.language.speaking import said
+from devwidget.records.schema.message import Message
+
 _NAMES = {
-    "attributes": "plain attributes",
-    "optimizer": "optimizer state",
-    "inputs": "batch",
-    "gathered": "gathered outputs",
-    "other": "temporaries",
-    "foreign": "other models and tensors",
-    "running": "activations and other tensors",
-    "others": "context, other processes",
+    "attributes": Message("plain attributes"),
+    "optimizer": Message("optimizer state"),
+    "inputs": Message("batch"),
+    "gathered": Message("gathered outputs"),
+    "other": Message("temporaries"),
+    "foreign": Message("other models and tensors"),
+    "running": Message("activations and other tensors"),
+    "others": Message("context, other processes"),
+    "parameters": Message("parameters"),
+    "buffers": Message("buffers"),
+    "gradients": Message("gradients"),
+    "activations": Message("activations"),
+    "cache": Message("cache"),
+    "free": Message("free"),
 }
 
 
 def part_name(part: str) -> str:
     """The word for a part of memory."""
-    return _NAMES.get(part, part)
+    return said(_NAMES.get(part, part))

@@ -2,6 +2,36 @@
 
 from __future__ import annotations
 
+from devwidget.language.speaking import both, say_count
+
+_COUNTED = {
+    "GPU": both("{count} GPU", "{count} GPUs"),
+    "call": both("{count} call", "{count} calls"),
+    "collective": both("{count} collective", "{count} collectives"),
+    "device": both("{count} device", "{count} devices"),
+    "distinct placement": both("{count} distinct placement", "{count} distinct placements"),
+    "error": both("{count} error", "{count} errors"),
+    "finding": both("{count} finding", "{count} findings"),
+    "hint": both("{count} hint", "{count} hints"),
+    "hop": both("{count} hop", "{count} hops"),
+    "kind": both("{count} kind", "{count} kinds"),
+    "module": both("{count} module", "{count} modules"),
+    "module call": both("{count} module call", "{count} module calls"),
+    "number": both("{count} number", "{count} numbers"),
+    "other place": both("{count} other place", "{count} other places"),
+    "parameter": both("{count} parameter", "{count} parameters"),
+    "plan": both("{count} plan", "{count} plans"),
+    "rank": both("{count} rank", "{count} ranks"),
+    "replica": both("{count} replica", "{count} replicas"),
+    "row": both("{count} row", "{count} rows"),
+    "sample": both("{count} sample", "{count} samples"),
+    "tensor": both("{count} tensor", "{count} tensors"),
+    "token": both("{count} token", "{count} tokens"),
+    "virtual GPU": both("{count} virtual GPU", "{count} virtual GPUs"),
+    "warning": both("{count} warning", "{count} warnings"),
+}
+"""Noun -> its templates."""
+
 
 def format_bytes(size: int) -> str:
     """`2047` -> `2.0 KiB`, `16384` -> `16 KiB`, `1048576` -> `1.00 MiB`: three digits from MiB on, powers of 1024."""
@@ -38,8 +68,8 @@ def format_seconds(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 hop`, `2 hops`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    """`1 hop`, `2 hops`; every noun stands in the table below."""
+    return say_count(*_COUNTED[noun], number)
 
 
 def _three_digits(value: float) -> str:

@@ -50,6 +50,11 @@ def module_words(path: str | None) -> str:
     return say("outside the model") if path is None else path or say("the model itself")
 
 
+def and_more(first: str, others: int) -> str:
+    """`layers.0 and 3 more`."""
+    return say("{first} and {count} more", first=first, count=others) if others else first
+
+
 def device_list(devices: Iterable[DeviceId]) -> str:
     """`cuda:0, cuda:1`."""
     return ", ".join(map(str, devices))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from devwidget.language.speaking import said, say
 from devwidget.records.comparing.comparison import Comparison, HopChange
 from devwidget.records.schema.record import presents
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import module_words
+from devwidget.report.style.words import and_more, module_words
 from devwidget.report.text.finding_text import finding_lines
 
 Row = tuple[str, str, str]
@@ -38,8 +39,17 @@ def verdict_words(compared: Comparison) -> str:
     """`2 findings fixed, 1 new, 0 left; 12 hops fewer`."""
     fixed = counted(len(compared.fixed), "finding")
     hops = compared.hops_after - compared.hops_before
-    change = f"{counted(abs(hops), 'hop')} {'more' if hops > 0 else 'fewer'}" if hops else "as many hops"
-    return f"{fixed} fixed, {len(compared.new)} new, {len(compared.left)} left; {change}"
+    change = say("as many hops")
+    if hops:
+        more, fewer = say("{hops} more", hops=counted(hops, "hop")), say("{hops} fewer", hops=counted(-hops, "hop"))
+        change = more if hops > 0 else fewer
+    return say(
+        "{fixed} fixed, {new} new, {left} left; {change}",
+        fixed=fixed,
+        new=len(compared.new),
+        left=len(compared.left),
+        change=change,
+    )
 
 
 def change_rows(compared: Comparison) -> list[Row]:
@@ -53,12 +63,15 @@ def measure_rows(compared: Comparison) -> list[Row]:
     """What is measured, before, after: ends, findings, hops, bytes, peaks."""
     count = len(compared.fixed) + len(compared.left), len(compared.new) + len(compared.left)
     rows = [
-        ("findings", str(count[0]), str(count[1])),
-        ("hops", str(compared.hops_before), str(compared.hops_after)),
-        ("bytes that cross", format_bytes(compared.bytes_before), format_bytes(compared.bytes_after)),
-        *((f"peak of {each.device}", format_bytes(each.before), format_bytes(each.after)) for each in compared.peaks),
+        (say("findings"), str(count[0]), str(count[1])),
+        (say("hops"), str(compared.hops_before), str(compared.hops_after)),
+        (say("bytes that cross"), format_bytes(compared.bytes_before), format_bytes(compared.bytes_after)),
+        *(
+            (say("peak of {device}", device=each.device), format_bytes(each.before), format_bytes(each.after))
+            for each in compared.peaks
+        ),
     ]
-    ends = ("ended by", compared.error_before.partition("\n")[0], compared.error_after.partition("\n")[0])
+    ends = (say("ended by"), compared.error_before.partition("\n")[0], compared.error_after.partition("\n")[0])
     return [*([ends] if any(ends[1:]) else []), *rows]
 
 
@@ -72,23 +85,22 @@ def hop_rows(compared: Comparison) -> list[HopRow]:
 
 def _hop_row(hops: Sequence[HopChange]) -> HopRow:
     first = hops[0]
-    more = f" and {len(hops) - 1} more" if len(hops) > 1 else ""
-    what = f"{first.cause}, {module_words(first.module)}{more}"
+    what = f"{first.cause}, {and_more(module_words(first.module), len(hops) - 1)}"
     before = _amount(sum(hop.before for hop in hops), sum(hop.before_bytes for hop in hops))
     after = _amount(sum(hop.after for hop in hops), sum(hop.after_bytes for hop in hops))
     return HopRow(str(first.source), str(first.target), what, first.text, before, after)
 
 
 def _amount(count: int, size: int) -> str:
-    return f"{counted(count, 'hop')}, {format_bytes(size)}" if count else "none"
+    return f"{counted(count, 'hop')}, {format_bytes(size)}" if count else say("none")
 
 
 def _lines(compared: Comparison) -> Iterator[str]:
-    yield f"Comparison: {verdict_words(compared)}"
+    yield say("Comparison: {verdict}", verdict=verdict_words(compared))
     rows = [(name, before, after) for name, before, after in change_rows(compared)]
-    yield from columns([("", "before", "after"), *rows], right=(1,), indent="  ")
+    yield from columns([("", say("before"), say("after")), *rows], right=(1,), indent="  ")
     for finding in compared.fixed:
-        yield f"fixed: {finding.severity}[{finding.kind}] {finding.headline}"
+        yield say("fixed: {finding}", finding=f"{finding.severity}[{finding.kind}] {said(finding.headline)}")
     for finding in compared.new:
         yield ""
         yield "new:"

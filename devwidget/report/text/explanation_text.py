@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.language.speaking import said, say
 from devwidget.records.errors import of_worker
 from devwidget.records.explanation import Explanation
 from devwidget.records.schema.record import presents
@@ -23,7 +24,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     error, place = of_worker(explanation.error)
     first = next(iter(error.strip().splitlines()), "")
     yield f"{first} ({place})" if place else first
-    yield explanation.verdict
+    yield said(explanation.verdict)
     for finding in explanation.findings:
         yield ""
         yield from finding_lines(finding)
@@ -34,4 +35,4 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield from columns(rows, indent="  ") if rows else ()
     if explanation.notes:
         yield ""
-        yield from (f"note: {note}" for note in explanation.notes)
+        yield from (say("note: {note}", note=said(note)) for note in explanation.notes)

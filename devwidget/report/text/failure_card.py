@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from devwidget.language.speaking import said, say
 from devwidget.records.failure import Failure
 from devwidget.records.trace import Trace
 from devwidget.report.advice.memory_advice import memory_advice
 from devwidget.report.advice.parallel_advice import Advice, advice
-from devwidget.report.style.words import module_words, site_words
+from devwidget.report.style.words import labelled, module_words, site_words
 from devwidget.report.text.memory_words import holding_card, memory_cards
 from devwidget.views.parallel import parallel_calls
 
@@ -24,8 +25,8 @@ def failure_card(trace: Trace) -> Card | None:
     failure = trace.failure or Failure(*_parted(trace.error))
     cures, refused = list(_cures(trace, failure)), _refused(trace, failure)
     return {
-        "kind": "out of memory" if failure.out_of_memory else "exception",
-        "headline": f"the step ended by {failure.kind}" + (f" in `{failure.module}`" if failure.module else ""),
+        "kind": say("out of memory") if failure.out_of_memory else say("exception"),
+        "headline": _ended(failure),
         "message": "\n".join(refused) or failure.message,
         "raw": f"{failure.kind}: {failure.message}",
         "module": module_words(failure.module),
@@ -39,20 +40,26 @@ def failure_card(trace: Trace) -> Card | None:
     }
 
 
+def _ended(failure: Failure) -> str:
+    if failure.module:
+        return say("the step ended by {error} in `{module}`", error=failure.kind, module=failure.module)
+    return say("the step ended by {error}", error=failure.kind)
+
+
 def failure_lines(trace: Trace) -> Iterator[str]:
     """The same as text."""
     card = failure_card(trace)
     if card is None:
         return
     first, *more = trace.error.splitlines() or [trace.error]
-    yield f"  ended by {first}"
+    yield "  " + say("ended by {error}", error=first)
     yield from (f"    {line}" for line in more)
     if card["place"]:
-        yield f"  where: {card['module']}, {card['place']}: {' '.join(card['source'].split())}"
-    yield from (f"  note:  {note}" for note in (*_refused(trace, trace.failure), *card["notes"]))
+        yield labelled(say("where"), f"{card['module']}, {card['place']}: {' '.join(card['source'].split())}")
+    yield from (labelled(say("note"), note) for note in (*_refused(trace, trace.failure), *card["notes"]))
     for cure in card["cures"]:
         first, *code = cure["code"].splitlines() or [""]
-        yield f"  help:  {cure['text']}" + (f"  {first}" if first and not code else "")
+        yield labelled(say("help"), cure["text"] + (f"  {first}" if first and not code else ""))
         yield from (f"           {line}" for line in ((first, *code) if code else ()))
 
 
@@ -71,12 +78,18 @@ def _notes(trace: Trace, failure: Failure) -> Iterator[str]:
     if failure.out_of_memory:
         for each in _live_then(trace):
             code = f"  `{each['code']}`" if each["code"] else ""
-            module = f" of `{each['path']}`" if each["path"] else ""
-            yield f"live then on {each['device']}: {each['bytes']} {each['role']}{module}, {each['place']}{code}"
+            role = say("{role} of `{module}`", role=each["role"], module=each["path"]) if each["path"] else each["role"]
+            yield say(
+                "live then on {device}: {size} {role}, {place}",
+                device=each["device"],
+                size=each["bytes"],
+                role=role,
+                place=each["place"] + code,
+            )
     errors = [finding for finding in trace.findings if finding.severity == "error"]
     if errors:
-        yield f"found on the way: {errors[0].headline}"
-    yield "what comes after this line was not run, and so not checked"
+        yield say("found on the way: {headline}", headline=said(errors[0].headline))
+    yield say("what comes after this line was not run, and so not checked")
 
 
 def _live_then(trace: Trace) -> list[Card]:

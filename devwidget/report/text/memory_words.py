@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from devwidget.language.speaking import said, say
 from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint, Refusal
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 from devwidget.report.style.columns import columns
 from devwidget.report.style.memory_names import part_name
@@ -16,23 +18,29 @@ from devwidget.views.memory import MemorySeries, memory_series, point_parts
 Card = dict[str, Any]
 _MOST_HOLDINGS = 4
 _START = "import devwidget; devwidget.simulate(2).start()"  # works without the extension too
-NO_ALLOCATOR = (
+NO_ALLOCATOR = Message(
     "This trace has no curve: allocations are followed on CUDA and on virtual GPUs. What the cpu holds meanwhile is not"
-    f" counted, and tensors on meta hold no bytes. To see the step on virtual GPUs, run {_START} and build the model again."
+    " counted, and tensors on meta hold no bytes. To see the step on virtual GPUs, run {line} and build the model again.",
+    line=_START,
 )
-MODEL_ONLY = (
+MODEL_ONLY = Message(
     "On the cpu only the tensors of the model and its optimizer are counted, at the end of each phase. What autograd keeps and"
-    f" temporaries are not: there is no allocator to ask. On virtual GPUs they are: run {_START} and build the model again."
+    " temporaries are not: there is no allocator to ask. On virtual GPUs they are: run {line} and build the model again.",
+    line=_START,
 )
 
 
 def memory_cards(trace: Trace) -> Card:
     """The peaks as rows of a table, what did not fit, and what is not known."""
     series = memory_series(trace)
-    notes = [NO_ALLOCATOR] if not series else [MODEL_ONLY] if any(each.curve.source == "model" for each in series) else []
+    notes = [said(NO_ALLOCATOR)] if not series else [said(MODEL_ONLY)] if _model_only(series) else []
     refused = [refusal_words(each.curve, refused) for each in series for refused in each.curve.refused[:3]]
     holdings = [holding_card(each.curve, holding) for each in series for holding in each.curve.holdings[:_MOST_HOLDINGS]]
     return {"peaks": [_card(each) for each in series], "refused": refused, "holdings": holdings, "notes": notes}
+
+
+def _model_only(series: Iterable[MemorySeries]) -> bool:
+    return any(each.curve.source == "model" for each in series)
 
 
 def _card(series: MemorySeries) -> Card:
@@ -67,42 +75,57 @@ def _where(at: MemoryPoint | Holding) -> Card:
 
 
 def _share(part: float) -> str:
-    return f"{100 * part:.0f} %" if part >= 0.01 else "under 1 %"
+    return f"{100 * part:.0f} %" if part >= 0.01 else say("under 1 %")
 
 
 def peak_words(series: MemorySeries) -> str:
     """One device's peak in one sentence, for screen readers."""
-    return f"{series.curve.device} peaks at {format_bytes(series.peak.allocated)} {_in_words(series.peak)}"
+    return say(
+        "{device} peaks at {size} {where}",
+        device=series.curve.device,
+        size=format_bytes(series.peak.allocated),
+        where=_in_words(series.peak),
+    )
 
 
 def _in_words(at: MemoryPoint | Refusal) -> str:
-    module = f" of {module_words(at.module)}" if at.module is not None else ""
-    return f"in {at.phase}{module}" + (f", {site_words(at.site)}" if at.site else "")
+    where = say("in {phase}", phase=at.phase)
+    if at.module is not None:
+        where = say("in {phase} of {module}", phase=at.phase, module=module_words(at.module))
+    return where + (f", {site_words(at.site)}" if at.site else "")
 
 
 def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
     """What did not fit, where."""
     others = curve.end.others
     missing = refused.allocated + refused.bytes + others - curve.total
-    beside = f", {format_bytes(others)} belonged to other processes and the driver" if others else ""
-    lack = f"{format_bytes(missing)} were missing" if missing > 0 else "the rest was in smaller pieces"
-    return (
-        f"{curve.device} had no room for {format_bytes(refused.bytes)} {_in_words(refused)}: {format_bytes(refused.allocated)}"
-        f" of {format_bytes(curve.total)} were in use{beside}, {lack}"
-    )
+    parts = [
+        say(
+            "{device} had no room for {size} {where}: {used} of {total} were in use",
+            device=curve.device,
+            size=format_bytes(refused.bytes),
+            where=_in_words(refused),
+            used=format_bytes(refused.allocated),
+            total=format_bytes(curve.total),
+        )
+    ]
+    if others:
+        parts.append(say("{size} belonged to other processes and the driver", size=format_bytes(others)))
+    lack = say("{size} were missing", size=format_bytes(missing)) if missing > 0 else say("the rest was in smaller pieces")
+    return ", ".join([*parts, lack])
 
 
 def memory_lines(trace: Trace) -> Iterator[str]:
     """The same as text; nothing without an allocator that was asked."""
     cards = memory_cards(trace)
-    if not cards["peaks"] or MODEL_ONLY in cards["notes"]:
+    if not cards["peaks"] or _model_only(memory_series(trace)):
         return
-    yield "memory at its peak"
+    yield say("memory at its peak")
     yield from columns([_cells(card, "peak", "of") for card in cards["peaks"]], right=(1, 2), indent="  ")
     yield from (f"  {text}" for text in cards["refused"])
     fullest = max(memory_series(trace), key=lambda each: each.peak.allocated).curve
     if fullest.holdings:
-        yield f"live at the peak of {fullest.device}, by the line that allocated it"
+        yield say("live at the peak of {device}, by the line that allocated it", device=fullest.device)
         rows = [_cells(holding_card(fullest, holding), "bytes", "role") for holding in fullest.holdings]
         yield from columns(rows, right=(1,), indent="  ")
 

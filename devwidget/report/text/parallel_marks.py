@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from devwidget.language.speaking import say
 from devwidget.records.parallel import Piece, Replica
 from devwidget.report.style.units import counted, format_bytes, format_seconds
 from devwidget.report.style.words import first_line, piece_words, site_words, tensor_words
@@ -23,10 +24,31 @@ def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
     inner = f"{call.wrapper}.module".strip(".")
     line = {"place": site_words(call.call.site), "code": first_line(call.call.site)}
     marks: dict[str, Mark] = {
-        "batch": _mark("batch", f"{counted(call.samples, 'sample')} along axis {call.call.dim}", call.wrapper, line),
-        "model": _mark(call.call.class_name, f"lives on {call.source}, copied to the others at each call", inner, line),
-        "outputs": _mark("outputs", f"{format_bytes(call.gathered_bytes)} gathered on {call.gather_point}", call.wrapper, line),
-        "gradients": _mark("gradients", f"{format_bytes(call.reduced_bytes)} copied to {call.source}", inner, line),
+        "batch": _mark(
+            "batch",
+            say("{samples} along axis {dim}", samples=counted(call.samples, "sample"), dim=call.call.dim),
+            call.wrapper,
+            line,
+        ),
+        "model": _mark(
+            call.call.class_name, say("lives on {source}, copied to the others at each call", source=call.source), inner, line
+        ),
+        "outputs": _mark(
+            "outputs",
+            say(
+                "{size} gathered on {point}",
+                size=format_bytes(call.gathered_bytes),
+                point=call.gather_point,
+            ),
+            call.wrapper,
+            line,
+        ),
+        "gradients": _mark(
+            "gradients",
+            say("{size} copied to {source}", size=format_bytes(call.reduced_bytes), source=call.source),
+            inner,
+            line,
+        ),
     }
     for replica in call.replicas:
         marks |= _of_replica(call, replica, inner, line)
@@ -36,15 +58,29 @@ def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
 def _of_replica(call: ParallelCall, replica: Replica, inner: str, line: Mark) -> dict[str, Mark]:
     device, number = replica.device, replica.number
     parameters, buffers = format_bytes(replica.parameter_bytes - replica.buffer_bytes), format_bytes(replica.buffer_bytes)
-    spans = f"{format_seconds(replica.seconds)} in {replica.thread}" if replica.thread else "never ran"
+    spans = (
+        say("{time} in {thread}", time=format_seconds(replica.seconds), thread=replica.thread)
+        if replica.thread
+        else say("never ran")
+    )
     card = card_words(call, device)
     outer, home, source = call.wrapper, call.gather_point, call.source
     marks = {
         "replica": _mark(f"replica {number} on {device}{f' ({card})' if card else ''}", spans, inner, line),
-        "scatter": _mark(f"batch to {device}", _parts(replica.inputs), outer, line),
-        "replicate": _mark(f"model to {device}", f"{parameters} of parameters, {buffers} of buffers", inner, line),
-        "gather": _mark(f"outputs of {device} to {home}", _parts(replica.outputs), outer, line),
-        "reduce": _mark(f"gradients of {device} to {source}", format_bytes(replica.gradient_bytes), inner, line),
+        "scatter": _mark(say("batch to {device}", device=device), _parts(replica.inputs), outer, line),
+        "replicate": _mark(
+            say("model to {device}", device=device),
+            say("{parameters} of parameters, {buffers} of buffers", parameters=parameters, buffers=buffers),
+            inner,
+            line,
+        ),
+        "gather": _mark(say("outputs of {device} to {home}", device=device, home=home), _parts(replica.outputs), outer, line),
+        "reduce": _mark(
+            say("gradients of {device} to {source}", device=device, source=source),
+            format_bytes(replica.gradient_bytes),
+            inner,
+            line,
+        ),
     }
     return {mark_of(what, number): mark for what, mark in marks.items()}
 

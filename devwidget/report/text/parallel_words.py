@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import of_worker
 from devwidget.report.style.units import counted, format_bytes, format_seconds
@@ -13,19 +14,29 @@ from devwidget.views.parallel import ParallelCall, whole_outputs
 
 def parallel_title(call: ParallelCall) -> str:
     """`DataParallel(GPT2) at encoder`."""
-    return f"DataParallel({call.call.class_name}){f' at {call.wrapper}' if call.wrapper else ''}"
+    title = f"DataParallel({call.call.class_name})"
+    return say("{kind} at {path}", kind=title, path=call.wrapper) if call.wrapper else title
 
 
 def parallel_summary(call: ParallelCall) -> str:
     """The cut and the time of each step, on one line."""
     if not call.replicas:
-        return f"device_ids name one GPU, {call.source}: the module is called directly, nothing is cut or copied between GPUs"
-    parts = [f"{counted(call.samples, 'sample')} cut over {counted(len(call.replicas), 'replica')}"]
+        return say(
+            "device_ids name one GPU, {source}: the module is called directly, nothing is cut or copied between GPUs",
+            source=call.source,
+        )
+    parts = [
+        say(
+            "{samples} cut over {replicas}",
+            samples=counted(call.samples, "sample"),
+            replicas=counted(len(call.replicas), "replica"),
+        )
+    ]
     steps = ("scatter", "replicate", "forward", "gather")
     times = {step: getattr(call.call, f"{step}_seconds") for step in steps}
     parts += [f"{step} {format_seconds(seconds)}" for step, seconds in times.items() if seconds]
     if call.times > 1:
-        parts.append(f"last of {call.times:,} calls")
+        parts.append(say("last of {times} calls", times=f"{call.times:,}"))
     return " · ".join(parts)
 
 
@@ -38,9 +49,15 @@ def parallel_words(call: ParallelCall) -> list[str]:
 def _order(call: ParallelCall) -> Iterator[str]:
     indices = [device.index or 0 for device in call.call.device_ids]
     if indices != sorted(indices):
-        yield f"`device_ids` begins with {call.source}: the model lives there, and gradients come together there."
+        yield say(
+            "`device_ids` begins with {source}: the model lives there, and gradients come together there.", source=call.source
+        )
     if call.call.output_device != call.source:
-        yield f"`output_device` is {call.call.output_device}: outputs are gathered there, not on {call.source}."
+        yield say(
+            "`output_device` is {output_device}: outputs are gathered there, not on {source}.",
+            output_device=call.call.output_device,
+            source=call.source,
+        )
 
 
 def _copies(call: ParallelCall) -> Iterator[str]:
@@ -48,7 +65,13 @@ def _copies(call: ParallelCall) -> Iterator[str]:
         one = max(replica.parameter_bytes for replica in call.replicas)
         copies = counted(sum(1 for replica in call.replicas if replica.parameter_bytes), "replica")
         size = format_bytes(call.copied_bytes)
-        yield f"Every forward copies {format_bytes(one)} of parameters and buffers from {call.source} to {copies}: {size}."
+        yield say(
+            "Every forward copies {one} of parameters and buffers from {source} to {copies}: {size}.",
+            one=format_bytes(one),
+            source=call.source,
+            copies=copies,
+            size=size,
+        )
 
 
 def _gather(call: ParallelCall) -> Iterator[str]:
@@ -56,39 +79,70 @@ def _gather(call: ParallelCall) -> Iterator[str]:
     if point is None:
         return
     largest = whole_outputs(call.replicas, call.call.dim)[0]
-    what = f"`{largest.name}` {tensor_words(largest.dtype, largest.shape)}"
-    yield (
-        f"The outputs are {'gathered' if call.gathered_on else 'to be gathered'} on {point}, {what} the largest: it"
-        f" {'holds' if call.gathered_on else 'has to hold'} all {format_bytes(call.gathered_bytes)},"
-        f" {format_bytes(call.crossed_bytes)} of them {'copied ' if call.gathered_on else ''}from other GPUs."
-    )
+    facts = {
+        "point": point,
+        "what": f"`{largest.name}` {tensor_words(largest.dtype, largest.shape)}",
+        "all": format_bytes(call.gathered_bytes),
+        "crossed": format_bytes(call.crossed_bytes),
+    }
+    if call.gathered_on:
+        yield say(
+            "The outputs are gathered on {point}, {what} the largest: it holds all {all}, {crossed} of them copied from other"
+            " GPUs.",
+            **facts,
+        )
+    else:
+        yield say(
+            "The outputs are to be gathered on {point}, {what} the largest: it has to hold all {all}, {crossed} of them from"
+            " other GPUs.",
+            **facts,
+        )
 
 
 def _ended(call: ParallelCall) -> Iterator[str]:
     if call.error:
         error, place = of_worker(call.error)
         told = " ".join(error.partition(" Including non-PyTorch memory")[0].split())
-        yield f"The step ended {place} with {told}" if place else f"The step ended with {told}"
+        yield (
+            say("The step ended {place} with {told}", place=place, told=told)
+            if place
+            else say("The step ended with {told}", told=told)
+        )
 
 
 def _peaks(call: ParallelCall) -> Iterator[str]:
     peaks = {device: call.peak(device) for device in call.call.device_ids}
     first, *rest = sorted(peaks, key=lambda device: -peaks[device])
     if rest and peaks[rest[0]] and peaks[first] >= 1.1 * peaks[rest[0]]:
-        yield f"{first} peaks at {format_bytes(peaks[first])}, the others at {format_bytes(peaks[rest[0]])} at most."
+        yield say(
+            "{first} peaks at {most}, the others at {rest} at most.",
+            first=first,
+            most=format_bytes(peaks[first]),
+            rest=format_bytes(peaks[rest[0]]),
+        )
 
 
 def _gradients(call: ParallelCall) -> Iterator[str]:
     if call.reduced_bytes:
-        yield f"In backward {format_bytes(call.reduced_bytes)} of gradients are copied to {call.source} and added up there."
+        yield say(
+            "In backward {size} of gradients are copied to {source} and added up there.",
+            size=format_bytes(call.reduced_bytes),
+            source=call.source,
+        )
 
 
 def _names(call: ParallelCall) -> Iterator[str]:
     cards = {device: call.memory[device].card for device in call.call.device_ids if device in call.memory}
     moved = [device for device, card in cards.items() if card is not None and card != device.index]
     if moved:
-        pairs = ", ".join(f"{device} is GPU {card} (UUID {call.memory[device].uuid[:8]}…)" for device, card in cards.items())
-        yield f"The machine numbers its GPUs in another way than torch (`CUDA_VISIBLE_DEVICES` renumbers them): {pairs}."
+        pairs = ", ".join(
+            say("{device} is GPU {card} (UUID {uuid}…)", device=device, card=card, uuid=call.memory[device].uuid[:8])
+            for device, card in cards.items()
+        )
+        yield say(
+            "The machine numbers its GPUs in another way than torch (`CUDA_VISIBLE_DEVICES` renumbers them): {pairs}.",
+            pairs=pairs,
+        )
 
 
 def card_words(call: ParallelCall, device: DeviceId) -> str:

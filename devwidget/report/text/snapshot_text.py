@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.message import filled
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -30,16 +32,16 @@ def snapshot_text(snapshot: Snapshot, *, most: int = _MOST_ROWS, trace: Trace | 
 def headline(snapshot: Snapshot, table: Placement) -> str:
     """Class, parameters, bytes and bytes by device."""
     if not len(table):
-        return "an empty model"
+        return say("an empty model")
     by_device = [f"{device} {format_bytes(size)}" for device, size in bytes_by_device(snapshot).items()]
     parts = [
         table.classes[0],
-        f"{format_count(table.parameters[0])} parameters",
+        say("{count} parameters", count=format_count(table.parameters[0])),
         format_bytes(table.bytes[0]),
         ", ".join(by_device),
     ]
     if snapshot.virtual_gpus:
-        parts.append(f"virtual GPUs: {snapshot.virtual_gpus}")
+        parts.append(say("virtual GPUs: {count}", count=snapshot.virtual_gpus))
     return " · ".join(part for part in parts if part)
 
 
@@ -71,23 +73,25 @@ def unicode_bar(bar: MemoryBar) -> str:
 
 def bar_words(bar: MemoryBar) -> str:
     """`3.10 GiB in use, 3.50 GiB reserved of 8.00 GiB, peak 4.20 GiB`."""
-    capacity = reserved_words(bar)
-    joint = " " if capacity.startswith("of ") else ", "
-    used = joint.join(filter(None, (in_use_words(bar), capacity)))
-    return used + (f", peak {format_bytes(bar.peak)}" if bar.peak else "")
+    capacity, used = reserved_words(bar), in_use_words(bar)
+    joint = "{used}, {capacity}" if bar.reserved > bar.in_use else "{used} {capacity}"
+    words = filled(joint, {"used": used, "capacity": capacity}) if capacity else used
+    return say("{words}, peak {peak}", words=words, peak=format_bytes(bar.peak)) if bar.peak else words
 
 
 def in_use_words(bar: MemoryBar) -> str:
     """What live tensors take."""
-    return f"{format_bytes(bar.in_use)} in use"
+    return say("{size} in use", size=format_bytes(bar.in_use))
 
 
 def reserved_words(bar: MemoryBar) -> str:
     """What the allocator holds of the device's memory; "" where neither is known."""
     if not bar.known_total:
         return ""
-    reserved = f"{format_bytes(bar.reserved)} reserved " if bar.reserved > bar.in_use else ""
-    return f"{reserved}of {format_bytes(bar.total)}"
+    total = format_bytes(bar.total)
+    if bar.reserved > bar.in_use:
+        return say("{size} reserved of {total}", size=format_bytes(bar.reserved), total=total)
+    return say("of {total}", total=total)
 
 
 def shown_rows(table: Placement, most: int) -> list[int]:
@@ -110,12 +114,12 @@ def _tree_lines(table: Placement, most: int) -> Iterator[str]:
     header = ("module", "class", "device", "dtype", "parameters", "bytes", "")
     yield from columns([header, *(_cells(table, row) for row in rows)], right=(4, 5))
     if len(rows) < len(table):
-        yield f"... and {counted(len(table) - len(rows), 'row')} more"
+        yield say("... and {rows} more", rows=counted(len(table) - len(rows), "row"))
 
 
 def _cells(table: Placement, row: int) -> tuple[str, ...]:
     tensor = table.tensors[row]
-    note = table.notes[row] if tensor is None else "; ".join(filter(None, ("plain attribute", table.notes[row])))
+    note = table.notes[row] if tensor is None else "; ".join(filter(None, (say("plain attribute"), table.notes[row])))
     return (
         "  " * table.depths[row] + (table.names[row] if row else table.classes[0]),
         table.classes[row] if row else "",

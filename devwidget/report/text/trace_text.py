@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.trace import Trace
 from devwidget.report.advice.parallel_advice import advice
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import first_line, module_words, site_words, tensor_words
+from devwidget.report.style.words import and_more, first_line, labelled, module_words, site_words, tensor_words
 from devwidget.report.text.failure_card import failure_lines
 from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.memory_words import memory_lines
@@ -19,7 +21,7 @@ from devwidget.views.hops import Hop, group_hops
 from devwidget.views.parallel import ParallelCall, parallel_calls
 
 _MOST_HOPS = 20
-_PEER_ACCESS = {"yes": "direct", "no": "through the host", "unknown": "peer access unknown"}
+_PEER_ACCESS = {"yes": Message("direct"), "no": Message("through the host"), "unknown": Message("peer access unknown")}
 
 
 @presents("text", Trace)
@@ -31,20 +33,20 @@ def trace_text(trace: Trace) -> str:
 def trace_blocks(trace: Trace) -> list[str]:
     """What a step did, block by block, and how many kinds of fault were looked for."""
     blocks = text_of(_lines(trace)).rstrip().split("\n\n")
-    return [*blocks, f"checked: {counted(len(trace.checked), 'kind')} of fault"] if trace.checked else blocks
+    return [*blocks, say("checked: {kinds} of fault", kinds=counted(len(trace.checked), "kind"))] if trace.checked else blocks
 
 
 def summary_words(trace: Trace) -> str:
     """One line: findings by severity, moves, time."""
     crossings = sum(move.count for move in trace.moves)
     total = sum(move.bytes * move.count for move in trace.moves)
-    ended = ["ended by an exception"] if trace.error else []
+    ended = [say("ended by an exception")] if trace.error else []
     found = [findings_words(trace)] if trace.findings or not trace.error else []
-    parts = [*ended, *found, f"{counted(crossings, 'hop')}, {format_bytes(total)}" if crossings else "no hops"]
+    parts = [*ended, *found, f"{counted(crossings, 'hop')}, {format_bytes(total)}" if crossings else say("no hops")]
     if trace.seconds:
         parts.append(format_seconds(trace.seconds))
     if trace.virtual_gpus:
-        parts.append(f"{counted(trace.virtual_gpus, 'virtual GPU')}")
+        parts.append(counted(trace.virtual_gpus, "virtual GPU"))
     return " · ".join(parts)
 
 
@@ -52,11 +54,11 @@ def findings_words(trace: Trace) -> str:
     """`2 errors, 1 warning`, or `no findings`."""
     severities = [finding.severity for finding in trace.findings]
     words = {"error": "error", "warning": "warning", "info": "hint"}
-    return ", ".join(counted(severities.count(each), words[each]) for each in words if each in severities) or "no findings"
+    return ", ".join(counted(severities.count(each), words[each]) for each in words if each in severities) or say("no findings")
 
 
 def _lines(trace: Trace) -> Iterator[str]:
-    yield f"Trace: {summary_words(trace)}"
+    yield say("Trace: {summary}", summary=summary_words(trace))
     yield from failure_lines(trace)
     classes = {event.path: event.class_name for event in trace.modules}
     for finding in trace.findings:
@@ -79,30 +81,31 @@ def _lines(trace: Trace) -> Iterator[str]:
 def check_lines(trace: Trace) -> Iterator[str]:
     """What was checked, and what was not and why."""
     if trace.checked:
-        yield f"checked: {', '.join(trace.checked)}"
-    yield from (f"not checked: {words}" for words in not_checked_words(trace))
+        yield say("checked: {rules}", rules=", ".join(trace.checked))
+    yield from (say("not checked: {rules}", rules=words) for words in not_checked_words(trace))
     for lost in trace.not_restored:
-        yield f"could not put back: {lost}"
+        yield say("could not put back: {lost}", lost=lost)
 
 
 def not_checked_words(trace: Trace) -> list[str]:
     """`non-leaf-grad, optimizer-misplaced: no backward pass in this trace`: the rules that lack the same thing, together."""
     groups: dict[str, list[str]] = {}
-    for name, _, reason in (each.partition(": ") for each in trace.not_checked):
-        groups.setdefault(reason, []).append(name)
+    for each in trace.not_checked:
+        name, _, reason = each.partition(": ")
+        groups.setdefault(said(each.facts["reason"]) if isinstance(each, Message) else reason, []).append(name)
     return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
 
 
 def _hop_lines(hops: tuple[Hop, ...]) -> Iterator[str]:
-    yield "moves, by line"
+    yield say("moves, by line")
     yield from columns([_hop_cells(hop) for hop in hops[:_MOST_HOPS]], right=(1, 2), indent="  ")
     if len(hops) > _MOST_HOPS:
-        yield f"  ... and {len(hops) - _MOST_HOPS} more lines"
+        yield "  " + say("... and {count} more lines", count=len(hops) - _MOST_HOPS)
 
 
 def _hop_cells(hop: Hop) -> tuple[str, ...]:
     what = ", ".join(tensor_words(*example) for example in hop.examples[:2]) + (", ..." if len(hop.examples) > 2 else "")
-    modules = module_words(hop.modules[0]) + (f" and {len(hop.modules) - 1} more" if len(hop.modules) > 1 else "")
+    modules = and_more(module_words(hop.modules[0]), len(hop.modules) - 1)
     direction = f"{hop.source} -> {hop.target}"
     return (
         direction,
@@ -124,16 +127,24 @@ def _copy_lines(trace: Trace) -> Iterator[str]:
         checks = [each for each in trace.copy_checks if (each.source, each.target) == (source, target)]
         count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
         rows.append(
-            (f"{source} -> {target}", f"{count}x", f"{wrong} arrived changed" if wrong else "as sent", _PEER_ACCESS[peer])
+            (
+                f"{source} -> {target}",
+                f"{count}x",
+                say("{count} arrived changed", count=wrong) if wrong else say("as sent"),
+                said(_PEER_ACCESS[peer]),
+            )
         )
     if rows:
-        yield "copies between GPUs, checksums at both ends"
+        yield say("copies between GPUs, checksums at both ends")
         yield from columns(rows, right=(1,), indent="  ")
 
 
 def _parallel_lines(call: ParallelCall) -> Iterator[str]:
     yield f"{parallel_title(call)}: {parallel_summary(call)}"
-    header = ("device", "samples", "batch in", "parameters in", "out", "gradients", "peak", "time")
+    header = (
+        *(say("device"), say("samples"), say("batch in"), say("parameters in")),
+        *(say("out"), say("gradients"), say("peak"), say("time")),
+    )
     rows = [
         (
             str(replica.device), str(replica.samples), format_bytes(replica.input_bytes), format_bytes(replica.parameter_bytes),
@@ -146,5 +157,5 @@ def _parallel_lines(call: ParallelCall) -> Iterator[str]:
         yield from columns([header, *rows], right=range(1, 8), indent="  ")
     yield from (f"  {words}" for words in parallel_words(call))
     for each in advice(call):
-        yield f"  help: {each.text}"
+        yield labelled(say("help"), each.text)
         yield from (f"        {line}" for line in each.code.splitlines())

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Collective
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
@@ -62,8 +63,8 @@ def _finding(cluster: Cluster, ranks: list[Rank], absent: list[Rank]) -> Finding
         "a collective ends when every rank of its group has begun it",
         fault=line_of(cluster, first),
         birth=next(filter(None, (line_of(cluster, rank) for rank in absent)), None),
-        fixes=(Fix("see to it that every rank comes to this line as often as the others", "", "choice"),),
-        notes=(f"they have waited for {seconds:.0f} s", *_whereabouts(cluster, absent)),
+        fixes=(Fix(Message("see to it that every rank comes to this line as often as the others"), "", "choice"),),
+        notes=(Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
+from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.absent_from_collective import line_of, waiting
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
@@ -33,7 +34,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
                 + ", ".join(f"{kind} on {told(rank.number for rank in kinds[kind])}" for kind in fewest),
                 "collectives of one group meet in the order in which each rank begins them",
                 fault=line_of(cluster, odd),
-                fixes=(Fix("do the same on every rank, or give what only some do a group of its own",
+                fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
                            "group = dist.new_group(ranks)", "choice"),),
             )  # fmt: skip
 

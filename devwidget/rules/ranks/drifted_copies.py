@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
 _MOST_NAMED = 3
@@ -39,5 +40,5 @@ def _finding(drifted: dict[str, dict[str, list[int]]], step: int) -> Finding:
         "drifted-copies", "error", paths[0].rpartition(".")[0],
         f"{named}{more} on {told(fewest)} differ{'s' if len(paths) == 1 else ''} from the others after step {step}",
         "each rank adds the same gradients to its own copy, so copies that differ once differ for ever",
-        fixes=(Fix("begin with equal copies: wrap the model last", "", "choice"),),
+        fixes=(Fix(Message("begin with equal copies: wrap the model last"), "", "choice"),),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, ranks_of, told
 
 
@@ -28,8 +29,8 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         "empty-ranks", "warning", "",
         f"{told(empty)} of {len(cluster.ranks)} hold{'s' if len(empty) == 1 else ''} no parameter",
         "a dimension is cut in chunks of equal size, and there are fewer rows than ranks to give them to",
-        fixes=(Fix("shard over fewer ranks, and keep copies of the shards on the others", fix, "choice"),),
-        notes=(f"the longest first dimension that is cut has {rows:,} rows",),
+        fixes=(Fix(Message("shard over fewer ranks, and keep copies of the shards on the others"), fix, "choice"),),
+        notes=(Message("the longest first dimension that is cut has {rows} rows", rows=f"{rows:,}"),),
     )  # fmt: skip
 
 

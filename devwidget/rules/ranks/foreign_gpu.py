@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.ranks.rank import RankMemory
+from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
 _CHOOSE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
@@ -49,7 +50,7 @@ def _crowded(ranks: list[Rank]) -> Finding:
         "foreign-gpu", "warning", None,
         f"{told(rank.number for rank in ranks)} keep their models on one card, `{ranks[0].device}` of {ranks[0].host}",
         "each process has a context of its own there, they share its memory and compute, and the other cards stay empty",
-        fixes=(Fix("give each rank its own card, before anything of CUDA is used", _CHOOSE),),
+        fixes=(Fix(Message("give each rank its own card, before anything of CUDA is used"), _CHOOSE),),
     )  # fmt: skip
 
 
@@ -62,7 +63,7 @@ def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
         f" on `{found[0][1].device}`, the card of {whose}",
         "a process that touches a card takes memory there for its context too, and that card fills up first",
         fixes=(
-            Fix("choose the card of the rank before anything of CUDA is used", _CHOOSE),
-            Fix("load checkpoints to the CPU", 'torch.load(path, map_location="cpu")'),
+            Fix(Message("choose the card of the rank before anything of CUDA is used"), _CHOOSE),
+            Fix(Message("load checkpoints to the CPU"), 'torch.load(path, map_location="cpu")'),
         ),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
 
@@ -27,5 +28,5 @@ def check(cluster: Cluster) -> Iterator[Finding]:
                 " while neither forward nor backward runs",
                 "a layer that is whole takes as many times its share as there are ranks",
                 also=paths[1:],
-                fixes=(Fix("shard it again", f"model.get_submodule({paths[0]!r}).reshard()"),),
+                fixes=(Fix(Message("shard it again"), f"model.get_submodule({paths[0]!r}).reshard()"),),
             )  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, ranks_of, tensor_path, told
 
 WRAPPER = "FSDP2"
@@ -57,6 +58,6 @@ def _finding(cluster: Cluster, plain: tuple[tuple[int, str], ...], ranks: list[i
         f"{', '.join(paths[:_MOST_NAMED])}{more} {are} on {told(ranks)}, in a model that `fully_shard` cuts",
         "nobody adds up their gradients over the ranks, and an operation with a DTensor refuses a plain tensor",
         fault=module.defined,
-        fixes=(Fix("give it the root too, after its layers", "fully_shard(model)"),),
-        notes=("fine if you synchronise them yourself, as with `ignored_params`",),
+        fixes=(Fix(Message("give it the root too, after its layers"), "fully_shard(model)"),),
+        notes=(Message("fine if you synchronise them yourself, as with `ignored_params`"),),
     )  # fmt: skip

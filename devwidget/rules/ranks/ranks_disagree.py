@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.ranks.rank import OWN_DEVICE, LocalTensor
+from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, ranks_of, tensor_path, told
 
 Difference = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
 """Of what, and each value with the placements that have it."""
 
-_FIX = Fix("build and change the model by the same lines on every rank", "", "choice")
+_FIX = Fix(Message("build and change the model by the same lines on every rank"), "", "choice")
 _MOST_NAMED = 3
 
 
@@ -88,7 +89,7 @@ def _finding(
         _WHY[what],
         fault=cluster.modules[module].defined,
         fixes=(_FIX,),
-        notes=(f"the same of {others}",) if others else (),
+        notes=(Message("the same of {others}", others=others),) if others else (),
     )  # fmt: skip
 
 

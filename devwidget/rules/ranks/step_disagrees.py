@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
+from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
 
@@ -28,7 +29,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
                 "step-disagrees", "error", None,
                 f"the ranks have not taken the same number of steps: {told_steps}",
                 f"those with more steps have begun no more collectives of group `{name}`, so they were not just asked later",
-                fixes=(Fix("leave a step out together", "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
+                fixes=(Fix(Message("leave a step out together"), "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
             )  # fmt: skip
 
 

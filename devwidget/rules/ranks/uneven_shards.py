@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
+from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, ranks_of, tensor_path, told
 
 LEAST_SHARE, LEAST_BYTES = 0.1, 2**20
@@ -46,9 +47,11 @@ def _finding(cluster: Cluster, most: int, least: int, sizes: dict[int, int]) -> 
         "uneven-shards", "warning", None,
         f"{large} hold{_s(large)} {sizes[most]:,} bytes of shards, {small} {sizes[least]:,}",
         "every GPU needs room for the largest share, and a step ends when the rank with most to do is ready",
-        fixes=(Fix("choose sizes that the number of ranks divides, or cut another dimension",
+        fixes=(Fix(Message("choose sizes that the number of ranks divides, or cut another dimension"),
                    "fully_shard(model, shard_placement_fn=lambda parameter: Shard(1))", "choice"),),
-        notes=(f"most of it comes from `{worst}`: {rows} against {other} rows",) if worst else (),
+        notes=(Message("most of it comes from `{path}`: {rows} against {other} rows", path=worst, rows=rows, other=other),)
+        if worst
+        else (),
     )  # fmt: skip
 
 
