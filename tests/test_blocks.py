@@ -69,6 +69,7 @@ STAGES = {
 ELSEWHERE = {
     "README.md": "test_readme.py",
     "check.md": "test_docs.py, as the test file that it is",
+    "ranks.md": "test_ranks_page.py, as a job",
     **{path.name: "test_docs.py, with its report" for path in (ROOT / "docs" / "findings").glob("*.md")},
 }
 """Pages whose programs another test runs."""
@@ -84,7 +85,8 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
 
 def test_every_block_has_a_language_that_a_test_knows() -> None:
     found = {(page.name, language) for page in PAGES for language, _ in blocks(page)}
-    assert {language for _, language in found} <= {"", "python", "text", "yaml"}
+    assert {language for _, language in found} <= {"", "bash", "python", "text", "yaml"}
+    assert {name for name, language in found if language == "bash"} <= set(ELSEWHERE)
     programs = {name for name, language in found if language == "python"}
     assert programs - set(STAGES) - set(ELSEWHERE) == set()
     assert set(STAGES) <= programs

@@ -127,4 +127,4 @@ def test_gradients_differ_only_where_any_dispatch_mode_makes_autograd_add_in_ano
         other += not all(same(plain[name], empty[name]) for name in plain)
         assert all(same(recorded[name], empty[name]) for name in empty)
         assert all(torch.allclose(recorded[name], plain[name], atol=1e-6) for name in plain)
-    assert other, "torch has changed: say so in docs/index.md"
+    assert other, "torch has changed: say so in docs/snapshot.md"
