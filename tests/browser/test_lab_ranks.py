@@ -4,7 +4,8 @@ import pytest
 from playwright.sync_api import expect
 
 CELLS = [
-    "import dataclasses\nfrom devwidget.ui.ranks_panel import RanksWidget\nfrom tests.records.ranks.made_up import cluster, faulty, reports\n"
+    "import dataclasses\nfrom devwidget.ui.ranks_panel import RanksWidget\n"
+    "from tests.records.ranks.made_up import cluster, faulty, reports\n"
     "panel = RanksWidget(faulty(), lambda: cluster(reports((('dp', 4), ('tp', 2)))))\npanel",
     "from devwidget.ui.panel import DeviceWidget\nfrom tests.browser.handmade_panel import Fake\n"
     "one = DeviceWidget(dataclasses.replace(Fake().actions(), ranks=lambda: faulty))\none",
