@@ -135,7 +135,7 @@ def compare(name: str, model: Any, batch: Any, asked: dict[str, Any], found: Cou
             print(f"{name}, {_kind(asked)}, {factor} times the least memory: place does not fit, {layout.rejected[-1:]}")
     if found != before:
         found["steps"] += 1
-        print(f"{name}, {_kind(asked)}: {len(paths)} blocks", flush=True)
+        print(f"{name}, {_kind(asked)}: {len(paths)} blocks, {dict(found - before)}", flush=True)
 
 
 def _kind(asked: dict[str, Any]) -> str:

@@ -115,7 +115,7 @@ class Halved(Reader):
             return super().forward(ids)
 
 
-def test_each_change_takes_what_a_full_plan_of_it_takes():
+def test_each_change_takes_what_a_full_plan_of_it_takes_and_they_are_ranked_alike():
     asked = plan(64, memory="20MiB")
     changes = {change.what: change for change in asked.cheapest_change().changes}
     by_hand = {
@@ -128,6 +128,7 @@ def test_each_change_takes_what_a_full_plan_of_it_takes():
     for what, full in by_hand.items():
         assert changes[what].on_card == pytest.approx(taken(full), rel=0.01), what
         assert changes[what].saved == taken(asked) - changes[what].on_card
+    assert sorted(by_hand, key=lambda what: changes[what].on_card) == sorted(by_hand, key=lambda what: taken(by_hand[what]))
 
 
 def plan_with_own_optimizer(batch):
