@@ -23,7 +23,7 @@ CONFIGURATION = DOCS / "site" / "mkdocs.yml"
 FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Pages that stand in the root of the repository, and where the site has them."""
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
-SHOWN_AT_MOST = 20_000
+SHOWN_AT_MOST = 200_000
 """Characters of one output of a notebook: the rest is to be seen in the notebook."""
 
 
