@@ -108,7 +108,7 @@ def _output(output: dict[str, Any]) -> str:
     data = output.get("data", {})
     html = re.sub(r"<style.*?</style>", "", "".join(data.get("text/html", ())), flags=re.DOTALL)
     if html:
-        line = re.sub(r"\s*\n\s*", " ", html)  # a blank line would end the HTML within Markdown
+        line = html.strip().replace("\n", "&#10;")  # a blank line would end the HTML within Markdown
         return f'<div class="output">{line}</div>' if len(html) < SHOWN_AT_MOST else ""
     text = "".join(data.get("text/plain", output.get("text", ()))).rstrip()
     return f"```text\n{text[:SHOWN_AT_MOST]}\n```" if text else ""
