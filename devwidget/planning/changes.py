@@ -133,10 +133,19 @@ def _halved() -> Iterator[None]:
         yield
 
 
+_MOST_BYTES = 2**26
+"""Of a batch of another size whose samples differ."""
+
+
 def resized(value: torch.Tensor, dim: int, before: int, after: int) -> torch.Tensor:
-    """A tensor of the batch with another size, of the samples that it has; others as they are."""
+    """A tensor of the batch with another size, of the samples that it has; others as they are.
+
+    A large one is its first sample again and again, which takes no memory here.
+    """
     if value.dim() <= dim or value.shape[dim] != before:
         return value
+    if value.nbytes // before * after > _MOST_BYTES:
+        return value.narrow(dim, 0, 1).expand(*value.shape[:dim], after, *value.shape[dim + 1 :])
     return value.index_select(dim, torch.arange(after, device=value.device) % before)
 
 
