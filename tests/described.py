@@ -114,7 +114,7 @@ class _Describer:
         where = (tuple(value.shape), value.stride(), value.storage_offset(), storage._cdata, storage.nbytes())
         if vars(torch._C.TensorBase)["is_meta"].__get__(value):
             return where, None
-        return where, bytes(torch.empty(0, dtype=torch.uint8).set_(storage).tolist())
+        return where, bytes(torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).tolist())
 
 
 def _slots(base: type) -> list[str]:

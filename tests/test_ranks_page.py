@@ -51,10 +51,13 @@ def view_of(job):
             return self
 
         def __init__(self, rank=0):
-            self.client = [Engine(0), Engine(1)]
+            self.client = Engines([Engine(0), Engine(1)])
 
         def apply_async(self, call):
             raise NotImplementedError
+
+    class Engines(list):
+        """Can be referred to weakly, as a client can."""
 
     class Engine:
         def __init__(self, rank):

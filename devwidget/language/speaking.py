@@ -42,7 +42,7 @@ def language() -> str:
 def said(text: str) -> str:
     """A message in the language of reports; a text without a translation stays as it is."""
     if language() == ENGLISH:
-        return text
+        return str(text)  # a plain one: what is told is no message any more
     if not isinstance(text, Message):
         return _catalogue(language()).gettext(text) if text else text
     facts = {name: said(fact) if isinstance(fact, Message) else fact for name, fact in text.facts.items()}

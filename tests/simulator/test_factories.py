@@ -119,6 +119,7 @@ def test_new_makes_a_tensor_beside_the_old_one():
     assert torch.ones(2).new(2, 3).device == CPU
 
 
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
 def test_the_default_tensor_type_can_be_one_of_cuda():
     torch.set_default_tensor_type("torch.cuda.DoubleTensor")
     assert torch.ones(1).device == FIRST

@@ -116,6 +116,7 @@ def test_only_cpu_tensors_can_be_pinned():
         torch.ones(2, device="cuda").pin_memory()
 
 
+@pytest.mark.filterwarnings("ignore:The torch.cuda")
 def test_old_type_names_move_too():
     x = torch.ones(2)
     assert x.type("torch.cuda.DoubleTensor").device == FIRST

@@ -9,6 +9,7 @@ import torch
 
 from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.tensors import device_of, is_parameter
+from devwidget.planning.child.torch_internals import conjugate_view, negative_view
 from devwidget.simulator.torch_internals import DisableTorchDispatch, DisableTorchFunction
 from devwidget.simulator.without_values.known_values import MOST_BYTES
 
@@ -84,8 +85,8 @@ def made_again(
 ) -> torch.Tensor:  # fmt: skip
     """A tensor that was sent."""
     made = torch.empty(0, dtype=dtype, device=sent.storage.device).set_(sent.storage, offset, size, stride)
-    made = torch._conj(made) if is_conj else made
-    made = torch._neg_view(made) if is_neg else made
+    made = conjugate_view(made) if is_conj else made
+    made = negative_view(made) if is_neg else made
     if kind is not torch.Tensor:
         made = kind(made, requires_grad) if issubclass(kind, torch.nn.Parameter) else made.as_subclass(kind)
     made.requires_grad_(requires_grad)

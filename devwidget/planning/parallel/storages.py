@@ -9,11 +9,9 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from devwidget.memory.accounting import block_bytes
-from devwidget.planning.parallel.torch_internals import local_of
+from devwidget.planning.parallel.torch_internals import TorchDispatchMode, local_of, tree_leaves
 from devwidget.records.device import DeviceId
 
 _GPU = DeviceId("cuda", 0)

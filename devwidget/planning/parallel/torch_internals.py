@@ -11,6 +11,8 @@ from torch._subclasses import FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._pytree import tree_leaves as tree_leaves
 
 __all__ = ["FakeTensorMode", "join_fake_group", "local_of", "shape_of_shard", "spec_of"]
 
