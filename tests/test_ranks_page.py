@@ -59,6 +59,8 @@ def view_of(job):
     class Engines(list):
         """Can be referred to weakly, as a client can."""
 
+        __hash__ = object.__hash__
+
     class Engine:
         def __init__(self, rank):
             self.rank = rank

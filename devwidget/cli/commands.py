@@ -70,7 +70,7 @@ def _is_one_of_many() -> bool:
 
 
 def _asks_for_a_trace(options: Namespace) -> bool:
-    files = any(getattr(options, name) is not None for name in FILES)
+    files = any(getattr(options, name.replace("-", "_")) is not None for name in FILES)
     return bool(files or options.heal or options.gpus or options.allow or options.verify_hops or options.fail_on)
 
 
