@@ -5,12 +5,12 @@
 One thread. Each round times the plain step, a step under a dispatch mode that does nothing (the floor for anything that
 follows operators from Python) and the step on a virtual GPU, in turns; the table shows the median ratio of the rounds.
 
-Measured with torch 2.13 on a shared machine with two cores, five rounds:
+Measured with torch 2.13 on a shared machine with two cores, seven rounds:
 
-    llama-70b over 8 x 80 GiB: placed in 0.9 s, step 1.7 s, resident 0.39 GiB
-    gpt2 small, 1 x 128        plain   1100.00 ms   bare mode  1.05 x   virtual GPU  1.05 x   goal 1.10 x
-    thin gpt2, launch-bound    plain      5.25 ms   bare mode  2.16 x   virtual GPU  3.19 x   goal 4.00 x
-    mlp, four layers           plain      0.11 ms   bare mode  2.70 x   virtual GPU  3.87 x   goal 8.00 x
+    llama-70b over 8 x 80 GiB: placed in 2.5 s, step 4.3 s, resident 0.40 GiB
+    gpt2 small, 1 x 128        plain   1690.00 ms   bare mode  0.93 x   virtual GPU  1.04 x   goal 1.10 x
+    thin gpt2, launch-bound    plain     12.75 ms   bare mode  1.98 x   virtual GPU  2.98 x   goal 4.00 x
+    mlp, four layers           plain      0.23 ms   bare mode  2.80 x   virtual GPU  3.80 x   goal 8.00 x
 """
 
 from __future__ import annotations
