@@ -56,6 +56,7 @@ FLOORS = {
         "needs",
         "repairs",
         "findings",
+        "running",
         "registry",
         *("placement", "transfers", "training", "replicas", "ranks"),
     ),

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 
-from devwidget.records.errors import error_text
-from devwidget.records.finding import Finding, Fix, Severity
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.rules.needs import Need, missing, unmet
+from devwidget.rules.running import asked, import_rules, worst_first
 
 Check = Callable[[Trace], Iterator[Finding]]
 
-_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+FOLDERS = ("placement", "transfers", "training", "replicas")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,10 +54,9 @@ def rule(
 
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule of the folders beside this file, by name."""
-    package = importlib.import_module("devwidget.rules")
-    for module in pkgutil.walk_packages(package.__path__, "devwidget.rules."):
-        importlib.import_module(module.name)
+    """Every rule of the folders that judge traces, by name."""
+    for folder in FOLDERS:
+        import_rules(f"devwidget.rules.{folder}")
     return tuple(_rules[kind] for kind in sorted(_rules))
 
 
@@ -69,11 +66,9 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
     checked, not_checked = [], []
     chosen, unmet_needs = all_rules() if rules is None else tuple(rules), unmet(trace)
     for each in chosen:
-        try:
-            told = list(each.check(trace))
-        except Exception as error:  # one broken rule must not hide what the others found
-            failed = Message("the rule itself failed with {error}", error=error_text(error))
-            not_checked.append(Message("{kind}: {reason}", kind=each.kind, reason=failed))
+        told, crash = asked(each.kind, each.check, trace)
+        if crash is not None:
+            not_checked.append(crash)
             continue
         found += told
         lacking = "" if told else missing(each.needs, unmet_needs)  # what was found is an answer, whatever else did not run
@@ -82,10 +77,8 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
         elif not lacking:
             checked.append(each.kind)
     causes = _one_per_cause(_without_losers(found, chosen))
-    ordered = sorted(_in_harmony(list(causes)), key=lambda f: _ORDER[f.severity])
-    return dataclasses.replace(
-        trace, findings=tuple(ordered), checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked)
-    )
+    ordered = worst_first(_in_harmony(list(causes)))
+    return dataclasses.replace(trace, findings=ordered, checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked))
 
 
 def _without_losers(found: list[Finding], rules: Iterable[Rule]) -> list[Finding]:

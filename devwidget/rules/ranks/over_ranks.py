@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from devwidget.records.errors import error_text
-from devwidget.records.finding import Finding, Severity
+from devwidget.records.finding import Finding
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Holding
 from devwidget.records.ranks.runs import in_words, numbers_in, runs_of
+from devwidget.rules.running import asked, import_rules, worst_first
 
 Check = Callable[[Cluster], Iterator[Finding]]
 Group = TypeVar("Group", bound=Hashable)
 
-_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 _MOST_RUNS = 6
 
 
@@ -46,25 +43,23 @@ def cluster_rule(kind: str) -> Callable[[Check], Check]:
 @functools.cache
 def all_cluster_rules() -> tuple[ClusterRule, ...]:
     """Every rule of this folder, by name."""
-    package = importlib.import_module("devwidget.rules.ranks")
-    for module in pkgutil.iter_modules(package.__path__, "devwidget.rules.ranks."):
-        importlib.import_module(module.name)
+    import_rules("devwidget.rules.ranks")
     return tuple(_rules[kind] for kind in sorted(_rules))
 
 
 def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) -> Cluster:
     """The cluster with its findings, worst first."""
     found: list[Finding] = []
-    checked, not_checked = [], []
+    checked: list[str] = []
+    not_checked: list[str] = []
     for each in all_cluster_rules() if rules is None else rules:
-        try:
-            found += each.check(cluster)
-        except Exception as error:  # one broken rule must not hide what the others found
-            not_checked.append(f"{each.kind}: the rule itself failed with {error_text(error)}")
-        else:
+        told_by_it, crash = asked(each.kind, each.check, cluster)
+        found += told_by_it
+        if crash is None:
             checked.append(each.kind)
-    ordered = sorted(found, key=lambda finding: _ORDER[finding.severity])
-    return dataclasses.replace(cluster, findings=tuple(ordered), checked=tuple(checked), not_checked=tuple(not_checked))
+        else:
+            not_checked.append(crash)
+    return dataclasses.replace(cluster, findings=worst_first(found), checked=tuple(checked), not_checked=tuple(not_checked))
 
 
 def told(ranks: Iterable[int]) -> str:
