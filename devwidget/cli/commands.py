@@ -70,7 +70,7 @@ def _is_one_of_many() -> bool:
 
 
 def _asks_for_a_trace(options: Namespace) -> bool:
-    files = any(getattr(options, name.replace("-", "_")) is not None for name in FILES)
+    files = any(getattr(options, name) is not None for name in FILES)
     return bool(files or options.heal or options.gpus or options.allow or options.verify_hops or options.fail_on)
 
 
@@ -205,7 +205,7 @@ def _write(trace: Trace, options: Namespace) -> None:
     if options.html is not None:
         trace.to_html(options.html)
     for form in FORMATS[1:]:
-        file = getattr(options, form.replace("-", "_"))
+        file = getattr(options, form)
         if file is not None:
             file.write_bytes(_pickled(trace) if form == "memory-viz" else f"{_text(trace, form)}\n".encode())
 

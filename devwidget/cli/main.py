@@ -119,4 +119,4 @@ def _judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> Non
     least = "the least severity that makes the exit status 1" + (f" (default: {fail_on})" if fail_on else "")
     parser.add_argument("--fail-on", choices=("error", "warning", "info"), default=fail_on, help=least)
     for name, words in commands.FILES.items():
-        parser.add_argument(f"--{name}", metavar="FILE", type=_path, help=words)
+        parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=_path, help=words)
