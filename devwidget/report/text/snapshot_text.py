@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
-from devwidget.records.schema.message import filled
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -74,8 +73,11 @@ def unicode_bar(bar: MemoryBar) -> str:
 def bar_words(bar: MemoryBar) -> str:
     """`3.10 GiB in use, 3.50 GiB reserved of 8.00 GiB, peak 4.20 GiB`."""
     capacity, used = reserved_words(bar), in_use_words(bar)
-    joint = "{used}, {capacity}" if bar.reserved > bar.in_use else "{used} {capacity}"
-    words = filled(joint, {"used": used, "capacity": capacity}) if capacity else used
+    words = used
+    if capacity and bar.reserved > bar.in_use:
+        words = say("{used}, {capacity}", used=used, capacity=capacity)
+    elif capacity:
+        words = say("{used} {capacity}", used=used, capacity=capacity)
     return say("{words}, peak {peak}", words=words, peak=format_bytes(bar.peak)) if bar.peak else words
 
 
