@@ -34,6 +34,13 @@ class Heir(Owner):
     pass
 
 
+class OfC(torch._C.Graph):
+    """With a metaclass in C, as `torch.cuda.MemPool` in builds for CUDA."""
+
+    def method(self, x):
+        return [x]
+
+
 def free(x):
     return [x]
 
@@ -49,6 +56,7 @@ def adding(mark):
 PLACES = [
     (MODULE, "free", lambda: MODULE.free(1), [1]),
     (Owner, "method", lambda: Owner().method(1), [1]),
+    (OfC, "method", lambda: OfC().method(1), [1]),
     (Owner, "of_class", lambda: Heir.of_class(1), ["Heir", 1]),
     (Owner, "static", lambda: Owner.static(1), [1]),
     (Heir, "method", lambda: Heir().method(1), [1]),

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import sys
 import threading
+import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -255,13 +256,19 @@ def _write(owner: Any, name: str, value: Any) -> None:
     """Past `__setattr__` of the user's metaclasses and modules."""
     if isinstance(owner, type):
         if value is ABSENT:
-            type.__delattr__(owner, name)
+            _past_metaclass(owner, "__delattr__")(owner, name)
         else:
-            type.__setattr__(owner, name, value)
+            _past_metaclass(owner, "__setattr__")(owner, name, value)
     elif value is ABSENT:
         vars(owner).pop(name, None)
     else:
         vars(owner)[name] = value
+
+
+def _past_metaclass(owner: type, method: str) -> Any:
+    """That of `type`; but a metaclass in C, such as pybind11's, lets nobody past its own, which runs no code of the user."""
+    own = getattr(type(owner), method)
+    return own if isinstance(own, types.WrapperDescriptorType) else getattr(type, method)
 
 
 def _put_aside(owner: Any, name: str) -> _Aside:
