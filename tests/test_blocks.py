@@ -18,6 +18,8 @@ from devwidget.simulator.simulation import Simulation
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
+"""A line that says beside itself what it prints."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 MODEL = """
@@ -105,6 +107,7 @@ def test_the_programs_of_a_page_run_one_after_the_other_and_print_what_it_shows(
         for number, (language, text) in enumerate(blocks(ROOT / "docs" / name)):
             if language == "python":
                 failed += _run(_on(stage, text), tmp_path / f"{number}.py", names)
+                assert [line for line in PRINTS.findall(text) if line not in printed.getvalue().splitlines()] == []
             elif language == "text" and name not in ("plan.md",):
                 assert all(line in printed.getvalue() for line in text.splitlines()), text
     assert [name for _ in failed] == [name] * (name in RAISES)
@@ -139,7 +142,7 @@ def _run(program: str, file: Path, names: dict[str, object]) -> Iterator[str]:
 
 def commands() -> list[tuple[str, str]]:
     """Page and line of each command in a block without a language."""
-    begins = re.compile(r"(make|python|pytest|nox|bash|pre-commit|%devwidget|pip)\b")
+    begins = re.compile(r"(make|python|pytest|nox|bash|pre-commit|%devwidget|pip)\s")
     plain = [(page.name, text) for page in PAGES for language, text in blocks(page) if not language]
     return [
         (name, line.partition("  ")[0].partition(" #")[0])
@@ -156,6 +159,7 @@ def test_every_command_of_a_page_is_understood() -> None:
 
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     options = set(re.findall(r'add\("(--devwidget-[a-z]+)"', Path(plugin).read_text(encoding="utf-8")))
+    sessions = set(re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.MULTILINE))
     assert len(commands()) > 25
     for page, line in commands():
         program, *words = shlex.split(line)
@@ -163,8 +167,10 @@ def test_every_command_of_a_page_is_understood() -> None:
             assert words[0] in targets, (page, line)
         elif words[:2] == ["-m", "devwidget"]:
             assert callable(_parser().parse_args(words[2:]).command)
-        elif program == "python":
+        elif program in ("python", "bash"):
             assert (ROOT / words[0]).exists(), (page, line)
+        elif program == "nox":
+            assert words[1].partition("-")[0] in sessions, (page, line)
         elif program == "pytest":
             assert {word.partition("=")[0] for word in words if word.startswith("--devwidget")} <= options, (page, line)
         elif program == "%devwidget":

@@ -46,19 +46,20 @@ def blocks(page):
     return re.findall(r"```\w*\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
-def run_tests(folder, program):
+def run_tests(folder, program, *options):
     """What pytest prints of `program`, as its own test file."""
     (folder / "test_placement.py").write_text(program, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, folder]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, folder, *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment).stdout
 
 
 def test_the_page_on_test_suites_shows_what_pytest_prints(tmp_path):
-    program, report, *_ = blocks("check.md")
-    printed = [re.sub(r"^E +", "", line) for line in run_tests(tmp_path, program).splitlines()]
-    for line in report.splitlines():
-        assert re.sub(r"^E *", "", line) in printed
+    program, report, _, last = blocks("check.md")
+    printed = run_tests(tmp_path, program, "-p", "devwidget.pytest_plugin", "--devwidget-gpus=2").splitlines()
+    shown = [re.sub(r"^E +", "", line) for line in printed]
+    for line in (*report.splitlines(), *last.splitlines()):
+        assert re.sub(r"^E *", "", line) in shown
     assert printed[-1].startswith("3 failed")
 
 

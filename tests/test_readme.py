@@ -37,10 +37,3 @@ def test_the_example_prints_what_the_readme_shows(start: str, printed: list[str]
     for line in filter(None, block(start).splitlines()):
         shown = line.removesuffix("...").rstrip()
         assert any(each.startswith(shown) for each in printed), line
-
-
-def test_links_into_the_repository_exist() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    for page in pages:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,0 +1,60 @@
+"""Links of the pages and the notebooks, as a forge shows them: files and anchors exist, outer addresses have their form."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import urldefrag
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES += [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"|<(https?:[^>\s]+)>")
+ADDRESS = re.compile(r"https?://[^\s)>`\"';,\\]+[^\s)>`\"';,.\\]")
+
+
+def text_of(page: Path) -> str:
+    """What somebody wrote: of a notebook its texts, without cells and their outputs."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return re.sub(r"^( *)```.*?^\1```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def links(page: Path) -> list[str]:
+    return ["".join(found) for found in LINK.findall(text_of(page))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that a forge gives to headings."""
+    headings = re.findall(r"^#+ +(.*)", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def is_there(page: Path, link: str) -> bool:
+    name, anchor = urldefrag(link)
+    target = (page.parent / name).resolve() if name else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_link_into_the_repository_is_dead(page: Path) -> None:
+    assert [link for link in links(page) if "://" not in link and not is_there(page, link)] == []
+
+
+def test_links_and_anchors_are_found_and_dead_ones_told_apart() -> None:
+    page = ROOT / "docs" / "index.md"
+    assert sum(len(links(page)) for page in PAGES) > 100
+    assert is_there(page, "virtual-gpus.md#versions")
+    assert not is_there(page, "virtual-gpus.md#no-such-heading")
+    assert not is_there(page, "no-such-page.md")
+
+
+def test_addresses_outside_have_the_form_of_one() -> None:
+    found = {address for page in PAGES for address in ADDRESS.findall(text_of(page))}
+    assert len(found) > 10
+    assert [each for each in found if not re.fullmatch(r"https://[\w-]+(\.[\w-]+)+(/\S*)?", each)] == []
