@@ -5,7 +5,10 @@
 """The wheel in environments of its own, one for each Python and torch; daily work needs `make` alone.
 
 nox -s "wheel-3.12(newest)"                             one of them
+nox -s "wheel-3.11(oldest)"                             each dependency at the lower bound that pyproject.toml gives it
 nox -s wheel -- tests/rules -q                          all of them, and what pytest shall run
+nox -s package                                          what is published: complete, and as an index wants it
+nox -s binder                                           the environment of Binder: its size, and every notebook in it
 nox -s lint                                             what pre-commit checks
 
 Why both: `make` sets up one `.venv` around a torch that is there already, and CI wants many that borrow nothing.
@@ -13,7 +16,10 @@ Why both: `make` sets up one `.venv` around a torch that is there already, and C
 
 from __future__ import annotations
 
+import re
 import shutil
+import tarfile
+import zipfile
 from pathlib import Path
 
 import nox
@@ -22,7 +28,13 @@ nox.needs_version = ">=2025.5"
 nox.options.default_venv_backend = "uv|virtualenv"
 
 ROOT = Path(__file__).parent
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 TORCH = {"oldest": "torch==2.11.*", "pinned": "torch==2.13.0", "newest": "torch"}
+OLDEST = "3.11"
+PIP_NAMES = {"pytorch": "torch"}
+"""What conda calls otherwise than pip."""
+NOT_FROM_AN_INDEX = ("conda-forge", "python=", "pip")
+MOST_INSTALLED_BYTES = 2_500_000_000
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
@@ -32,10 +44,41 @@ def wheel(session: nox.Session, torch: str) -> None:
     """Tests of the wheel: a copy of the repository without the folder of the package."""
     folder = Path(session.create_tmp()).resolve()
     wheel = build(session, folder / "dist")
-    session.install(TORCH[torch], f"{wheel}[tutorial]", *nox.project.dependency_groups(nox.project.load_toml(), "test"))
-    checkout = without_package(session, folder / "checkout")
+    pins = lower_bounds() if (torch, session.python) == ("oldest", OLDEST) else [TORCH[torch]]
+    session.install(*pins, f"{wheel}[tutorial]", *nox.project.dependency_groups(PROJECT, "test"))
+    checkout = checked_out(session, folder / "checkout", without="devwidget/")  # so that the wheel is what is imported
     session.chdir(checkout)
     session.run("python", "-m", "pytest", *(session.posargs or PARALLEL))
+
+
+@nox.session
+def package(session: nox.Session) -> None:
+    """What an index checks, and that no file of the package is missing in either."""
+    wheel = build(session, Path(session.create_tmp()).resolve() / "dist")
+    session.install("twine")
+    session.run("twine", "check", "--strict", *map(str, wheel.parent.iterdir()))
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        compare(session, sdist, {name.partition("/")[2] for name in archive.getnames()})
+    with zipfile.ZipFile(wheel) as archive:
+        compare(session, wheel, set(archive.namelist()))
+
+
+@nox.session(python="3.12", venv_backend="virtualenv")
+def binder(session: nox.Session) -> None:
+    """The environment of Binder from an index in place of conda, and every notebook in it."""
+    listed = re.findall(r"^  - (.*)$", (ROOT / "binder" / "environment.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    session.install(*(as_pip_says(each) for each in listed if not each.startswith(NOT_FROM_AN_INDEX)))
+    session.env["JUPYTER_DATA_DIR"] = session.create_tmp()  # `jupyter trust` writes there
+    checkout = checked_out(session, Path(session.create_tmp()).resolve() / "checkout")
+    session.chdir(checkout)
+    session.run("bash", "binder/postBuild", external=True)
+    size = sum(path.stat().st_size for path in Path(session.virtualenv.location).rglob("*") if path.is_file())
+    cuda = session.run("python", "-c", "import torch; print(torch.version.cuda or '')", silent=True)
+    session.log(f"installed: {size / 1e9:.2f} GB" + (", with a torch for GPUs" if cuda.strip() else ""))
+    if size > MOST_INSTALLED_BYTES and not cuda.strip():
+        session.error(f"more than {MOST_INSTALLED_BYTES / 1e9} GB")
+    session.run("bash", "binder/start", "python", "notebooks/refresh.py", "--check", *session.posargs, external=True)
 
 
 @nox.session
@@ -53,12 +96,37 @@ def build(session: nox.Session, folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def without_package(session: nox.Session, folder: Path) -> Path:
-    """What git knows but `devwidget/`, so that nothing but the wheel can be imported."""
+def lower_bounds() -> list[str]:
+    """Each dependency of the package and of its notebooks at the oldest version that pyproject.toml allows."""
+    named = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["tutorial"]]
+    return [re.sub(r">=([\d.]+).*", r"==\1", each) for each in named]
+
+
+def as_pip_says(requirement: str) -> str:
+    """A requirement of conda: `pytorch=2.13.*=cpu_*` is `torch==2.13.*`."""
+    name, version = re.fullmatch(r"([\w-]+)(.*)", requirement).groups()
+    return PIP_NAMES.get(name, name) + re.sub(r"^=([\d.*]+)(=.*)?$", r"==\1", version)
+
+
+def compare(session: nox.Session, archive: Path, found: set[str]) -> None:
+    """An archive has every file of the package, and nothing of the tests."""
+    missing = sorted({name for name in known_to_git(session) if name.startswith("devwidget/")} - found)
+    beyond = sorted(name for name in found if name.startswith(("tests/", "notebooks/", "docs/")))
+    if missing or beyond:
+        session.error(f"{archive.name}: missing {missing}, beyond {beyond}")
+
+
+def known_to_git(session: nox.Session) -> list[str]:
+    """The files of the repository."""
+    listed = session.run("git", "-C", str(ROOT), "ls-files", "-z", external=True, silent=True)
+    return [name for name in str(listed).split("\0") if name]
+
+
+def checked_out(session: nox.Session, folder: Path, without: str = "none of them/") -> Path:
+    """A copy of what git knows."""
     shutil.rmtree(folder, ignore_errors=True)
-    listed = session.run("git", "ls-files", "-z", external=True, silent=True)
-    for name in filter(None, str(listed).split("\0")):
-        if not name.startswith("devwidget/"):
+    for name in known_to_git(session):
+        if not name.startswith(without):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     return folder

@@ -1,6 +1,7 @@
 """Runs each notebook from top to bottom and keeps what it shows; `make notebooks`.
 
 What differs from run to run (times, addresses) is no change: a notebook is written only if anything else differs.
+With `--check` none is written, and the exit status says whether one would be.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +72,20 @@ def _settled(text: str) -> str:
     return text
 
 
-def main() -> None:
-    """Run them all, and write those that show something else than before."""
+def main(arguments: list[str]) -> int:
+    """Run them all, and write those that show something else than before; 1 if with `--check` there are any."""
+    differing = 0
     for path in paths():
+        began = time.perf_counter()
         before, now = nbformat.read(path, as_version=4), executed(path)
         changed = shown(before) != shown(now)
-        if changed:
+        differing += changed
+        if changed and "--check" not in arguments:
             nbformat.write(now, path)
-        print(f"{path.name}: {'written' if changed else 'as before'}, {path.stat().st_size / 1000:.0f} kB", file=sys.stderr)
+        took = f"{time.perf_counter() - began:.0f} s, {path.stat().st_size / 1000:.0f} kB"
+        print(f"{path.name}: {'another' if changed else 'as before'}, {took}", file=sys.stderr)
+    return int("--check" in arguments and differing > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -25,7 +25,8 @@ def matrix() -> dict[str, list[str]]:
 
 
 def nox_pythons() -> list[str]:
-    keywords = [each for node in ast.walk(NOXFILE) if isinstance(node, ast.Call) for each in node.keywords]
+    (wheel,) = [node for node in NOXFILE.body if isinstance(node, ast.FunctionDef) and node.name == "wheel"]
+    keywords = [each for node in wheel.decorator_list if isinstance(node, ast.Call) for each in node.keywords]
     (pythons,) = [ast.literal_eval(each.value) for each in keywords if each.arg == "python"]
     assert isinstance(pythons, list)
     return pythons
@@ -48,6 +49,14 @@ def test_the_oldest_torch_that_may_be_installed_and_the_pinned_one_are_tested(ma
     assert list(nox_torch()) == matrix["torch"] == ["oldest", "pinned", "newest"]
     assert nox_torch()["oldest"] == f"torch=={oldest}.*"
     assert f'"{nox_torch()["pinned"]}"' in (ROOT / ".ci" / "set_up.py").read_text(encoding="utf-8")
+
+
+def test_each_dependency_has_a_lower_bound_that_is_tested() -> None:
+    extra = PROJECT["project"]["optional-dependencies"]["tutorial"]
+    named = [*PROJECT["project"]["dependencies"], *extra]
+    assert [each for each in named if not re.fullmatch(r"[\w-]+>=[\d.]+(,<\d+)?", each)] == []
+    (oldest,) = [n.value for n in NOXFILE.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "OLDEST"]
+    assert ast.literal_eval(oldest) == nox_pythons()[0]
 
 
 def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
