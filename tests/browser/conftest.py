@@ -7,10 +7,12 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import Watched, launched
 from tests.browser.lab import Lab
+
+expect.set_options(timeout=30_000)  # what comes is waited for as long as it takes on a machine that does other things too
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

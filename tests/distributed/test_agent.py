@@ -63,6 +63,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     with running([str(program)], RANK="2", WORLD_SIZE="4", LOCAL_RANK="2") as job:
         assert job.process.stdout is not None
         assert job.process.stdout.readline() == "ready\n"
+        wait_for(lambda: ask(job.folder, 2).report.stack[-1].text.startswith("input()"))  # `print` has returned too
         yield job
 
 
