@@ -9,7 +9,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args, overload
 
 import torch
 from torch import nn
@@ -531,6 +531,38 @@ def open(path: str | pathlib.Path) -> Any:
     return open_file(path)
 
 
+@overload
+def plan(
+    model: nn.Module,
+    batch: Any,
+    *,
+    gpus: int = ...,
+    memory: int | str | Sequence[int | str] | None = ...,
+    card: str | None = ...,
+    loss_fn: Callable[..., Any] | None = ...,
+    target: Any = ...,
+    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = ...,
+    placement: str | Mapping[str, Any] = ...,
+    parallel: None = ...,
+) -> Plan: ...
+
+
+@overload
+def plan(
+    model: nn.Module,
+    batch: Any,
+    *,
+    memory: int | str | Sequence[int | str] | None = ...,
+    card: str | None = ...,
+    loss_fn: Callable[..., Any] | None = ...,
+    target: Any = ...,
+    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = ...,
+    parallel: Mapping[str, int],
+    parallelize: Callable[..., Any] | None = ...,
+    microbatches: int | None = ...,
+) -> ParallelPlan: ...
+
+
 def plan(
     model: nn.Module,
     batch: Any,
@@ -626,6 +658,22 @@ def place(
     refuse_loss(loss_fn)
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}
     return make_layout(model, batch, target, asked)
+
+
+@overload
+def show(model: Cluster) -> RanksWidget: ...
+
+
+@overload
+def show(
+    model: nn.Module,
+    batch: Any = ...,
+    *,
+    loss_fn: Callable[..., Any] | None = ...,
+    target: Any = ...,
+    optimizer: torch.optim.Optimizer | None = ...,
+    batch_expression: str = ...,
+) -> DeviceWidget: ...
 
 
 def show(

@@ -6,10 +6,12 @@ import ast
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 import pytest
 import yaml
+
+from devwidget import api
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -61,4 +63,11 @@ def test_each_dependency_has_a_lower_bound_that_is_tested() -> None:
 
 def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
     assert set(PROJECT["project"]["optional-dependencies"]) == {"cluster", "tutorial"}
+    assert PROJECT["project"]["optional-dependencies"]["cluster"] == ["ipyparallel>=9"]
+    assert "ipyparallel>=9" in PROJECT["dependency-groups"]["test"]  # so that its tests do not skip
     assert not any("pytest" in each for each in PROJECT["project"]["dependencies"])
+
+
+def test_a_type_checker_is_told_which_record_and_which_panel_come_back() -> None:
+    told = {call: [each.__annotations__["return"] for each in get_overloads(call)] for call in (api.plan, api.show)}
+    assert told == {api.plan: ["Plan", "ParallelPlan"], api.show: ["RanksWidget", "DeviceWidget"]}

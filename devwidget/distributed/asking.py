@@ -32,18 +32,27 @@ def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> 
         DevwidgetError: if the folder is not there, or open to others.
     """
     refuse_shared(folder)
-    heard = all_at_once(lambda rank: ask(folder, rank, patience), ranks_in(folder))
-    return aged(heard)
+    return aged(all_at_once(lambda rank: ask(folder, rank), ranks_in(folder), patience))
 
 
-def all_at_once(ask_one: Callable[[int], Heard], ranks: Iterable[int]) -> list[Heard]:
+def all_at_once(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: float) -> list[Heard]:
     """Each of some ranks, those that do not answer waiting beside each other."""
     numbers = list(ranks)
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
-        return list(pool.map(ask_one, numbers))
+        heard = list(pool.map(ask_one, numbers))
+    gone = {each.rank for each in heard if each.state in ("dead", "stopped")}
+    return [_or_hung(each, patience, gone) for each in heard]
 
 
-def ask(folder: pathlib.Path, rank: int, patience: float = LONG_IN_A_COLLECTIVE) -> Heard:
+def _or_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
+    """A rank hangs if it has waited for longer than is usual, or waits for one that cannot come."""
+    waits = heard.report.collective if heard.report is not None else None
+    if waits is None or waits.finished or (waits.seconds < patience and gone.isdisjoint(waits.ranks)):
+        return heard
+    return dataclasses.replace(heard, state="hung", note=f"waits in `{waits.kind}` number {waits.sequence}")
+
+
+def ask(folder: pathlib.Path, rank: int) -> Heard:
     """One rank."""
     path, written = socket_of(folder, rank), _written(file_of(folder, rank))
     if not path.exists():
@@ -59,20 +68,17 @@ def ask(folder: pathlib.Path, rank: int, patience: float = LONG_IN_A_COLLECTIVE)
         return _silent(path, rank, host, pid, str(silence))
     if answer.status != 200:
         return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
-    return _answered(rank, answer.body, host, pid, patience)
+    return _answered(rank, answer.body, host, pid)
 
 
-def _answered(rank: int, body: bytes, host: str, pid: int, patience: float) -> Heard:
+def _answered(rank: int, body: bytes, host: str, pid: int) -> Heard:
     try:
         said = loads(body.decode())
     except ValueError as error:
         return Heard(rank, "busy", host=host, pid=pid, note=f"its answer cannot be read: {error}")
     if type(said) is not RankReport or said.rank != rank:
         return Heard(rank, "busy", host=host, pid=pid, note="its answer is not that of this rank")
-    waits = said.collective
-    if waits is None or waits.finished or waits.seconds < patience:
-        return Heard(rank, "answered", said)
-    return Heard(rank, "hung", said, note=f"waits in `{waits.kind}` number {waits.sequence}")
+    return Heard(rank, "answered", said)
 
 
 def _silent(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) -> Heard:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import named_tensors
+from devwidget.capture.snapshot.odd_tensors import is_distributed
 from devwidget.capture.tensors import seen
-from devwidget.distributed.holdings import is_distributed
 
 MOST_ELEMENTS = 4096
 """Of one tensor that are looked at, at equal distances."""

@@ -35,7 +35,7 @@ def ask_engines(view: Any, patience: float, served: Served) -> list[Heard]:
     """
     view = view[:] if not hasattr(view, "apply_async") else view
     places = _folders(view, served)
-    return all_at_once(lambda rank: ask(pathlib.Path(places[rank]), rank, patience), sorted(places))
+    return all_at_once(lambda rank: ask(pathlib.Path(places[rank]), rank), sorted(places), patience)
 
 
 def _folders(view: Any, served: Served) -> dict[int, str]:

@@ -13,10 +13,9 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import TENSOR_GROUPS, own, registered
-from devwidget.capture.object_fields import defined, module_name
 from devwidget.capture.snapshot.module_reader import known_class
 from devwidget.capture.snapshot.module_tree import ModuleTree
-from devwidget.capture.snapshot.odd_tensors import is_odd, read_odd
+from devwidget.capture.snapshot.odd_tensors import is_distributed, is_odd, read_odd
 from devwidget.capture.tensors import is_tensor, seen
 from devwidget.records.device import DeviceId
 from devwidget.records.ranks.rank import OWN_DEVICE, Axis, Holding, LocalTensor, RankModel, RankModule
@@ -145,14 +144,6 @@ class _Reader:
         if coordinate is not None and whole.ndim > len(self.mesh[0]):
             axes = tuple(Axis(name, int(whole.size(at))) for at, name in enumerate(axis_names(whole)))
             self.mesh = axes, tuple(map(int, coordinate))
-
-
-def is_distributed(tensor: torch.Tensor) -> bool:
-    """True for a DTensor."""
-    kind = type(tensor)
-    if kind is nn.Parameter or kind is torch.Tensor:
-        return False
-    return module_name(kind).startswith("torch.distributed") and defined(kind, "placements") is not None
 
 
 def local_part(tensor: Any) -> torch.Tensor:

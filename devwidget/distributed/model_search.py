@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
@@ -25,7 +26,7 @@ def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
         return next(iter(found.values()), None)
     inner = {id(child) for module in found.values() for path, child in walk(module) if path}
     roots = [module for key, module in found.items() if key not in inner]
-    return max(roots, key=_elements, default=None)
+    return max(roots, key=lambda root: sum(math.prod(shape_of(tensor)) for tensor in all_tensors(root)), default=None)
 
 
 def _candidates(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
@@ -47,13 +48,3 @@ def _variables(frames: Iterable[FrameType]) -> Iterator[Any]:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     namespaces = [vars(sys.modules["__main__"])] + ([shell.user_ns] if shell is not None else [])
     yield from (value for namespace in namespaces for _, value in stored(namespace))
-
-
-def _elements(module: nn.Module) -> int:
-    total = 0
-    for tensor in all_tensors(module):
-        size = 1
-        for length in shape_of(tensor):
-            size *= length
-        total += size
-    return total

@@ -96,10 +96,10 @@ def four_processes(*args: str) -> Iterator[Job]:
         yield job
 
 
-def wait_for(seen: Callable[[], Any], seconds: float = LONGEST) -> Any:
+def wait_for(seen: Callable[[], Any], seconds: float = LONGEST, pause: float = 0.1) -> Any:
     """What is seen as soon as it is true."""
     until = time.monotonic() + seconds
     while not (found := seen()):
         assert time.monotonic() < until, "it did not come"
-        time.sleep(0.1)
+        time.sleep(pause)
     return found

@@ -74,7 +74,7 @@ def said(number: int = 0, **more: object) -> bytes:
 
 def heard(folder: pathlib.Path, serve: Serve) -> Heard:
     with listening(socket_of(folder, 0), serve):
-        return ask(folder, 0, patience=5.0)
+        return ask_folder(folder, patience=5.0)[0]
 
 
 @pytest.fixture
@@ -106,6 +106,14 @@ def test_a_rank_that_waits_long_in_a_collective_hangs(job: pathlib.Path):
 
 def test_a_rank_that_waits_a_moment_does_not_hang(job: pathlib.Path):
     assert heard(job, answer(said(collective=Collective("all_reduce", 12, "dp", (0, 1), seconds=0.5)))).state == "answered"
+
+
+def test_a_rank_that_waits_for_a_dead_one_hangs_at_once(job: pathlib.Path):
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(socket_of(job, 1)))
+    waits = Collective("all_reduce", 12, "dp", (0, 1), seconds=0.1)
+    with listening(socket_of(job, 0), answer(said(collective=waits))):
+        assert [each.state for each in ask_folder(job, patience=5.0)] == ["hung", "dead"]
 
 
 @pytest.mark.parametrize("body", [

@@ -44,6 +44,12 @@ def is_lazy(tensor: torch.Tensor) -> bool:
 _UNINITIALISED: type = getattr(torch.nn.parameter, "UninitializedTensorMixin")  # noqa: B009  # torch does not list it
 
 
+def is_distributed(tensor: torch.Tensor) -> bool:
+    """True for a DTensor."""
+    kind = type(tensor)
+    return module_name(kind).startswith("torch.distributed") and defined(kind, "placements") is not None
+
+
 def _flattens(tensor: torch.Tensor) -> bool:
     return defined(type(tensor), "__tensor_flatten__") is not None
 
@@ -68,7 +74,7 @@ def _is_fake(tensor: torch.Tensor) -> bool:
 
 def _parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
     """The dense tensors inside, and what the whole is called."""
-    if module_name(type(tensor)).startswith("torch.distributed") and defined(type(tensor), "placements") is not None:
+    if is_distributed(tensor):
         return [tensor._local_tensor], shard_note(tensor)
     if _flattens(tensor):
         names, _ = tensor.__tensor_flatten__()
