@@ -56,8 +56,8 @@ class Agent:
 
     def stop(self) -> None:
         """Answer nobody any more. A second call, and one in a forked child, do nothing."""
-        if os.getpid() == self._who.pid and _current(self):
-            _silence()
+        if os.getpid() == self._who.pid and serving() is self:
+            _agents.clear()
             self._hook.remove()
             atexit.unregister(self.stop)
             for path in (self._socket, file_of(self.folder, self._who.rank)):
@@ -102,14 +102,6 @@ _agents: list[Agent] = []
 def serving() -> Agent | None:
     """The agent of this process that answers now."""
     return _agents[0] if _agents else None
-
-
-def _current(agent: Agent) -> bool:
-    return serving() is agent
-
-
-def _silence() -> None:
-    _agents.clear()
 
 
 def _listen(agent: Agent) -> None:

@@ -15,13 +15,13 @@ _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 
 
 class Identity(NamedTuple):
-    """One process of a job."""
+    """One process of a job, in the order of a RankReport."""
 
     rank: int
     world_size: int
-    local_rank: int
     host: str
     pid: int
+    local_rank: int
 
 
 def identity(environ: Mapping[str, str] = os.environ) -> Identity:
@@ -35,7 +35,7 @@ def identity(environ: Mapping[str, str] = os.environ) -> Identity:
         why = "`torch.distributed` is not initialised, and the environment has no RANK and WORLD_SIZE"
         raise DevwidgetError("this process is no rank", why=why, instead="call it after torch.distributed.init_process_group")
     local = next((int(environ[name]) for name in _LOCAL if environ.get(name, "").isdigit()), -1)
-    return Identity(*found, local, socket.gethostname(), os.getpid())
+    return Identity(*found, socket.gethostname(), os.getpid(), local)
 
 
 def of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:

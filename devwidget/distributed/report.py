@@ -50,7 +50,7 @@ class Reporter:
 
     def announcement(self, who: Identity) -> RankReport:
         """That there is such a rank, and nothing else."""
-        return RankReport(who.rank, who.world_size, who.host, who.pid, who.local_rank, time.time())
+        return RankReport(*who, time.time())
 
     def report(self, who: Identity, *, checksums: bool = False) -> RankReport:
         """All of it, at this moment."""
@@ -64,11 +64,7 @@ class Reporter:
         step, (collective, groups) = self._place()
         optimizers = list(self._steps)
         return RankReport(
-            who.rank,
-            who.world_size,
-            who.host,
-            who.pid,
-            who.local_rank,
+            *who,
             time.time(),
             held.axes if held else (),
             held.coordinates if held else (),

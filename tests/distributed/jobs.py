@@ -78,7 +78,7 @@ def torchrun(ranks: int, *args: str, module: Sequence[str] = (), **environ: str)
 
 
 @contextlib.contextmanager
-def four_processes(*args: str) -> Iterator[Job]:
+def four_processes(*args: str, program: pathlib.Path = TRAINING) -> Iterator[Job]:
     """The same without a launcher, which would end all ranks when one of them ends."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -92,7 +92,7 @@ def four_processes(*args: str) -> Iterator[Job]:
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port,
             }
-            stack.enter_context(running([str(TRAINING), *args], **numbers, **{FOLDER_VARIABLE: str(job.folder)}))
+            stack.enter_context(running([str(program), *args], **numbers, **{FOLDER_VARIABLE: str(job.folder)}))
         yield job
 
 

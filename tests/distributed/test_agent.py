@@ -200,7 +200,8 @@ def test_what_is_no_model_is_refused():
     ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, (0, 2, -1)),
 ])  # fmt: skip
 def test_each_launcher_says_which_rank_it_is(environ: dict[str, str], found: tuple[int, int, int]):
-    assert identity(environ)[:3] == found
+    said = identity(environ)
+    assert (said.rank, said.world_size, said.local_rank) == found
 
 
 def test_a_torch_without_its_server_is_refused_by_name(monkeypatch: pytest.MonkeyPatch):

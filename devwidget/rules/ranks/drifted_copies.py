@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
-
-_MOST_NAMED = 3
+from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, named, told
 
 
 @cluster_rule("drifted-copies")
@@ -34,11 +32,9 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 def _finding(drifted: dict[str, dict[str, list[int]]], step: int) -> Finding:
     paths = list(drifted)
     fewest = min(drifted[paths[0]].values(), key=len)
-    named = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
-    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
     return Finding(
         "drifted-copies", "error", paths[0].rpartition(".")[0],
-        f"{named}{more} on {told(fewest)} differ{'s' if len(paths) == 1 else ''} from the others after step {step}",
+        f"{named(paths)} on {told(fewest)} differ{'s' if len(paths) == 1 else ''} from the others after step {step}",
         "each rank adds the same gradients to its own copy, so copies that differ once differ for ever",
         fixes=(Fix(Message("begin with equal copies: wrap the model last"), "", "choice"),),
     )  # fmt: skip

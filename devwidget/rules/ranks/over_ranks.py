@@ -16,7 +16,7 @@ from devwidget.rules.running import asked, import_rules, worst_first
 Check = Callable[[Cluster], Iterator[Finding]]
 Group = TypeVar("Group", bound=Hashable)
 
-_MOST_RUNS = 6
+_MOST_RUNS, _MOST_NAMED = 6, 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +67,12 @@ def told(ranks: Iterable[int]) -> str:
     numbers = list(ranks)
     runs = runs_of(numbers)
     return in_words(runs) if len(runs) <= _MOST_RUNS else f"{len(numbers)} ranks, such as {in_words(runs[:_MOST_RUNS])}"
+
+
+def named(paths: list[str]) -> str:
+    """`a`, `b`, `c` in backticks, and how many more there are."""
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    return ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED]) + more
 
 
 def ranks_of(cluster: Cluster, placement: int) -> list[int]:

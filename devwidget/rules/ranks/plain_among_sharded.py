@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, ranks_of, tensor_path, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, named, ranks_of, tensor_path, told
 
 WRAPPER = "FSDP2"
 """What capture calls a module that `fully_shard` was given."""
-_MOST_NAMED = 3
 
 
 @cluster_rule("plain-among-sharded")
@@ -49,13 +48,12 @@ def _below(cluster: Cluster, module: int, given: list[str]) -> bool:
 
 
 def _finding(cluster: Cluster, plain: tuple[tuple[int, str], ...], ranks: list[int]) -> Finding:
-    paths = [f"`{tensor_path(cluster, *place)}`" for place in plain]
-    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    paths = [tensor_path(cluster, *place) for place in plain]
     are = "is a plain tensor" if len(paths) == 1 else "are plain tensors"
     module = cluster.modules[plain[0][0]]
     return Finding(
         "plain-among-sharded", "warning", module.path,
-        f"{', '.join(paths[:_MOST_NAMED])}{more} {are} on {told(ranks)}, in a model that `fully_shard` cuts",
+        f"{named(paths)} {are} on {told(ranks)}, in a model that `fully_shard` cuts",
         "nobody adds up their gradients over the ranks, and an operation with a DTensor refuses a plain tensor",
         fault=module.defined,
         fixes=(Fix(Message("give it the root too, after its layers"), "fully_shard(model)"),),
