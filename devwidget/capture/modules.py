@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +21,22 @@ TENSOR_GROUPS: tuple[Group, Group] = "_parameters", "_buffers"
 
 own: Callable[[nn.Module], dict[str, Any]] = vars(nn.Module)["__dict__"].__get__
 """The `__dict__` of a module, also of one that overrides `__getattribute__`."""
+
+
+class ModuleSet:
+    """Modules by identity, held weakly; asked at each outermost call, where torch's own keys ask each module three questions."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, weakref.ref[nn.Module]] = {}
+
+    def add(self, module: nn.Module) -> None:
+        """Remember a module as long as it lives."""
+        known, key = self._known, id(module)
+        known[key] = weakref.ref(module, lambda _: known.pop(key, None))
+
+    def __contains__(self, module: nn.Module) -> bool:
+        known = self._known.get(id(module))
+        return known is not None and known() is module
 
 
 def is_module(value: object) -> TypeIs[nn.Module]:

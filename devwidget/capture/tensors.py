@@ -16,22 +16,25 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 DEEPEST = 6
-_Tensor = torch.Tensor
+_Tensor, _Parameter = torch.Tensor, nn.Parameter
 DEVICE = torch.device
 """The class itself, for which virtual GPUs have a stand-in while they run."""
 
 
 def is_tensor(value: object) -> TypeIs[torch.Tensor]:
     """True for tensors of every class."""
-    return issubclass(type(value), torch.Tensor)
+    kind = type(value)
+    return kind is _Tensor or kind is _Parameter or issubclass(kind, _Tensor)
 
 
 def is_parameter(value: object) -> TypeIs[nn.Parameter]:
     """True for parameters, and for tensors of other classes that `nn.Parameter(...)` made one of."""
     kind = type(value)
-    if kind is torch.Tensor or not issubclass(kind, torch.Tensor):
+    if kind is _Parameter:  # the question of a class costs a microsecond: parameters have a metaclass
+        return True
+    if kind is _Tensor or not issubclass(kind, _Tensor):
         return False
-    return issubclass(kind, nn.Parameter) or dict_of(value).get("_is_param") is True
+    return issubclass(kind, _Parameter) or dict_of(value).get("_is_param") is True
 
 
 def seen(tensor: torch.Tensor, name: str) -> Any:
@@ -60,7 +63,7 @@ def viewed(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
     """Tensors in nested containers (a HuggingFace output is a dict, a batch of its tokenizers a `UserDict`)."""
     kind = type(value)
-    if kind is _Tensor or issubclass(kind, _Tensor):
+    if kind is _Tensor or kind is _Parameter or issubclass(kind, _Tensor):
         yield value
     elif depth and id(kind) not in SCALAR_IDS:
         for part in value if kind is tuple or kind is list else parts_of(value):

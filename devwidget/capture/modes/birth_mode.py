@@ -12,7 +12,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults.failed_call import NOT_OURS
-from devwidget.capture.object_fields import is_a, parts_of
+from devwidget.capture.object_fields import SCALAR_IDS, is_a, parts_of
 from devwidget.capture.patching.mode_stack import FunctionMode
 from devwidget.capture.recording.births import LONGEST_CHAIN, Birth
 from devwidget.capture.recording.state import State
@@ -25,7 +25,9 @@ _BACKWARD = frozenset({"backward", "grad"})
 _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
 _MORE = WAITS | {"__set__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
-_Tensor, _Size, _FLOAT64, _DisableTorchFunction = torch.Tensor, torch.Size, torch.float64, torch_internals.DisableTorchFunction
+_LOOKS = VIEWS | {"__getitem__"}
+_Tensor, _Parameter, _Size, _FLOAT64 = torch.Tensor, torch.nn.Parameter, torch.Size, torch.float64
+_DisableTorchFunction = torch_internals.DisableTorchFunction
 MOST_DEVICES = 64
 """Devices read from tensors that are remembered: `device = x.device` serves the function that says so."""
 
@@ -36,7 +38,7 @@ class BirthWatch(FunctionMode):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self._here = state.tracker.here
+        self._site, self._threads = state.tracker.site, state.tracker.threads
         self._devices: dict[int, tuple[torch.device, Birth]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -49,8 +51,8 @@ class BirthWatch(FunctionMode):
             elif type(out) is DEVICE:
                 self._device_read(out, args[0])
             return out
-        kwargs, here = kwargs or {}, self._here
-        site = self._state.tracker.site(frame)
+        kwargs, here = kwargs or {}, self._threads.place
+        site = self._site(frame)
         try:
             if name in _BACKWARD and getattr(func, "__module__", "").startswith(_AUTOGRAD):
                 out = self._backward(func, args, kwargs)
@@ -110,8 +112,8 @@ class BirthWatch(FunctionMode):
         parent, data, weights, others = None, None, None, False
         for tensor in (_opened(args, kwargs) if kwargs else args) if operands is None else operands:
             kind = type(tensor)
-            if kind is not _Tensor:
-                if kind is int:
+            if kind is not _Tensor and kind is not _Parameter:
+                if id(kind) in SCALAR_IDS:
                     continue
                 if kind is list or kind is tuple:
                     self._born(name, args, kwargs, result, frame, site, _opened(args, kwargs))  # once more from the first
@@ -130,15 +132,15 @@ class BirthWatch(FunctionMode):
             if tensor.device == device:
                 if parent is None or (parent.dtype is not dtype is birth.dtype):
                     parent = birth
-                if kind is _Tensor or not _is_weight(name, args, tensor):
+                if kind is _Tensor or (name in _LOOKS and _is_view(name, args)) or not is_parameter(tensor):
                     others = True
                 else:
                     weights = birth
         if dtype is _FLOAT64 and name not in MOVES:
             self._doubled(name, (args, kwargs), result, frame, site)
-        number = state.log.number()
-        if parent is not None and parent.dtype is dtype and not (others and weights is not None):
-            birth = Birth(result)  # as nearly all are: nothing else is said of it
+        number, computed = state.log.number(), others and weights is not None
+        if parent is not None and parent.dtype is dtype and not computed:
+            birth = Birth(result)  # as nearly all are, and so `Birth.derive` is written out: nothing else is said of it
             birth.number, birth.dtype, birth.transfers = number, dtype, parent.transfers
             birth.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
             birth.depth = parent.depth + 1
@@ -148,7 +150,7 @@ class BirthWatch(FunctionMode):
             if name == "clone":  # it stays behind when what it copies moves on
                 birth.call, birth.site, birth.direct = name, site, calls_itself(frame, site)
         else:
-            birth = self._decided(name, number, args, kwargs, result, None if others and weights else parent, frame, site)
+            birth = self._decided(name, number, args, kwargs, result, None if computed else parent, frame, site)
             birth.weights = weights
         if data is not None:
             birth.transfers = data.transfers
@@ -176,10 +178,11 @@ class BirthWatch(FunctionMode):
         is_move = name in MOVES and parent is None
         origin = self._state.births.get(args[0]) if is_move else None
         birth = Birth.of(result, number, name, site, calls_itself(frame, site), is_move, parent, origin)
-        given = kwargs.get("device") or (next((each for each in args if type(each) is DEVICE), None) if is_move else None)
-        read = self._devices.get(id(given)) if given is not None else None
-        if read is not None and read[0] is given:
-            birth.follows = read[1].decided()
+        if self._devices and (kwargs or is_move):
+            given = kwargs.get("device") or (next((each for each in args if type(each) is DEVICE), None) if is_move else None)
+            read = self._devices.get(id(given)) if given is not None else None
+            if read is not None and read[0] is given:
+                birth.follows = read[1].decided()
         return birth
 
     def _device_read(self, device: torch.device, tensor: torch.Tensor) -> None:
@@ -226,8 +229,10 @@ class BirthWatch(FunctionMode):
 
 def calls_itself(frame: FrameType, site: RawSite | None) -> bool:
     """True if the user's line makes the torch call itself, and not a library on its behalf."""
-    near = caller(frame)
-    return site is not None and near is not None and near.f_code is site.code
+    if site is None:
+        return False
+    near = frame if frame.f_code is site.code else caller(frame)
+    return near is not None and near.f_code is site.code
 
 
 def _rows(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -242,15 +247,17 @@ def _opened(args: tuple[Any, ...], kwargs: Any) -> list[Any]:
     opened: list[Any] = []
     for arg in (*args, *kwargs.values()):
         kind = type(arg)
-        if kind is list or kind is tuple:
+        if kind is _Tensor or kind is _Parameter:
+            opened.append(arg)
+        elif id(kind) in SCALAR_IDS:
+            continue
+        elif kind is list or kind is tuple:
             opened += filter(is_tensor, arg)
-        elif kind is _Tensor or issubclass(kind, _Tensor):
+        elif issubclass(kind, _Tensor):
             opened.append(arg)
     return opened
 
 
-def _is_weight(name: str, args: tuple[Any, ...], tensor: torch.Tensor) -> bool:
-    """A parameter that is computed with, and not only looked at: `weight.t()`, `weight[3]`."""
-    if name in VIEWS or (name == "__getitem__" and not is_a(args[1], (torch.Tensor, tuple, list))):
-        return False
-    return is_parameter(tensor)
+def _is_view(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a parameter is only looked at, and not computed with: `weight.t()`, `weight[3]`, but not `weight[rows]`."""
+    return name != "__getitem__" or not is_a(args[1], (torch.Tensor, tuple, list))

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import torch
+from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patches.higher_order import take_apart
@@ -21,28 +22,33 @@ _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
 _MOVES = ("_to_copy", "copy_")
 _HIGHER_ORDER = "higher-order operator"
 _APART = (*_MOVES, _HIGHER_ORDER)
-_names: dict[int, tuple[Any, str]] = {}
-"""Operators by id, and their names; keeping the operator keeps its id. Its hash would be a call of Python code."""
+_names: dict[int, tuple[str, bool, Any]] = {}
+"""Operators by id: their names, whether they take a path of their own, and the operator itself, which keeps its id. Its hash
+would be a call of Python code."""
 
 
-def _name(func: Any) -> str:
+def _named(func: Any) -> tuple[str, bool, Any]:
     name = func._schema.name.removeprefix("aten::") if isinstance(func, torch_internals.OpOverload) else _HIGHER_ORDER
-    return _names.setdefault(id(func), (func, name))[1]
+    return _names.setdefault(id(func), (name, name in _APART, func))
 
 
-_Tensor = torch.Tensor
+_Tensor, _Parameter = torch.Tensor, nn.Parameter
 
 
 def _devices(args: tuple[Any, ...]) -> Devices:
     """Devices of the tensors, each once, lists opened one level; of a single one, as nearly always, the device itself."""
     first: torch.device | None = None
     for arg in args:
-        if isinstance(arg, _Tensor):
+        kind = type(arg)
+        if kind is _Tensor or kind is _Parameter:
             if first is None:
                 first = arg.device
             elif arg.device != first:
                 return _all_devices(args)
-        elif type(arg) is list and arg and not isinstance(arg[0], int):  # sizes and strides are the most common lists
+        elif kind is list:
+            if arg and type(arg[0]) is not int:  # sizes and strides are the most common lists
+                return _all_devices(args)
+        elif kind is not int and issubclass(kind, _Tensor):
             return _all_devices(args)
     return first
 
@@ -61,22 +67,21 @@ class Ops(DispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._state = state
         self._tracker = state.tracker
-        self._here = state.tracker.here
+        self._threads = state.tracker.threads
         self._ops, self._first = state.log.ops_met, state.log.first_op
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then write down where it ran."""
-        known = _names.get(id(func))
-        name = known[1] if known is not None else _name(func)
-        if name in _APART:
+        name, is_apart, _ = _names.get(id(func)) or _named(func)
+        if is_apart:
             return self._moved(func, name, args, kwargs) if name in _MOVES else take_apart(self, func, args, kwargs)
         out = func(*args, **kwargs) if kwargs else func(*args)
         self._log(name, args, out)
         return out
 
     def _log(self, name: str, args: tuple[Any, ...], out: Any) -> None:
-        here, tracker = self._here, self._tracker
-        if not isinstance(out, _Tensor):
+        here, tracker = self._threads.place, self._tracker
+        if type(out) is not _Tensor and not isinstance(out, _Tensor):
             out = out[0] if type(out) in (list, tuple) and out else None
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         site = here.site or tracker.site(sys._getframe(2))
@@ -90,14 +95,14 @@ class Ops(DispatchMode):
         started = time.perf_counter()
         out = func(*args, **(kwargs or {}))
         self._log(name, args, out)
-        tracker, cause = self._tracker, self._here.cause
+        tracker, cause = self._tracker, self._threads.place.cause
         before = args[1] if name == "copy_" else args[0]
         if isinstance(before, torch.Tensor) and before.device != out.device and cause not in _PARALLEL_CAUSES:
-            seconds, site = time.perf_counter() - started, self._here.site or tracker.site(sys._getframe(1))
+            seconds, site = time.perf_counter() - started, self._threads.place.site or tracker.site(sys._getframe(1))
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"
             self._state.log.move(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
         checks = self._state.copy_checks
         if checks is not None and isinstance(before, torch.Tensor) and before.device != out.device:
-            checks.compare(before, out, self._here.site or tracker.site(sys._getframe(1)))
+            checks.compare(before, out, self._threads.place.site or tracker.site(sys._getframe(1)))
         return out

@@ -13,7 +13,7 @@ from devwidget.capture import data_parallel, torch_internals
 from devwidget.capture.faults import uncalled
 from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.interrupts import uninterrupted
-from devwidget.capture.object_fields import SCALAR_IDS, is_a
+from devwidget.capture.object_fields import SCALAR_IDS
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.event_log import joined
 from devwidget.capture.recording.state import State
@@ -21,21 +21,22 @@ from devwidget.capture.recursion import deepen
 from devwidget.capture.tensors import device_of, tensors_in
 from devwidget.capture.undo import Undo
 
-_now = time.perf_counter
+_now, _Tensor, _DisableTorchFunction = time.perf_counter, torch.Tensor, torch_internals.DisableTorchFunction
 
 
 def module_hooks(state: State, undo: Undo) -> None:
     """Follow every module call."""
     watched: dict[int, Undo] = {}
-    tracker, log, here = state.tracker, state.log, state.tracker.here
+    tracker, log, threads = state.tracker, state.log, state.tracker.threads
 
     def before(module: nn.Module, args: Any) -> None:
         if state.is_elsewhere():
             return
+        here = threads.place
         if not here.stack and here.replica < 0:
             state.ties.look(module)
         tracker.enter(module, sys._getframe(3), _now(), log.number())
-        if is_a(module, nn.DataParallel) and id(module) not in watched:
+        if issubclass(type(module), nn.DataParallel) and id(module) not in watched:
             with uninterrupted():
                 watched[id(module)] = Undo()
                 data_parallel.watch(module, state, watched[id(module)])
@@ -52,6 +53,7 @@ def module_hooks(state: State, undo: Undo) -> None:
                 del watched[id(module)]
         if running is None or running.path is None:
             return
+        here = threads.place
         if not here.stack and any(transfer.moved is not None for transfer in state.transfers.kept):
             kept = {id(tensor) for _, _, tensor in unregistered_tensors(state.tracker)}
             state.transfers.forget_kept_copies(lambda tensor: id(tensor) in kept)
@@ -60,16 +62,19 @@ def module_hooks(state: State, undo: Undo) -> None:
             entry.stopped = log.number()
         entry.calls += 1
         entry.seconds += _now() - running.started
-        if failed:
-            entry.inputs = _with_devices(entry.inputs, args)
-            if here.failed is None:
-                uncalled.look(state, running, args, sys.exception())
-            here.failed = running.path if here.failed is None else here.failed
-            entry.failed = True
+        with _DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+            if failed:
+                entry.inputs = _with_devices(entry.inputs, args)
+            else:
+                entry.inputs = _with_devices(entry.inputs, (*args, *rest[0].values()) if rest[0] else args)
+                entry.outputs = _with_devices(entry.outputs, rest[1])
+        if not failed:
+            here.failed = None
             return
-        here.failed = None
-        entry.inputs = _with_devices(entry.inputs, (*args, *rest[0].values()) if rest[0] else args)
-        entry.outputs = _with_devices(entry.outputs, rest[1])
+        if here.failed is None:
+            uncalled.look(state, running, args, sys.exception())
+        here.failed = running.path if here.failed is None else here.failed
+        entry.failed = True
 
     undo.add(_end, watched)
     MODULE_BEGINS.call(before, undo)
@@ -85,11 +90,10 @@ def _end(watched: dict[int, Undo]) -> None:
 
 
 def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:
-    with torch_internals.DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
-        for part in value if type(value) is tuple else (value,):
-            if type(part) is torch.Tensor:
-                if part.device not in known:
-                    known = joined(known, (part.device,))
-            elif id(type(part)) not in SCALAR_IDS:
-                known = joined(known, (device_of(tensor) for tensor in tensors_in(part, depth=3)))
+    for part in value if type(value) is tuple else (value,):
+        if type(part) is _Tensor:
+            if part.device not in known:
+                known = joined(known, (part.device,))
+        elif id(type(part)) not in SCALAR_IDS:
+            known = joined(known, (device_of(tensor) for tensor in tensors_in(part, depth=3)))
     return known

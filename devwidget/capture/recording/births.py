@@ -16,6 +16,7 @@ from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.records.trace import Held, Phase
 
+_Tensor, _Parameter, _STRIDED = torch.Tensor, nn.Parameter, torch.strided
 LONGEST_CHAIN, MOST_MOVES = 48, 16
 """Ancestors on one device, and moves between devices, kept of one tensor. A hidden state that is updated or moved ten
 thousand times would otherwise keep them all."""
@@ -115,12 +116,13 @@ class Birth(TensorRef):
         """A birth of which more is to be said."""
         birth = cls(tensor)
         birth.number, birth.dtype = number, tensor.dtype
-        birth.call, birth.site, birth.direct, birth.is_move, birth.origin = call, site, direct, is_move, origin
+        birth.call, birth.site, birth.direct, birth.is_move = call, site, direct, is_move
         if parent is None:
             birth.parent, birth.depth, birth.transfers = None, 0, ()
         else:
             birth.derive(parent)
         if origin is not None:
+            birth.origin = origin
             birth._forget_far_past()
         return birth
 
@@ -259,7 +261,8 @@ class Births:
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     """None for sparse, lazy and wrapped tensors."""
-    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided:
+    kind = type(tensor)
+    if (kind is not _Tensor and kind is not _Parameter) or tensor.layout is not _STRIDED:
         return None
     try:
         return tensor.untyped_storage()

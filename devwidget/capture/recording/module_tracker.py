@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import named_tensors, own_tensors, registered, walk
+from devwidget.capture.modules import ModuleSet, named_tensors, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code.call_sites import RawSite, known_library, site_of, user_frame
 from devwidget.capture.tensors import is_parameter
@@ -41,8 +41,10 @@ class ModuleCall:
     outer: str | None
 
 
-class _Thread(threading.local):
-    """One thread's place: its running modules, the path of the innermost, and the user's line of a torch call under way."""
+class Place:
+    """Where one thread is: its running modules, the path of the innermost, and the user's line of a torch call under way."""
+
+    __slots__ = ("cause", "failed", "path", "replica", "site", "stack")
 
     def __init__(self) -> None:
         self.stack: list[ModuleCall] = []
@@ -53,11 +55,22 @@ class _Thread(threading.local):
         self.failed: str | None = None
 
 
-class ModuleTracker:
-    """Paths of the attached modules, and which of them run in each thread."""
+class _Threads(threading.local):
+    """The place of each thread, in one object: what is read and written for each operator is found once."""
 
     def __init__(self) -> None:
-        self.here = _Thread()
+        self.place = Place()
+
+
+class ModuleTracker:
+    """Paths of the attached modules, and which of them run in each thread.
+
+    Attributes:
+        threads: the place of the thread that asks, for the paths on which a call costs too much; `here` for all others.
+    """
+
+    def __init__(self) -> None:
+        self.threads = _Threads()
         self.roots: list[weakref.ref[nn.Module]] = []
         self.model_name = ""
         self.forced: Phase | None = None
@@ -67,7 +80,13 @@ class ModuleTracker:
         self.step = -1
         self._forwarded = False
         self._stepping: CodeType | None = None
+        self._trainable = ModuleSet()
         self._module_call = _module_call()
+
+    @property
+    def here(self) -> Place:
+        """The place of this thread."""
+        return self.threads.place
 
     # -- names
 
@@ -120,13 +139,12 @@ class ModuleTracker:
 
     def enter(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> ModuleCall:
         """A module begins to run in this thread; `frame` is the one that called it."""
-        here = self.here
+        here = self.threads.place
         stack = here.stack
         if not stack and here.replica < 0 and self.forced != "backward":  # a checkpoint runs its modules once more there
             self._begin_step(module, user_frame(frame), number)
-        path = self.path_of(module)
-        if path is None:
-            path = self._late_path(module)
+        entry = self._paths.get(id(module))
+        path = entry[1] if entry is not None and entry[0]() is module else self._late_path(module)
         running = ModuleCall(module, path, here.replica, started, number, self.site(frame), here.path)
         if path is None and (stack or self._forwarded):
             self.strangers[module] = (here.path, running.site)
@@ -138,20 +156,27 @@ class ModuleTracker:
     def _begin_step(self, module: nn.Module, caller: FrameType | None, number: int) -> None:
         """An outermost module runs. A criterion, or a teacher that the loss calls, belongs to the step that is under way."""
         code = caller.f_code if caller is not None else None
-        in_loss = self._forwarded and (code is not self._stepping or next(named_tensors(module, "_parameters"), None) is None)
+        in_loss = self._forwarded and (code is not self._stepping or not self._has_parameters(module))
         if not in_loss:
             self.step, self._stepping = number, code
 
+    def _has_parameters(self, module: nn.Module) -> bool:
+        """Whether it has, or once had: the search is not repeated at each step."""
+        if module not in self._trainable and next(named_tensors(module, "_parameters"), None) is not None:
+            self._trainable.add(module)
+        return module in self._trainable
+
     def leave(self, module: nn.Module) -> ModuleCall | None:
         """A module has run; calls above it that never ended (an exception nobody told us of) go with it."""
-        here = self.here
+        here = self.threads.place
         stack = here.stack
         for index in range(len(stack) - 1, -1, -1):
             running = stack[index]
             if running.module is module:
                 del stack[index:]
                 here.path = running.outer
-                self._forwarded = self._forwarded or (not stack and torch.is_grad_enabled())
+                if not stack and not self._forwarded:
+                    self._forwarded = torch.is_grad_enabled()
                 return running
         return None
 
@@ -160,7 +185,7 @@ class ModuleTracker:
         module_call, is_library = self._module_call, known_library
         while frame is not None:
             code = frame.f_code
-            if code is module_call and (stack := self.here.stack):
+            if code is module_call and (stack := self.threads.place.stack):
                 return stack[-1].site
             if not is_library[code.co_filename]:
                 return site_of(frame)

@@ -6,17 +6,16 @@ import itertools
 import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
 from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.interrupts import uninterrupted
-from devwidget.capture.modules import registered, walk
+from devwidget.capture.modules import ModuleSet, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -37,14 +36,14 @@ class Ties:
 
     def __init__(self, log: Log, births: Births, tracker: ModuleTracker) -> None:
         self._log, self._births, self._tracker = log, births, tracker
-        self._looked: MutableMapping[nn.Module, bool] = WeakIdKeyDictionary()
+        self._looked = ModuleSet()
         self._pairs: list[tuple[Fault, weakref.ref[nn.Parameter], weakref.ref[nn.Parameter]]] = []
 
     def look(self, root: nn.Module) -> None:
         """Before a root first runs: which parameters on different devices hold the same values?"""
         if root in self._looked or torch_internals.tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
-        self._looked[root] = True
+        self._looked.add(root)
         with torch_internals.DisableTorchFunction():
             groups = _alike_and_apart(root)
         if groups:  # seldom: most models are on one device, and nothing is read of them
