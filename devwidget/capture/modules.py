@@ -24,7 +24,7 @@ own: Callable[[nn.Module], dict[str, Any]] = vars(nn.Module)["__dict__"].__get__
 
 
 class ModuleSet:
-    """Modules by identity, held weakly; asked at each outermost call, where torch's own keys ask each module three questions."""
+    """Modules by identity, held weakly; asked at each outermost call, where torch's own keys ask a module three questions."""
 
     def __init__(self) -> None:
         self._known: dict[int, weakref.ref[nn.Module]] = {}
@@ -51,7 +51,11 @@ def registered(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
 
 def entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
     """What is in one of a module's groups, where a name may stand for nothing; asked three times for each module."""
-    fields = own(module)
+    return entries_in(own(module), group)
+
+
+def entries_in(fields: dict[str, Any], group: Group) -> list[tuple[str, Any]]:
+    """The same of the `__dict__` of a module."""
     held: Any = fields.get(group)
     if type(held) is dict:
         return stored(held) if held else []

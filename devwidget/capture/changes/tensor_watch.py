@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -10,9 +11,9 @@ import torch
 
 from devwidget.capture.snapshot.tensor_reader import PLAIN
 
-_READ = tuple(map(attrgetter, ("device", "dtype", "shape", "requires_grad", "is_leaf")))
+_READ = tuple(map(attrgetter, ("device", "dtype", "shape", "requires_grad")))
 _READ_GRAD = tuple(map(attrgetter, ("device", "nbytes")))
-_GRAD, _ADDRESS = attrgetter("grad"), attrgetter("_cdata")
+_IS_LEAF, _GRAD, _ADDRESS = map(attrgetter, ("is_leaf", "grad", "_cdata"))
 
 
 class TensorWatch:
@@ -32,11 +33,12 @@ class TensorWatch:
 
 
 def _facts(tensors: list[torch.Tensor]) -> Iterator[list[Any]]:
-    leaves = [tensor for tensor in tensors if tensor.is_leaf]  # to read the gradient of others raises a warning
-    grads = list(map(_GRAD, leaves))
+    are_leaves = list(map(_IS_LEAF, tensors))
+    grads = list(map(_GRAD, compress(tensors, are_leaves)))  # to read the gradient of others raises a warning
     given = [grad for grad in grads if grad is not None]
     if not PLAIN.issuperset(map(type, tensors)) or not PLAIN.issuperset(map(type, given)):
         raise TypeError("tensors of other classes")
+    yield are_leaves
     yield from (list(map(read, tensors)) for read in _READ)
     storages = list(map(torch.Tensor.untyped_storage, tensors))
     yield list(map(_ADDRESS, storages))

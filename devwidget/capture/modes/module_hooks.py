@@ -13,7 +13,7 @@ from devwidget.capture import data_parallel, torch_internals
 from devwidget.capture.faults import uncalled
 from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.interrupts import uninterrupted
-from devwidget.capture.object_fields import SCALAR_IDS
+from devwidget.capture.object_fields import SCALAR_IDS, is_a
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.event_log import joined
 from devwidget.capture.recording.state import State
@@ -36,7 +36,7 @@ def module_hooks(state: State, undo: Undo) -> None:
         if not here.stack and here.replica < 0:
             state.ties.look(module)
         tracker.enter(module, sys._getframe(3), _now(), log.number())
-        if issubclass(type(module), nn.DataParallel) and id(module) not in watched:
+        if is_a(module, nn.DataParallel) and id(module) not in watched:
             with uninterrupted():
                 watched[id(module)] = Undo()
                 data_parallel.watch(module, state, watched[id(module)])

@@ -75,6 +75,8 @@ class Search:
     def candidates(self, attributes: dict[str, Any], names: Iterable[str]) -> list[str]:
         """Those of the names that may hold tensors; this runs for every module, so it only looks at types."""
         maybe = [name for name in names if id(type(attributes[name])) not in _SCALARS and name not in _REPEATS]
+        if not maybe:
+            return maybe
         repeated = attributes.get("_former_parameters")
         hidden: dict[str, Any] = repeated if type(repeated) is dict else {}
         return [name for name in maybe if self._handler(type(attributes[name])) is not None and name not in hidden]

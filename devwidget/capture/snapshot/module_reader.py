@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.modules import entries
+from devwidget.capture.modules import entries_in
 from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
 from devwidget.capture.snapshot.class_site import class_site
@@ -70,33 +70,35 @@ class ModuleReader:
         self._tree = tree
         self._search = Search(tree.registers)
         self._kinds: dict[int, _Kind] = {}
+        self._extra: dict[tuple[str, ...], list[str]] = {}  # by all attributes: those that not every module has
 
     def read(self, place: int, visit: Visit) -> ModuleFacts:
         """Facts of the module at one place of the walk."""
         module, path, parent, depth = visit
         own = fields_of_module(module).copy()  # another thread may write meanwhile
+        layout = tuple(own)
+        extra = self._extra.get(layout)
+        if extra is None:
+            extra = self._extra[layout] = [name for name in layout if name not in STANDARD]
         kind = self._kinds.get(id(type(module))) or self._kind(module)
-        extra = [name for name in own if name not in STANDARD]
-        tensors = self._registered(path, module)
+        tensors = self._registered(path, own)
         wrapper = note = ""
         if kind.wrapping.word or place in self._tree.also or not SPECIAL.isdisjoint(extra):
             wrapper, note = self._special(place, path, own, kind, tensors)
         if kind.class_tensors or (extra and not kind.wrapping.hides):
-            note = join(note, self._unregistered(path, own, self._search.candidates(own, extra), kind, tensors))
+            names = self._search.candidates(own, extra)
+            if names or kind.class_tensors:
+                note = join(note, self._unregistered(path, own, names, kind, tensors))
         training = own.get("training")
         if training is None and kind.wrapping.word == "scripted":  # it keeps its flag elsewhere, a frozen one has none
             training = getattr(module, "training", False)
         training = training is True
         return _facts(path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note)
 
-    def _registered(self, path: str, module: nn.Module) -> list[TensorFacts]:
+    def _registered(self, path: str, own: dict[str, Any]) -> list[TensorFacts]:
         read = self.tensors.read
-        facts = [
-            read(path, name, "parameter", found)
-            for name, found in entries(module, "_parameters")
-            if type(found) is nn.Parameter or is_tensor(found)  # the first is quick, and nearly always enough
-        ]
-        buffers = entries(module, "_buffers")
+        parameters, buffers = entries_in(own, "_parameters"), entries_in(own, "_buffers")
+        facts = [read(path, name, "parameter", found) for name, found in parameters if is_tensor(found)]
         return facts + [read(path, name, "buffer", found) for name, found in buffers if is_tensor(found)] if buffers else facts
 
     def _unregistered(self, path: str, own: dict[str, Any], names: list[str], kind: _Kind, into: list[TensorFacts]) -> str:

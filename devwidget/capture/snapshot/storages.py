@@ -16,9 +16,7 @@ class Storages:
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
-        self._holders: list[torch.Tensor | None] = []
-        self._paths: list[str] = []
-        self._names: list[str] = []
+        self._first: list[tuple[torch.Tensor | None, str, str]] = []  # of each storage, with its path and name
         self._met: dict[Extent, str] = {}
 
     def number(self, key: int, tensor: torch.Tensor, path: str, name: str) -> tuple[int, bool]:
@@ -26,18 +24,14 @@ class Storages:
         found = self._numbers.get(key)
         if found is not None:
             return found, True
-        number = self._numbers[key] = len(self._holders)
-        self._holders.append(tensor)
-        self._paths.append(path)
-        self._names.append(name)
+        number = self._numbers[key] = len(self._first)
+        self._first.append((tensor, path, name))
         return number, False
 
     def new(self) -> int:
         """A number for bytes that have no storage to be told apart by."""
-        self._holders.append(None)
-        self._paths.append("")
-        self._names.append("")
-        return len(self._holders) - 1
+        self._first.append((None, "", ""))
+        return len(self._first) - 1
 
     def tied_to(self, extent: Extent, path: str, name: str) -> str:
         """Path of the tensor met first with this extent, "" if this is the first; slices of one storage are not tied."""
@@ -48,16 +42,14 @@ class Storages:
 
     def part_of(self, number: int) -> str:
         """A note if the storage is that of a parameter, such as the flat one of FSDP1."""
-        held = is_parameter(self._holders[number])
-        return f"part of {_dotted(self._paths[number], self._names[number])}" if held else ""
+        first, path, name = self._first[number]
+        return f"part of {_dotted(path, name)}" if is_parameter(first) else ""
 
     def _note_first(self, number: int) -> None:
         """The extent of a storage's first tensor is looked at only when a second one comes."""
-        first = self._holders[number]
+        first, path, name = self._first[number]
         if first is not None and not is_odd(first):
-            self._met.setdefault(
-                (number, tuple(first.shape), first.storage_offset()), _dotted(self._paths[number], self._names[number])
-            )
+            self._met.setdefault((number, tuple(first.shape), first.storage_offset()), _dotted(path, name))
 
 
 def _dotted(path: str, name: str) -> str:

@@ -11,7 +11,8 @@ from devwidget.records.device import DeviceId
 from devwidget.records.tensor import Role, TensorFacts
 
 _facts = quick(TensorFacts)
-PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+PLAIN = frozenset({_Tensor, _Parameter})
 
 
 class TensorReader:
@@ -32,7 +33,8 @@ class TensorReader:
 
         This is the inner loop of a snapshot (about 1.2 us with the storage), so it is one function and not three.
         """
-        if type(tensor) not in PLAIN and is_odd(tensor):
+        kind = type(tensor)
+        if kind is not _Tensor and kind is not _Parameter and is_odd(tensor):
             return self._read_odd(path, name, role, tensor, note)
         try:
             storage = tensor.untyped_storage()
