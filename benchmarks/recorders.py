@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from bare_facts import bare_facts
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -106,6 +107,9 @@ def _torchlens(load: Workload) -> object:
 
 RECORDERS = {
     "bare modes and hooks": Recorder("nothing: the floor of every recorder in Python", _bare),
+    "bare, same facts": Recorder(
+        "device, module, line, birth, and nothing else: the floor of these facts", lambda load: bare_facts()
+    ),
     "devwidget.record": Recorder(
         "device, module, line, birth, transfers, findings", lambda load: devwidget.record(), lambda recording: recording.trace
     ),

@@ -1,0 +1,92 @@
+"""The goals of the benchmarks, and where they are missed: beside the floor of the same run, where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from recorders import RECORDERS
+from workloads import WORKLOADS
+
+Answers = dict[str, dict[str, Any]]
+INSIDE_GOALS = dict(zip(WORKLOADS, (1.10, 1.10, 3.5, None, 6.0, None), strict=True))
+WHOLE_GOALS_MS = {"devwidget.record": 1.0, "devwidget.trace": 3.0}
+FLOOR_GOAL, REFRESH_GOAL_MS, IMPORT_GOAL_MS = 1.35, 10, 60
+MLP, GPT2 = "four-layer MLP", "GPT-2 small, 1 x 128"
+FLOOR, SAME_FACTS, OURS = "bare modes and hooks", "bare, same facts", "devwidget.record"
+
+
+def figure(answers: Answers, model: str, tool: str, form: str, part: str) -> float | None:
+    """A ratio inside, milliseconds beyond plain for a whole call; None where there is none."""
+    answer = answers.get(f"recording|{model}|{tool}", {})
+    if f"{form} {part}" not in answer:
+        return None
+    taken, plain = answer[f"{form} {part}"], answer[part]
+    return taken / plain if form == "inside" else (taken - plain) * 1e3
+
+
+def of_kind(answers: Answers, kind: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Subject, tool and answer of each figure of a kind that was measured."""
+    for name, answer in answers.items():
+        asked, subject, tool = name.split("|")
+        if asked == kind and "error" not in answer:
+            yield subject, tool, answer
+
+
+def behind(answers: Answers, missing: int) -> str:
+    """One line for each goal that is missed and each row in which a peer is ahead."""
+    lines = [f"* {line}" for line in (*_inside(answers), *_whole(answers), *_looking(answers), *_slower(answers))]
+    if missing:
+        lines.append(f"* {missing} figures are missing: of them nothing is said here.")
+    return "\n".join(lines) or "* Nowhere."
+
+
+def _inside(answers: Answers) -> Iterator[str]:
+    """Models whose recording costs more than the goal, or too much more than modes that do nothing."""
+    for model, goal in INSIDE_GOALS.items():
+        ours, floor, least = (figure(answers, model, tool, "inside", "forward") for tool in (OURS, FLOOR, SAME_FACTS))
+        if ours is None:
+            continue
+        missed = [f"{ours:.2f} times plain (goal {goal:.2f})"] if goal is not None and ours > goal else []
+        if floor is not None and ours > FLOOR_GOAL * floor:
+            missed.append(f"{ours / floor:.2f} times modes and hooks that do nothing (goal {FLOOR_GOAL})")
+        if missed and least is not None:
+            missed.append(f"{ours / least:.2f} times modes and hooks that write down the same facts and nothing else")
+        if missed:
+            yield f"Inside a recording, {model} costs {', '.join(missed)}."
+
+
+def _whole(answers: Answers) -> Iterator[str]:
+    for tool, goal in WHOLE_GOALS_MS.items():
+        beyond = figure(answers, MLP, tool, "whole", "forward")
+        if beyond is not None and beyond > goal:
+            yield f"The whole call of `{tool}` costs {beyond:.2f} ms beyond plain on the {MLP}; the goal is {goal:.0f} ms."
+    answer = answers.get(f"recording|{GPT2}|devwidget.trace", {})
+    if answer.get("whole forward", 0.0) > 1.2 * answer.get("forward", 1.0):
+        ratio = answer["whole forward"] / answer["forward"]
+        yield f"A whole trace of GPT-2's forward costs {ratio:.2f} times plain; the goal is 1.2."
+
+
+def _looking(answers: Answers) -> Iterator[str]:
+    for size, tool, answer in of_kind(answers, "snapshot"):
+        ratio, taken = answer["look"] / answer["floor"], answer["look"] * 1e3
+        if tool == "devwidget.snapshot" and ratio > 1.3:
+            yield f"A snapshot of {int(size):,} modules costs {ratio:.2f} times the bare walk; the goal is 1.3."
+        if tool == "panel, nothing changed" and int(size) == 10_000 and taken > REFRESH_GOAL_MS:
+            floor = f"bare loops in C over the same fields take {answer['floor'] * 1e3:.0f} ms, which is {ratio:.2f} times less"
+            yield f"A refresh with nothing changed takes {taken:.0f} ms at 10,000 modules (goal {REFRESH_GOAL_MS}); {floor}."
+    for _, _, answer in of_kind(answers, "importing"):
+        if answer["import"] * 1e3 > IMPORT_GOAL_MS:
+            yield f"`import devwidget` adds {answer['import'] * 1e3:.0f} ms to `import torch`; the goal is {IMPORT_GOAL_MS} ms."
+
+
+def _slower(answers: Answers) -> Iterator[str]:
+    """Rows in which a peer that records is ahead."""
+    for form, words in (("inside", "inside an open recording"), ("whole", "as a whole call")):
+        for part in ("forward", "step"):
+            for model in WORKLOADS:
+                ours = figure(answers, model, OURS, form, part)
+                peers = {t: figure(answers, model, t, form, part) for t in RECORDERS if not t.startswith(("devwidget", "bare"))}
+                ahead = [name for name, figure in peers.items() if figure is not None and ours is not None and figure < ours]
+                if ahead:
+                    yield f"{model}, a {part} {words}: ahead of `{OURS}`: {', '.join(ahead)}."
