@@ -49,6 +49,21 @@ class Held:
     left_class: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A tensor where it came in: an argument of the outermost function of the user that has one on the right device, too.
+
+    Attributes:
+        site: where that function stood.
+        name: of the argument.
+        beside: name of the argument that is on the right device.
+    """
+
+    site: Site | None
+    name: str
+    beside: str
+
+
 MOST_LETTERS = 40
 """Of an expression that names a tensor in a sentence."""
 
@@ -75,6 +90,7 @@ class Operand:
         from_move: True if the birth is a move (`.to`, `.cpu`), not a factory.
         ineffective: the user's line that asked for a move and threw its result away.
         source: what the failing call's own text writes for it, which may compute it: `x[0] + 1`; "".
+        given: where it, or what it was computed from, came in as an argument.
     """
 
     argument: str
@@ -94,6 +110,7 @@ class Operand:
     ineffective: Site | None = None
     source: str = ""
     birth_partners: tuple[str, ...] = ()
+    given: Given | None = None
 
     @property
     def name(self) -> str:
@@ -186,7 +203,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A move that the user's own line asked for, with what its data had been through.
+    """A move that the user's own line asked for, or caused by writing into a tensor, with what its data had been through.
 
     Attributes:
         number: its place in the trace.
@@ -205,6 +222,8 @@ class Crossing:
         unsafe_read: the line that read an asynchronous copy on the host before any synchronisation.
         unsafe_module: path of the module that this line ran in.
         meant: why the author allows it (`devwidget.allow`), "" if nobody said so; what is meant is not reported.
+        into: the tensor on `target` that the line wrote it into, `buffer[i] = value`; None for a move.
+        trains: what was written into `into` carries a gradient.
     """
 
     number: int
@@ -223,6 +242,8 @@ class Crossing:
     unsafe_read: Site | None = None
     unsafe_module: str | None = None
     meant: str = ""
+    into: Operand | None = None
+    trains: bool = False
 
 
 @dataclass(frozen=True, slots=True)

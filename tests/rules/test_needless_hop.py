@@ -5,11 +5,15 @@ import dataclasses
 import pytest
 
 from devwidget.records.trace import Held
-from tests.rules.builders import CPU, GPU0, GPU1, crossing, findings, is_silent, site
+from tests.rules.builders import CPU, GPU0, GPU1, crossing, findings, is_silent, operand, site
 
 KIND = "needless-hop"
 AWAY = crossing(1, GPU0, CPU, site=site("parked = h.cpu()", 11))
 SCALE = Held("block", "scale", "attribute", "Block", assigned=site("self.scale = torch.ones(16)", 5, "__init__"))
+
+PLACED = site("losses = torch.empty(2, 2)", 4)
+LOSSES = operand("losses", CPU, birth=PLACED, birth_call="torch.empty(2, 2)", birth_op="empty", birth_direct=True)
+WRITE = crossing(1, GPU0, CPU, into=LOSSES, trains=True, site=site("losses[i, j] = loss(x[i], y[j])", 7))
 
 
 def every_call(held, **more):
@@ -53,9 +57,40 @@ def test_an_attribute_that_moves_outside_the_step_or_is_allowed_stays_silent(mor
     assert is_silent(KIND, crossings=(every_call(SCALE, **more),))
 
 
+def test_weights_that_were_saved_on_the_host_may_be_written_back():
+    weight = operand("weight", GPU0, held=Held("block", "weight", "parameter", "Block"))
+    assert is_silent(KIND, crossings=(AWAY, crossing(2, CPU, GPU0, direct_from=1, into=weight)))
+
+
 def test_an_operation_on_the_host_with_moves_there_and_back_stays_silent():
     there = dataclasses.replace(AWAY, computed=True)
     assert is_silent(KIND, crossings=(there, crossing(2, CPU, GPU0, chain=(1,), computed=True)))
+
+
+def test_a_tensor_on_the_host_that_is_filled_from_a_gpu_and_trained_through_is_made_there(golden):
+    (found,) = findings(crossings=(WRITE, dataclasses.replace(WRITE, number=2)))
+    golden(f"{KIND}-filled.txt", found)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"trains": False},  # a result
+        {"phase": "other"},
+        {"meant": "the table is large"},
+        {"into": dataclasses.replace(LOSSES, held=SCALE)},
+        {"into": dataclasses.replace(LOSSES, birth_call="torch.empty(2, 2, device='cpu')")},
+        {"into": dataclasses.replace(LOSSES, birth_op="load", birth_call="torch.load('losses.pt')")},
+    ],
+)
+def test_results_and_tensors_that_are_on_the_host_on_purpose_may_be_filled_from_a_gpu(more):
+    write = dataclasses.replace(WRITE, **more)
+    assert is_silent(KIND, crossings=(write, dataclasses.replace(write, number=2)))
+
+
+@pytest.mark.parametrize("second", [(), (dataclasses.replace(WRITE, number=2, step=1),)])
+def test_a_line_that_writes_once_in_each_step_stays_silent(second):
+    assert is_silent(KIND, crossings=(WRITE, *second))
 
 
 def test_after_the_fix_the_direct_copy_is_silent():

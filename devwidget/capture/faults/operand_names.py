@@ -19,7 +19,16 @@ from devwidget.capture.object_fields import dict_of, stored, word
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import class_attributes, provenance, statements
-from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, raw_site, to_site, user_frame
+from devwidget.capture.source_code.call_sites import (
+    RawSite,
+    call_text,
+    line_of,
+    locals_of,
+    raw_site,
+    site_of,
+    to_site,
+    user_frame,
+)
 from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, user_frames
@@ -30,7 +39,7 @@ from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in, viewed
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Held, Operand
+from devwidget.records.trace import Given, Held, Operand
 
 
 class Names:
@@ -72,7 +81,8 @@ class Names:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.get(tensor)
         family = [t for b in birth.chain() if (t := b()) is not None] if birth else [tensor, *viewed(tensor)]
-        operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]))
+        given = None if of_dtype else self._given(family or [tensor], target)
+        operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]), given=given)
         root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.root()
         if of_dtype and root is not None and not root.is_move:
             root = self._cast_of_module(tensor.dtype) or root
@@ -214,12 +224,24 @@ class Names:
         facts = {"tuples": " ".join(f"{name}:{size}" for name, size in tuples.items()), "at hand": " ".join(there)}
         return {name: fact for name, fact in facts.items() if fact}
 
+    def _given(self, family: list[torch.Tensor], target: torch.device) -> Given | None:
+        """Where one of these tensors came in, beside one that is on the right device."""
+        for frame in reversed(self._frames):
+            code, values = frame.f_code, locals_of(frame)
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            tensors = {name: value for name in names if is_tensor(value := values.get(name))}
+            stray = next((name for name, value in tensors.items() if any(value is member for member in family)), "")
+            beside = next((name for name, value in tensors.items() if value.device == target), "")
+            if stray and beside:
+                return Given(to_site(site_of(frame)), stray, beside)
+        return None
+
     def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
         """The line that asked to move one of these tensors and dropped the result."""
         for tensor in family:
             attempt = self._state.attempts.get(tensor)
-            if attempt is not None and attempt.site is not None:
-                site = statements.discarded_move(attempt.site.code.co_filename, line_of(attempt.site))
+            for asked in _askers(attempt) if attempt is not None else ():
+                site = statements.discarded_move(asked.code.co_filename, line_of(asked))
                 if site is not None:
                     return site
             for frame in self._frames:
@@ -304,6 +326,14 @@ def _module_of(state: State, code: CodeType | None) -> nn.Module | None:
             return module
         other.add(id(type(module)))
     return None
+
+
+def _askers(attempt: Birth) -> Iterator[RawSite]:
+    """The line that moved a tensor, and those that asked an object to move if nobody has kept what it made of this tensor."""
+    if attempt.site is not None:
+        yield attempt.site
+    if attempt() is None:
+        yield from attempt.asked
 
 
 def _asked_in_vain(frame: FrameType, name: str) -> Site | None:

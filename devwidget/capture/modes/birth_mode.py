@@ -17,13 +17,13 @@ from devwidget.capture.patching.mode_stack import FunctionMode
 from devwidget.capture.recording.births import LONGEST_CHAIN, Birth
 from devwidget.capture.recording.state import State
 from devwidget.capture.recording.transfers import VIEWS, WAITS
-from devwidget.capture.source_code.call_sites import RawSite, caller
+from devwidget.capture.source_code.call_sites import RawSite, caller, callers
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in
 
 _BACKWARD = frozenset({"backward", "grad"})
 _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
-_MORE = WAITS | {"__set__", "copy_", "requires_grad_"}
+_MORE = WAITS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
 _LOOKS = VIEWS | {"__getitem__"}
 _Tensor, _Parameter, _Size, _FLOAT64 = torch.Tensor, torch.nn.Parameter, torch.Size, torch.float64
@@ -159,6 +159,8 @@ class BirthWatch(FunctionMode):
         if name == "clone":  # `copy.deepcopy` makes a Parameter of it out of sight
             births.put_storage(result, birth)
         elif birth.direct and name in MOVES:
+            if site is not None and site.code.co_name in MOVES:
+                birth.asked = tuple(callers(frame, MOVES))
             state.attempts.put(args[0], birth)
             if birth.is_move:
                 self._hopped(birth, args, kwargs, result, frame)

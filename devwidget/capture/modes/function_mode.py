@@ -9,15 +9,17 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel.faults import one_loss
-from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operands
+from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operand_names, operands
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
 from devwidget.capture.modes import promotions
 from devwidget.capture.modes.birth_mode import BirthWatch, calls_itself
 from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.source_code.call_sites import RawSite, is_own
 from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.records.trace import Operand
 
 FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
 
@@ -100,7 +102,9 @@ class Calls(BirthWatch):
 
     def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         super()._more(name, args, kwargs, frame, site)
-        if name == "copy_":
+        if name == "__setitem__":
+            self._filled(args[0], args[2], frame, site)
+        elif name == "copy_":
             self._copied(args, kwargs, site)
         elif name == "requires_grad_":
             self._switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
@@ -108,6 +112,20 @@ class Calls(BirthWatch):
             self._waited(name, args, frame, site)
         elif len(args) == 2 and type(args[1]) is bool:  # `parameter.requires_grad = False`
             self._switched(args[0], on=args[1])
+
+    def _filled(self, target: torch.Tensor, value: Any, frame: FrameType, site: RawSite | None) -> None:
+        """`buffer[i] = value` takes a value from any device, and copies without a word."""
+        if not is_tensor(value) or value.device == target.device or not calls_itself(frame, site):
+            return
+        state, names = self._state, operand_names.Names(self._state, frame)
+
+        def into() -> Operand:
+            operand = operand_of(target, "self", names.expression(target), stray=True)
+            return names.with_birth(operand, target, value.device, of_dtype=False)
+
+        if value.dim() or is_accelerator(value.device):  # a number on the CPU is taken along with the call
+            births = state.births
+            state.transfers.fill(state.log.number(), site, births.of(target), births.get(value), value, target, into)
 
     def _copied(self, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> None:
         """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""

@@ -14,7 +14,7 @@ from torch import nn
 
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite
-from devwidget.records.trace import Held, Phase
+from devwidget.records.trace import Held, Operand, Phase
 
 _Tensor, _Parameter, _STRIDED = torch.Tensor, nn.Parameter, torch.strided
 LONGEST_CHAIN, MOST_MOVES = 48, 16
@@ -43,6 +43,8 @@ class Transfer:
     computed: bool = False
     moved: weakref.ref[torch.Tensor] | None = None
     read: tuple[RawSite | None, str | None] | None = None
+    into: Operand | None = None
+    trains: bool = False
 
 
 class Birth(TensorRef):
@@ -53,6 +55,7 @@ class Birth(TensorRef):
 
     Attributes:
         number: place in the trace; below zero for tensors older than the recording.
+        asked: of a move in a method that is called like one, the lines that called it, innermost first.
         call: the torch function that made it.
         site: the user's line; None where it is older, or derived on the same device and in the same dtype.
         direct: the user's line calls that function itself.
@@ -68,6 +71,7 @@ class Birth(TensorRef):
     """
 
     __slots__ = (
+        "asked",
         "call",
         "depth",
         "direct",
@@ -83,6 +87,7 @@ class Birth(TensorRef):
         "transfers",
         "weights",
     )
+    asked: tuple[RawSite, ...]
     call: str
     depth: int
     direct: bool
@@ -171,8 +176,8 @@ class Birth(TensorRef):
         return birth
 
 
-_UNSAID = {"call": "", "site": None, "direct": False, "is_move": False, "origin": None, "follows": None, "moved_on": False,
-           "weights": None, "transfer": None}  # fmt: skip
+_UNSAID = {"asked": (), "call": "", "site": None, "direct": False, "is_move": False, "origin": None, "follows": None,
+           "moved_on": False, "weights": None, "transfer": None}  # fmt: skip
 FIRST_SWEEP = 1024
 """Tensors remembered before the dead among them are looked for; a callback at each death would cost more than the birth."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
 from devwidget.capture.undo import Undo
-from devwidget.records.trace import Crossing, Held, Wait
+from devwidget.records.trace import Crossing, Held, Operand, Wait
 
 WAITS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
 """Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
@@ -58,23 +59,51 @@ class Transfers:
             held: who keeps that tensor, if it outlives the step.
             later: an asynchronous copy.
         """
-        previous = before.transfer if before is not None else None
-        chain = before.transfers if before is not None else ()
         unsafe = later and result.device.type == "cpu"
+        moved = TensorRef(result) if held is not None else None
+        transfer = self._transfer(birth.number, birth.site, before, source, result.device, held, unsafe=unsafe, moved=moved)
+        self._arrived(birth, transfer, before)
+
+    def fill(
+        self, number: int, site: RawSite | None, birth: Birth, before: Birth | None, value: torch.Tensor,
+        target: torch.Tensor, into: Callable[[], Operand],
+    ) -> None:  # fmt: skip
+        """User code wrote a tensor into a part of one on another device.
+
+        Args:
+            birth: of the one written into.
+            before: of the value.
+            into: describes the one written into; asked once for each line.
+        """
+        transfer = self._transfer(number, site, before, value, target.device, None)
+        line = self.lines.get(_line(transfer), [])
+        transfer.into = next((each.into for each in line if each.into is not None), None) or into()
+        transfer.trains = value.requires_grad and torch.is_grad_enabled()
+        transfer.computed = birth.transfer is not None and birth.transfer.computed
+        self._arrived(birth, transfer, before)
+
+    def _transfer(
+        self, number: int, site: RawSite | None, before: Birth | None, source: torch.Tensor, target: torch.device,
+        held: Held | None, *, unsafe: bool = False, moved: weakref.ref[torch.Tensor] | None = None,
+    ) -> Transfer:  # fmt: skip
         tracker = self.tracker
-        meant = why_allowed(source.device, result.device, self.allowed)
-        transfer = Transfer(birth.number, source.device, result.device, bytes_of(result), tuple(result.shape), tracker.module,
-                            tracker.phase, birth.site, tracker.step, tuple(each.number for each in chain), previous, held,
-                            unsafe, meant, moved=TensorRef(result) if held is not None else None)  # fmt: skip
+        chain = before.transfers if before is not None else ()
+        meant = why_allowed(source.device, target, self.allowed)
+        return Transfer(number, source.device, target, bytes_of(source), tuple(source.shape), tracker.module, tracker.phase,
+                        site, tracker.step, tuple(each.number for each in chain),
+                        before.transfer if before is not None else None, held, unsafe, meant, moved=moved)  # fmt: skip
+
+    def _arrived(self, birth: Birth, transfer: Transfer, before: Birth | None) -> None:
+        chain = before.transfers if before is not None else ()
         birth.transfer, birth.transfers = transfer, (*chain, transfer)[-LONGEST_CHAIN:]
         self._keep(transfer)
-        if unsafe:
+        if transfer.unsafe:
             self.pending.append(transfer)
-        elif result.device.type == "cpu":  # a copy that blocks waits for those before it, too
+        elif transfer.target.type == "cpu":  # a copy that blocks waits for those before it, too
             self.synchronized()
 
     def _keep(self, transfer: Transfer) -> None:
-        line = self.lines.setdefault((transfer.site, transfer.source, transfer.target, transfer.module, transfer.phase), [])
+        line = self.lines.setdefault(_line(transfer), [])
         if len(line) >= 2 * KEPT:
             del line[KEPT]
         line.append(transfer)
@@ -159,4 +188,11 @@ def _crossing(transfer: Transfer) -> Crossing:
         unsafe_read=to_site(read[0]) if read is not None else None,
         unsafe_module=read[1] if read is not None else None,
         meant=transfer.meant,
+        into=transfer.into,
+        trains=transfer.trains,
     )
+
+
+def _line(transfer: Transfer) -> tuple[Any, ...]:
+    """What crossings that are kept together have in common."""
+    return transfer.site, transfer.source, transfer.target, transfer.module, transfer.phase

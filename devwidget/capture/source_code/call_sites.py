@@ -10,6 +10,7 @@ import os
 import pathlib
 import sys
 import sysconfig
+from collections.abc import Collection, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -89,6 +90,15 @@ def caller(frame: FrameType | None) -> FrameType | None:
     while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code is _RELAY):
         frame = frame.f_back
     return frame
+
+
+def callers(frame: FrameType | None, names: Collection[str]) -> Iterator[RawSite]:
+    """Where the user's functions of these names, from the innermost on, were called by user code."""
+    found = user_frame(frame)
+    while found is not None and found.f_code.co_name in names:
+        found = user_frame(found.f_back)
+        if found is not None:
+            yield site_of(found)
 
 
 def raw_site(frame: FrameType | None) -> RawSite | None:

@@ -61,7 +61,18 @@ def _assigned(draft: Draft, statement: ast.stmt) -> None:
     if isinstance(method, ast.Attribute):
         if isinstance(value, ast.Attribute):
             draft.append(value, "()")
-        if isinstance(statement, ast.Expr):
+        loop = draft.code.parents.get(statement)
+        if isinstance(loop, ast.For) and draft.code.text(loop.target) == draft.code.text(method.value):
+            _all_assigned(draft, loop, statement)
+        elif isinstance(statement, ast.Expr):
             draft.begin(statement, f"{draft.code.text(method.value)} = ")
     elif isinstance(value, ast.ListComp) and isinstance(statement, ast.Expr):
         draft.begin(statement, f"{draft.code.text(value.generators[0].iter)} = ")
+
+
+def _all_assigned(draft: Draft, loop: ast.For, statement: ast.stmt) -> None:
+    """`for t in self.parts: t.to(d)` becomes `self.parts = [t.to(d) for t in self.parts]`; nothing where more is done."""
+    if loop.body == [statement] and not loop.orelse and isinstance(loop.iter, ast.Name | ast.Attribute):
+        code = draft.code
+        item, every = code.text(loop.target), code.text(loop.iter)
+        draft.rewrite(loop, f"{every} = [{code.text(statement)} for {item} in {every}]")

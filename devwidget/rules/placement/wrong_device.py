@@ -20,6 +20,7 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.edits import Draft, fix
 from devwidget.rules.repairs.modules import where_built
+from devwidget.rules.repairs.moves_on_entry import on_entry
 from devwidget.rules.repairs.moves_where_made import from_helper, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.wording import devices_of, one_target, right_device, strays_in
@@ -89,6 +90,7 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     yield made if str(fault.target) != "cpu" else None
     yield use
+    yield on_entry(stray)
     yield from_helper(fault, stray) if stray.birth is None else None
     if literal and not _same_line(stray.birth, fault.site):  # moved there it would come too late
         yield value_moved(stray, repr(str(fault.target)))

@@ -1,27 +1,33 @@
 """needless-hop: a crossing that could be avoided without changing the program's plan.
 
 Why: a copy between devices costs time on the bus, and a copy to the host makes the GPU wait.
-Bad: `h.cpu().to('cuda:1')`; `self.scale.to(x.device)` at every call, with `self.scale` a plain attribute.
-Good: `h.to('cuda:1')`; `self.register_buffer('scale', scale)`.
+Bad: `h.cpu().to('cuda:1')`; `self.scale.to(x.device)` at every call, with `self.scale` a plain attribute; losses written one
+by one into `torch.empty(n)`, which is on the CPU.
+Good: `h.to('cuda:1')`; `self.register_buffer('scale', scale)`; `torch.empty(n, device=x.device)`.
 Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU synchronisation).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Crossing, Held, Trace
+from devwidget.records.syntax import parsed_expression
+from devwidget.records.trace import Crossing, Fault, Held, Operand, Trace
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import registered
+from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.moves_where_made import where_made
 
 
 @rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))
 def check(trace: Trace) -> Iterator[Finding]:
-    """Round trips, detours, and attributes that are copied anew at every call."""
+    """Round trips, detours, attributes that are copied anew at every call, and tensors on the host filled from a GPU."""
+    yield from map(_filled, _fillings(trace.crossings))
     known = {crossing.number: crossing for crossing in trace.crossings}
     for crossing in trace.crossings:
         before = known.get(crossing.direct_from)
@@ -34,25 +40,77 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _in_one_step(before: Crossing, last: Crossing) -> bool:
-    """False for an input that the loop moved to the model, whose first stage is on another GPU."""
-    return before.step == last.step and "build" not in (before.phase, last.phase)
+    """False for an input that the loop moved to the model, whose first stage is on another GPU, and for weights put back."""
+    kept = any(each.into is not None and each.into.held is not None for each in (before, last))
+    return not kept and before.step == last.step and "build" not in (before.phase, last.phase)
 
 
 def _around(before: Crossing, last: Crossing) -> Finding:
-    back = before.source == last.target
+    back, moved = before.source == last.target, min(before.bytes, last.bytes)  # of a whole one part may have been written
     path = Message("{first} to {second} to {third}", first=before.source, second=before.target, third=last.target)
     words = Message("stay on the device") if back else Message("copy directly, without .{verb}", verb=_verb(before))
     return Finding(
         kind="needless-hop",
         severity="warning",
         module=last.module,
-        headline=Message("{bytes} bytes go from {path}, and nothing is computed on the way", bytes=last.bytes, path=path),
+        headline=Message("{bytes} bytes go from {path}, and nothing is computed on the way", bytes=moved, path=path),
         why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
         fault=last.site,
         birth=before.site,
-        fixes=chosen((without_move(before, words), Fix(words))),
+        fixes=chosen((_made_there(before), without_move(before, words), Fix(words))),
         explains=(),
     )
+
+
+def _fillings(crossings: Iterable[Crossing]) -> Iterator[Crossing]:
+    """One write of each line that fills a tensor on the host more than once in a step, with values that are trained through.
+
+    What is collected without a gradient is a result, and one that outlives the step or was told `device="cpu"` is there on
+    purpose.
+    """
+    writes = Counter((crossing.site, crossing.step) for crossing in crossings if crossing.into is not None)
+    lines: dict[object, Crossing] = {}
+    for each in crossings:
+        into, again = each.into, writes[each.site, each.step] > 1
+        in_step = each.phase in ("forward", "loss") and each.target.kind == "cpu" and not each.meant
+        if into is not None and again and in_step and each.trains and into.held is None and _made_without_device(into):
+            lines.setdefault(each.site, each)
+    yield from lines.values()
+
+
+def _made_without_device(operand: Operand) -> bool:
+    call = parsed_expression(operand.birth_call)
+    if not isinstance(call, ast.Call) or not operand.birth_direct or operand.birth_op not in FACTORIES:
+        return False
+    return all(keyword.arg not in ("device", None) for keyword in call.keywords)
+
+
+def _filled(write: Crossing) -> Finding:
+    assert write.into is not None
+    return Finding(
+        kind="needless-hop",
+        severity="warning",
+        module=write.module,
+        headline=Message(
+            "`{name}` on {target} is filled from {source}, {bytes} bytes at a time, and trained through",
+            name=write.into.name,
+            target=write.target,
+            source=write.source,
+            bytes=write.bytes,
+        ),
+        why=Message("at each write the host waits for the GPU, and each gradient goes back the same way"),
+        fault=write.site,
+        birth=write.into.birth,
+        fixes=chosen((_made_there(write), Fix(Message("make it on the device of what is written into it")))),
+    )
+
+
+def _made_there(write: Crossing) -> Fix | None:
+    """A device for the tensor that was written into, where it is made."""
+    if write.into is None:
+        return None
+    fault = Fault(write.number, "operands", "__setitem__", write.module, write.phase, write.site, "", target=write.source)
+    return where_made(fault, write.into, literal=False)
 
 
 def _verb(crossing: Crossing) -> str:

@@ -1,0 +1,143 @@
+"""What a recording sees where a line writes a tensor into one on another device, `buffer[i] = value`."""
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+
+
+@pytest.fixture(autouse=True)
+def one_gpu():
+    with devwidget.simulate(gpus=1):
+        yield
+
+
+class Pairs(nn.Module):
+    """Losses of all pairs; how their table is made and what is written into it are to be varied."""
+
+    def made(self, n):
+        return torch.empty(n, n)
+
+    def written(self, loss):
+        return loss
+
+    def forward(self, x, y):
+        losses = self.made(len(x))
+        for i, j in torch.cartesian_prod(torch.arange(len(x)), torch.arange(len(y))).tolist():
+            losses[i, j] = self.written((x[i] - y[j]).square().mean())
+        return losses.sum()
+
+
+class WithDevice(Pairs):
+    def made(self, n):
+        return torch.empty(n, n, device="cpu")
+
+
+class Collected(Pairs):
+    def written(self, loss):
+        return loss.detach()
+
+
+class Brought(Pairs):
+    def written(self, loss):
+        return loss.cpu()
+
+
+class Right(Pairs):
+    def forward(self, x, y):
+        losses = torch.empty(len(x), device=x.device)
+        for i in range(len(x)):
+            losses[i] = (x[i] - y[i]).square().mean()
+        return losses.sum()
+
+
+class Direct(nn.Module):
+    def forward(self, x, y):
+        losses = torch.empty(len(x))
+        for i in range(len(x)):
+            losses[i] = (x[i] - y[i]).square().mean()
+        return losses.sum()
+
+
+def found(model, samples=2):
+    x, y = (torch.randn(samples, 4, device="cuda", requires_grad=True) for _ in "xy")
+    with devwidget.record() as recording:
+        model(x, y)
+    return [each for each in recording.trace.findings if each.severity != "info"]
+
+
+def test_losses_written_into_a_tensor_on_the_host_name_the_line_that_made_it():
+    (finding,) = found(Direct())
+    assert (finding.kind, finding.birth.text) == ("needless-hop", "losses = torch.empty(len(x))")
+    assert finding.fixes[0].code == "losses = torch.empty(len(x), device=x.device)"
+
+
+@pytest.mark.parametrize("model", [WithDevice(), Collected(), Brought(), Right()])
+def test_results_that_are_collected_and_tensors_made_in_the_right_place_stay_silent(model):
+    assert found(model) == []
+
+
+def test_one_write_and_writes_that_nobody_trains_through_stay_silent():
+    assert found(Direct(), samples=1) == []
+    with torch.no_grad(), devwidget.record() as recording:
+        Direct()(*torch.randn(2, 3, 4, device="cuda"))
+    assert recording.trace.findings == ()
+
+
+class Step(nn.Module):
+    """A forward pass that is one function."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self):
+        self.body()
+
+
+def found_in(body, **options):
+    with devwidget.record(**options) as recording:
+        Step(body)()
+    return recording.trace.findings
+
+
+def test_what_is_filled_from_a_gpu_and_then_moved_there_has_gone_round():
+    def body():
+        rows = torch.zeros(2, 3)
+        for i in range(2):
+            rows[i] = torch.ones(3, device="cuda") * i
+        rows.cuda()
+
+    (finding,) = found_in(body)
+    assert finding.headline == "12 bytes go from cuda:0 to cpu to cuda:0, and nothing is computed on the way"
+    assert finding.birth.text == 'rows[i] = torch.ones(3, device="cuda") * i'
+
+
+def test_what_was_brought_to_the_host_and_written_into_a_gpu_tensor_has_gone_round():
+    def body():
+        rows = torch.zeros(2, 3, device="cuda")
+        rows[0] = (rows[1] + 1).cpu()
+
+    assert [finding.fixes[0].code for finding in found_in(body)] == ["rows[0] = rows[1] + 1"]
+
+
+def test_what_was_computed_with_on_the_host_has_not_gone_round():
+    def body():
+        rows = torch.zeros(2, 3)
+        rows[0] = torch.ones(3, device="cuda")
+        total = rows.sum()
+        rows[1] = torch.ones(3, device="cuda")
+        rows.cuda(), total.cuda()
+
+    assert found_in(body) == ()
+
+
+def test_a_tensor_that_was_written_into_is_still_where_its_maker_put_it():
+    def body():
+        rows = torch.zeros(2, 3)
+        rows[0] = torch.ones(3, device="cuda")
+        return rows + torch.ones(3, device="cuda")
+
+    (finding,) = found_in(body, heal=True)
+    assert (finding.kind, finding.birth.text) == ("wrong-device", "rows = torch.zeros(2, 3)")

@@ -1,0 +1,104 @@
+"""Moves by objects and functions of the user: what an object gave back is kept, an argument is moved where it came in."""
+
+import pytest
+import torch
+
+import devwidget
+
+
+@pytest.fixture(autouse=True)
+def one_gpu():
+    with devwidget.simulate(gpus=1):
+        yield
+
+
+class Part:
+    """Has a `to` of its own, which returns another object."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def to(self, device):
+        return Part(self.matrix.to(device))
+
+
+class Kept(Part):
+    """Has a `to` that moves the object itself."""
+
+    def to(self, device):
+        self.matrix = self.matrix.to(device)
+        return self
+
+
+def found_in(body):
+    with devwidget.record(heal=True) as recording:
+        body(torch.ones(3, 3, device="cuda"))
+    return recording.trace.findings
+
+
+def test_an_object_whose_move_was_thrown_away_is_named():
+    part = Part(torch.eye(3))
+
+    def body(x):
+        part.to("cuda")
+        return x @ part.matrix
+
+    (finding,) = found_in(body)
+    assert (finding.kind, finding.birth.text) == ("unassigned-move", 'part.to("cuda")')
+
+
+def test_objects_of_a_list_are_moved_all_together():
+    def body(x):
+        parts = [Part(torch.eye(3))]
+        for part in parts:
+            part.to(x.device)
+        return x @ parts[0].matrix
+
+    assert found_in(body)[0].fixes[0].code == "parts = [part.to(x.device) for part in parts]"
+
+
+def test_an_object_that_moves_itself_is_not_blamed_for_what_was_taken_from_it_before():
+    def body(x):
+        part = Kept(torch.eye(3))
+        before = part.matrix
+        part.to("cuda")
+        return x @ before
+
+    assert [finding.kind for finding in found_in(body)] == ["wrong-device"]
+
+
+def shifted(x, bits):
+    """One line."""
+
+    def inner(x, shift):
+        return x * 2**shift
+
+    return inner(x, 8 - bits)
+
+
+def shifted_by_number(x, bits):
+    if isinstance(bits, int):
+        bits = torch.tensor(bits)
+    return x * 2**bits
+
+
+def shifted_perhaps(x, bits=None):
+    return x * 2**bits
+
+
+def shifted_twice(x, bits):
+    doubled = x * 2**bits
+    bits = doubled.abs()
+    return doubled * bits
+
+
+@pytest.mark.parametrize("function", [shifted, shifted_by_number])
+def test_an_argument_that_was_computed_with_is_moved_where_it_came_in(function):
+    (finding,) = found_in(lambda x: function(x, torch.ones(3)))
+    assert [fix.code for fix in finding.fixes if fix.summary == "move it where it comes in"] == ["bits = bits.to(x.device)"]
+
+
+@pytest.mark.parametrize("function", [shifted_perhaps, shifted_twice])
+def test_an_argument_that_may_be_none_or_is_given_another_value_is_moved_elsewhere(function):
+    (finding,) = found_in(lambda x: function(x, torch.ones(3)))
+    assert "move it where it comes in" not in [fix.summary for fix in finding.fixes]
