@@ -106,7 +106,7 @@ def notebook_page(path: Path) -> str:
 def _output(output: dict[str, Any]) -> str:
     """One output: HTML where there is some, else text."""
     data = output.get("data", {})
-    html = re.sub(r"<style.*?</style>", "", "".join(data.get("text/html", ())), flags=re.DOTALL)
+    html = "".join(data.get("text/html", ()))
     if html:
         line = html.strip().replace("\n", "&#10;")  # a blank line would end the HTML within Markdown
         return f'<div class="output">{line}</div>' if len(html) < SHOWN_AT_MOST else ""
