@@ -99,3 +99,31 @@ def test_every_picture_is_shown_and_small():
     assert [each.name for each in pictures if each.stat().st_size > 300_000] == []
     named = re.findall(r"pictures/([\w-]+\.png)", texts)
     assert set(named) == {each.name for each in pictures}
+
+
+FIGURE = re.compile(r"^\|.*(?:\d (?:ms|us|s|x|kB|MB|GB|KiB|MiB|GiB)\b|\d ?%|\b\d[\d,]* of \d)", re.MULTILINE)
+"""A row of a table with something measured."""
+COMMAND = re.compile(
+    r"`(?:make ([a-z-]+)|(?:python |pytest )?(?:-m fuzz )?((?:benchmarks|docs|tests)/[\w/.]+)|python -m (tests[\w.]+))"
+)
+
+
+def exists(target, path, module):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = ROOT / (path or module.replace(".", "/"))
+    return f"\n{target}:" in makefile if target else named.exists() or named.with_suffix(".py").exists()
+
+
+def sections():
+    """Page and text of each section, and the commands that it, or else the head of its page, names."""
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        head, *rest = re.split(r"(?m)^(?=##? )", page.read_text(encoding="utf-8"))[1:]
+        for text in (head, *rest):
+            yield page.name, text, COMMAND.findall(text) or COMMAND.findall(head)
+
+
+def test_every_table_of_figures_names_the_command_that_prints_them():
+    measured = [each for each in sections() if FIGURE.search(each[1])]
+    assert len(measured) > 5
+    assert [(page, text.splitlines()[0]) for page, text, commands in measured if not commands] == []
+    assert [command for _, _, commands in measured for command in commands if not exists(*command)] == []
