@@ -1,0 +1,37 @@
+"""The notebooks that no other file here walks through: run in a real JupyterLab, their panels drawn and kept."""
+
+import json
+import pathlib
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.lab import ARTIFACTS, DARK, LIGHT
+
+FOLDER = pathlib.Path(__file__).parents[2] / "notebooks"
+
+
+def showing(path):
+    """Numbers of the cells that are stored with a panel."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [at for at, cell in enumerate(cells) if "dw-saved" in json.dumps(cell.get("outputs", ()))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["03-field-guide", "04-many-ranks", "05-will-it-fit", "06-your-own-model"])
+def test_a_notebook_runs_and_its_panels_are_kept_as_pictures(lab, browser, name):
+    path = FOLDER / f"{name}.ipynb"
+    session = lab.open(browser, lab.copy(path), height=1200)
+    session.hide_sidebar()
+    session.run_all()
+    assert showing(path)
+    ARTIFACTS.mkdir(exist_ok=True)
+    for theme, suffix in ((LIGHT, ""), (DARK, "-dark")):
+        session.use_theme(theme)
+        for cell in showing(path):
+            panel = session.page.locator(".jp-Cell").nth(cell).locator(".dw-panel")
+            panel.scroll_into_view_if_needed()
+            expect(panel).to_be_visible()
+            session.page.wait_for_timeout(700)  # figures are drawn anew
+            panel.screenshot(path=ARTIFACTS / f"{name}-{cell}{suffix}.png")
+    session.close()
