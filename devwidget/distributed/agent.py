@@ -111,15 +111,20 @@ def _listen(agent: Agent) -> None:
     moment would never end. So the server is never taken down: its socket goes from the folder, and its reference is kept.
     """
     _register()
-    server = torch_internals.WorkerServer(str(agent.socket_path), -1)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+    _keep(torch_internals.WorkerServer(str(agent.socket_path), -1))
     _agents.append(agent)
 
 
 @functools.cache
 def _register() -> None:
     """Once in a process: torch refuses a second handler of the same name, and has no way to take the first away."""
+    _keep(_answer)
     torch_internals.register_handler(HANDLER, _answer)
+
+
+def _keep(thing: object) -> None:
+    """Never free it: torch lets go of it when Python is over, and to free it then aborts the process."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _answer(request: Any, response: Any) -> None:

@@ -24,7 +24,7 @@ from devwidget.distributed.unix_http import Line
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import loads
 from devwidget.records.ranks.rank import LocalTensor
-from tests.distributed.jobs import ROOT, Job, running, wait_for
+from tests.distributed.jobs import LONGEST, ROOT, Job, running, wait_for
 
 NOBODY = 65534
 _PROGRAM = """
@@ -168,7 +168,6 @@ def test_it_listens_on_no_port(one_rank: Job):
 
 
 def test_an_agent_that_was_stopped_leaves_nothing(one_rank: Job):
-    """The last test of this process."""
     assert one_rank.process.stdin is not None
     assert one_rank.process.stdout is not None
     one_rank.process.stdin.write("\n")
@@ -179,6 +178,15 @@ def test_an_agent_that_was_stopped_leaves_nothing(one_rank: Job):
     one_rank.process.stdin.flush()
     assert one_rank.process.stdout.readline() == "again\n"  # and may begin anew
     assert [rank.state for rank in devwidget.ranks(one_rank.folder).ranks if rank.state != "missing"] == ["answered"]
+
+
+def test_a_process_ends_as_it_did_while_it_answers(one_rank: Job):
+    """The last test of this process. Torch lets go of what it was given when Python is over."""
+    assert one_rank.process.stdin is not None
+    one_rank.process.stdin.write("\n" * 3)
+    one_rank.process.stdin.flush()
+    assert one_rank.process.wait(LONGEST) == 0
+    assert not list(one_rank.folder.iterdir())
 
 
 def test_a_process_that_is_no_rank_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path):

@@ -26,6 +26,7 @@ def asked() -> tuple[dict[str, list[Cluster]], str]:
     with torchrun(4, ",".join(WAYS), STEPS) as job:
         told = {way: told_of(job, way) for way in WAYS}
         losses, _ = job.process.communicate()
+    assert job.process.returncode == 0
     return told, losses
 
 
