@@ -17,10 +17,12 @@ WHY = """
 * A recording opens 28 patches, two modes and the module hooks, and closes them again in whatever order recordings end; that is
   a third of what a short call costs beyond its operators, and reading the records and judging them is another third.
   DebugMode patches nothing, and tells no births, no arrivals from NumPy or files, no threads and no DataParallel.
-* Every operator keeps the line of the user, found by a walk up the stack, and the line that decided where its tensors live.
+* Every operator keeps the line of the user, found by a walk up the stack, and the line that decided where its tensors live:
+  `bare, same facts` (`benchmarks/bare_facts.py`) is the least that does so in Python; a goal below it is out of reach.
   The profiler writes events in C++ and makes sense of them at its end, so it is cheaper inside and dearer as a whole.
 * `devwidget.trace` reads what a step may change before it runs, and compares and puts it back afterwards.
-* A refresh has to look at every tensor again: anybody may have written `.data`, which nothing tells.
+* A refresh has to look at every tensor again: anybody may have written `.data`, which nothing tells. Its floor
+  (`bare_check` in `benchmarks/snapshot_cost.py`) reads each field once, in loops of C.
 """
 
 
