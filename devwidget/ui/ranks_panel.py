@@ -69,7 +69,7 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         return str(plain_cluster(self.cluster))
 
     def _saved(self) -> str:
-        return as_saved(self._html())
+        return as_saved(plain_cluster(self.cluster))  # as markup: a `str` would be escaped
 
     def _view_id(self) -> str:
         return str(self.view.model_id)

@@ -85,6 +85,7 @@ def test_a_saved_notebook_keeps_the_text(panel):
     bundle = panel._repr_mimebundle_()
     assert "hung" in bundle["text/plain"]
     assert "all_gather" in bundle["text/html"]
+    assert "<pre><code>" in bundle["text/html"]
     assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == panel.view.model_id
 
 
