@@ -15,6 +15,7 @@ from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, message, of_worker
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
 
@@ -22,7 +23,7 @@ _ABOUT = re.compile(
     rf"device|dtype|scalar type|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU",
     re.IGNORECASE,
 )
-_ALL = "an exception shows the first fault only; devwidget.trace(model, batch) finds all of them in one run"
+_ALL = Message("an exception shows the first fault only; devwidget.trace(model, batch) finds all of them in one run")
 
 
 def explain(error: object | None) -> Explanation:
@@ -76,22 +77,22 @@ def is_about_placement(error: BaseException) -> bool:
 
 def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
     if findings:
-        return "this is the likely cause, read from the frames of the exception:"
+        return Message("this is the likely cause, read from the frames of the exception:")
     if not _ABOUT.search(of_worker(reading.error)[0]):
-        return "this exception is not about devices or dtypes"
+        return Message("this exception is not about devices or dtypes")
     if reading.site is None:
-        return "it names a device or a dtype, and no line of your code is in its traceback"
-    return "it names a device or a dtype, and the values that still exist do not show which one was wrong"
+        return Message("it names a device or a dtype, and no line of your code is in its traceback")
+    return Message("it names a device or a dtype, and the values that still exist do not show which one was wrong")
 
 
 def _notes(reading: Reading, findings: tuple[Finding, ...]) -> Iterator[str]:
     if reading.from_worker:
-        yield "raised in a DataParallel worker, whose variables are gone: only the text of its traceback is left"
+        yield Message("raised in a DataParallel worker, whose variables are gone: only the text of its traceback is left")
     for finding in findings:
         if finding.birth is None and finding.kind not in ("replica-state-lost", "unsupported-on-device"):
-            yield "the line that made or placed the tensor is not in these frames any more; only a run can tell"
+            yield Message("the line that made or placed the tensor is not in these frames any more; only a run can tell")
     if any(fault.phase == "backward" for fault in reading.faults):
-        yield "the forward line that this gradient belongs to is known only while it runs"
+        yield Message("the forward line that this gradient belongs to is known only while it runs")
     if findings:
         yield _ALL
-    yield from (f"not checked: {trouble}" for trouble in reading.troubles)
+    yield from (Message("not checked: {rules}", rules=trouble) for trouble in reading.troubles)

@@ -31,6 +31,11 @@ def paths() -> list[Path]:
     return sorted(FOLDER.glob("*.ipynb"))
 
 
+def translations() -> list[Path]:
+    """The same code in another language, whose words stand in a folder of its name."""
+    return sorted(FOLDER.glob("*/*.ipynb"))
+
+
 def executed(path: Path) -> Any:
     """A notebook with the outputs of a run on a machine without a GPU, as far as they can be kept."""
     notebook = nbformat.read(path, as_version=4)
@@ -75,7 +80,7 @@ def _settled(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Run them all, and write those that show something else than before; 1 if with `--check` there are any."""
     differing = 0
-    for path in paths():
+    for path in (*paths(), *translations()):
         began = time.perf_counter()
         before, now = nbformat.read(path, as_version=4), executed(path)
         changed = shown(before) != shown(now)
@@ -83,7 +88,7 @@ def main(arguments: list[str]) -> int:
         if changed and "--check" not in arguments:
             nbformat.write(now, path)
         took = f"{time.perf_counter() - began:.0f} s, {path.stat().st_size / 1000:.0f} kB"
-        print(f"{path.name}: {'another' if changed else 'as before'}, {took}", file=sys.stderr)
+        print(f"{path.relative_to(FOLDER)}: {'another' if changed else 'as before'}, {took}", file=sys.stderr)
     return int("--check" in arguments and differing > 0)
 
 

@@ -15,6 +15,7 @@ from devwidget.distributed.unix_http import Line, NoAnswer
 from devwidget.records.loading.json_io import load, loads
 from devwidget.records.ranks.merging import Heard
 from devwidget.records.ranks.rank import Collective, RankReport
+from devwidget.records.schema.message import Message
 
 FIRST_WAIT, SECOND_WAIT = 1.0, 0.3
 """Seconds for the answer of Python, and for each of two that need no Python."""
@@ -49,7 +50,8 @@ def _or_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
     waits = heard.report.collective if heard.report is not None else None
     if waits is None or waits.finished or (waits.seconds < patience and gone.isdisjoint(waits.ranks)):
         return heard
-    return dataclasses.replace(heard, state="hung", note=f"waits in `{waits.kind}` number {waits.sequence}")
+    note = Message("waits in `{kind}` number {number}", kind=waits.kind, number=waits.sequence)
+    return dataclasses.replace(heard, state="hung", note=note)
 
 
 def ask(folder: pathlib.Path, rank: int) -> Heard:
@@ -63,7 +65,7 @@ def ask(folder: pathlib.Path, rank: int) -> Heard:
         pid = (pid if host and host != sockets.gethostname() else 0) or line.pid
         answer = line.ask(HANDLER)
     except (ConnectionRefusedError, FileNotFoundError):
-        return Heard(rank, "dead", host=host, pid=pid, note="its process has ended: nobody listens at its socket")
+        return Heard(rank, "dead", host=host, pid=pid, note=Message("its process has ended: nobody listens at its socket"))
     except (NoAnswer, OSError) as silence:
         return _silent(path, rank, host, pid, str(silence))
     if answer.status != 200:
@@ -75,9 +77,9 @@ def _answered(rank: int, body: bytes, host: str, pid: int) -> Heard:
     try:
         said = loads(body.decode())
     except ValueError as error:
-        return Heard(rank, "busy", host=host, pid=pid, note=f"its answer cannot be read: {error}")
+        return Heard(rank, "busy", host=host, pid=pid, note=Message("its answer cannot be read: {error}", error=error))
     if type(said) is not RankReport or said.rank != rank:
-        return Heard(rank, "busy", host=host, pid=pid, note="its answer is not that of this rank")
+        return Heard(rank, "busy", host=host, pid=pid, note=Message("its answer is not that of this rank"))
     return Heard(rank, "answered", said)
 
 
@@ -86,14 +88,15 @@ def _silent(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) ->
     here = host in ("", sockets.gethostname())
     state = process_state(pid) if here else "unknown"
     if state == "gone":
-        return Heard(rank, "dead", host=host, pid=pid, note="its process has ended")
+        return Heard(rank, "dead", host=host, pid=pid, note=Message("its process has ended"))
     if state == "stopped":
-        return Heard(rank, "stopped", host=host, pid=pid, note="its process is stopped by a signal, as Ctrl-Z does")
+        return Heard(rank, "stopped", host=host, pid=pid, note=Message("its process is stopped by a signal, as Ctrl-Z does"))
     try:
         Line(path, SECOND_WAIT).ask("ping")
     except (NoAnswer, OSError):
-        return Heard(rank, "busy", host=host, pid=pid, note=f"{silence}, and neither did torch's own server")
-    note = "its process is alive, and holds Python's lock"
+        note = Message("{silence}, and neither did torch's own server", silence=silence)
+        return Heard(rank, "busy", host=host, pid=pid, note=note)
+    note = Message("its process is alive, and holds Python's lock")
     return Heard(rank, "busy", host=host, pid=pid, note=note, collective=_waits_in(path))
 
 
@@ -107,7 +110,9 @@ def _waits_in(path: pathlib.Path) -> Collective | None:
 
 def written_only(rank: int, written: RankReport | None) -> Heard:
     """A rank that has left a file and no socket."""
-    return Heard(rank, "missing", note="its file cannot be read") if written is None else Heard(rank, "answered", written)
+    return (
+        Heard(rank, "missing", note=Message("its file cannot be read")) if written is None else Heard(rank, "answered", written)
+    )
 
 
 def aged(heard: list[Heard]) -> list[Heard]:
@@ -121,7 +126,9 @@ def _aged(heard: Heard, newest: float) -> Heard:
     return (
         heard
         if age <= OLD
-        else dataclasses.replace(heard, state="stale", note=f"its file is {age:.0f} s older than the newest")
+        else dataclasses.replace(
+            heard, state="stale", note=Message("its file is {age} s older than the newest", age=round(age))
+        )
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gettext
+from collections.abc import Callable
 from pathlib import Path
 
 from devwidget.records.schema.message import Message, filled
@@ -13,6 +14,7 @@ DOMAIN = "devwidget"
 ENGLISH = "en"
 
 _chosen: list[str] = []
+_followers: list[Callable[[], None]] = []
 
 
 def languages() -> tuple[str, ...]:
@@ -31,7 +33,16 @@ def set_language(name: str | None) -> None:
     """
     if name is not None and name not in languages():
         raise ValueError(f"no words in {name!r}; there are {', '.join(languages())}")
+    before = language()
     _chosen[:] = [] if name is None else [name]
+    if language() != before:
+        for told in _followers:
+            told()
+
+
+def follow(told: Callable[[], None]) -> None:
+    """Call this, from now on, whenever reports speak another language than before."""
+    _followers.append(told)
 
 
 def language() -> str:
@@ -44,20 +55,27 @@ def said(text: str) -> str:
     if language() == ENGLISH:
         return str(text)  # a plain one: what is told is no message any more
     if not isinstance(text, Message):
-        return _catalogue(language()).gettext(text) if text else text
+        return template(text) if text else text
     facts = {name: said(fact) if isinstance(fact, Message) else fact for name, fact in text.facts.items()}
-    return filled(_catalogue(language()).gettext(text.template), facts)
+    return filled(template(text.template), facts)
 
 
-def say(template: str, /, **facts: object) -> str:
+def say(words: str, /, **facts: object) -> str:
     """The words of a template in the language of reports."""
-    return said(Message(template, **facts))
+    return said(Message(words, **facts))
 
 
 def say_count(one: str, many: str, count: int) -> str:
     """The template for one thing or for many, as the language wants it, with `{count}`."""
-    template = (one if count == 1 else many) if language() == ENGLISH else _catalogue(language()).ngettext(one, many, count)
-    return filled(template, {"count": f"{count:,}"})
+    return filled(template(one, many, count), {"count": f"{count:,}"})
+
+
+def template(one: str, many: str = "", count: int = 1) -> str:
+    """A template in the language of reports, its facts not filled in; with `many` for so many things."""
+    if language() == ENGLISH:
+        return many if many and count != 1 else one
+    catalogue = _catalogue(language())
+    return catalogue.ngettext(one, many, count) if many else catalogue.gettext(one)
 
 
 def both(one: str, many: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from devwidget.opening.stacks import users_sites
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import Collective, RankReport
+from devwidget.records.schema.message import Message
 
 _BYTES = {
     "Double": 8,
@@ -55,7 +56,7 @@ def _rank(name: str, number: int) -> int:
 
 def _heard(report: RankReport) -> Heard:
     waits = report.collective is not None and not report.collective.finished
-    note = "its flight recorder has a collective that is not over" if waits else ""
+    note = Message("its flight recorder has a collective that is not over") if waits else ""
     return Heard(report.rank, "hung" if waits else "answered", report, note=note)
 
 

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from devwidget.capture.modules import registered, walk
 from devwidget.planning.gpus import gpu
+from devwidget.records.schema.message import Message
 
 LEAST_BLOCKS = 2
 
@@ -56,17 +57,18 @@ def options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
     if optimizer is not None:
         yield from _of_optimizer(optimizer)
         if any(True for _ in repeated_blocks(model)):
-            words = "activation checkpointing", "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
-            yield Option(*words, "one more forward, about a third of the time", Changed(prepare=recompute))
-    words = "autocast to bfloat16", f'with torch.autocast("{gpu(0).type}", torch.bfloat16):'
-    yield Option(*words, "eight bits of precision in what is computed", Changed(around=_halved))
-    words = "weights in bfloat16", "model.to(torch.bfloat16)"
-    yield Option(*words, "eight bits of precision in the weights too", Changed(dtype=torch.bfloat16))
+            words = Message("activation checkpointing"), "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+            yield Option(*words, Message("one more forward, about a third of the time"), Changed(prepare=recompute))
+    words = Message("autocast to bfloat16"), f'with torch.autocast("{gpu(0).type}", torch.bfloat16):'
+    yield Option(*words, Message("eight bits of precision in what is computed"), Changed(around=_halved))
+    words = Message("weights in bfloat16"), "model.to(torch.bfloat16)"
+    yield Option(*words, Message("eight bits of precision in the weights too"), Changed(dtype=torch.bfloat16))
     if asked["gpus"] > 1:
         yield from _of_placement(asked["placement"])
     if optimizer is not None:
         other = Changed(asked={"optimizer": torch.optim.SGD})
-        yield Option("SGD without momentum", "torch.optim.SGD(model.parameters())", "another optimizer learns otherwise", other)
+        words = Message("SGD without momentum"), "torch.optim.SGD(model.parameters())"
+        yield Option(*words, Message("another optimizer learns otherwise"), other)
 
 
 def _of_optimizer(optimizer: Any) -> Iterator[Option]:
@@ -74,18 +76,19 @@ def _of_optimizer(optimizer: Any) -> Iterator[Option]:
     known = inspect.signature(kind.zero_grad).parameters.get("set_to_none")
     if known is not None and known.default is False:
         asked = {"optimizer": with_defaults(optimizer, zero_grad=torch.optim.Optimizer.zero_grad)}
-        yield Option("gradients set to none", "optimizer.zero_grad(set_to_none=True)", "nothing", Changed(asked=asked))
+        words = Message("gradients set to none"), "optimizer.zero_grad(set_to_none=True)"
+        yield Option(*words, Message("nothing"), Changed(asked=asked))
     if "foreach" in inspect.signature(kind).parameters:
         asked = {"optimizer": with_defaults(optimizer, foreach=False)}
-        yield Option(
-            "one parameter after the other", f"{kind.__name__}(..., foreach=False)", "a slower step", Changed(asked=asked)
-        )
+        words = Message("one parameter after the other"), f"{kind.__name__}(..., foreach=False)"
+        yield Option(*words, Message("a slower step"), Changed(asked=asked))
 
 
 def _of_placement(placement: Any) -> Iterator[Option]:
     for other, code in (("data parallel", "nn.DataParallel(model)"), ("auto", 'device_map="auto"')):
         if placement != other:
-            yield Option(f"placement: {other}", code, "time for moves between GPUs", Changed(asked={"placement": other}))
+            words = Message("placement: {placement}", placement=other), code
+            yield Option(*words, Message("time for moves between GPUs"), Changed(asked={"placement": other}))
 
 
 def with_defaults(optimizer: Any, **more: Any) -> Any:

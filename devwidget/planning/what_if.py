@@ -24,6 +24,7 @@ from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
+from devwidget.records.schema.message import Message
 
 
 @dataclass
@@ -110,7 +111,7 @@ class WhatIf:
     def _cheapest_change(self) -> Changes:
         found = [self._change(option) for option in options(self.model, self.asked)]
         if not self.first.fits:
-            found += [*self._smaller(0, "batch"), *self._smaller(1, "text")]
+            found += [*self._smaller(0), *self._smaller(1)]
         fitting = [change for change in found if change.fits]
         rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
         return Changes(self.first.model, tightest(self.first).on_card, (*fitting, *rest))
@@ -128,7 +129,7 @@ class WhatIf:
             return Change(option.what, option.code, option.cost, 0, 0, False, error.what)
         return self._told(option.what, option.code, option.cost, plan)
 
-    def _smaller(self, dim: int, what: str) -> list[Change]:
+    def _smaller(self, dim: int) -> list[Change]:
         """The largest batch, or the longest text, for a step that does not fit."""
         size = self._size(dim)
         if size is None:
@@ -139,9 +140,10 @@ class WhatIf:
             return []
         if not (answer := found.answer()):
             return []
-        steps = f"{math.ceil(size / answer)} steps in place of one; gradients may be accumulated"
-        cost = steps if dim == 0 else f"what stands beyond in texts of {size}"
-        return [self._told(f"a {what} of {answer}", "", cost, found.plans[answer])]
+        steps = Message("{count} steps in place of one; gradients may be accumulated", count=math.ceil(size / answer))
+        cost = steps if dim == 0 else Message("what stands beyond in texts of {size}", size=size)
+        smaller = Message("a batch of {size}", size=answer) if dim == 0 else Message("a text of {size}", size=answer)
+        return [self._told(smaller, "", cost, found.plans[answer])]
 
     def _told(self, what: str, code: str, cost: str, plan: Plan) -> Change:
         taken = tightest(plan).on_card

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from devwidget.language.speaking import say
 from devwidget.records.loading.json_io import dumps
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -16,9 +17,9 @@ from devwidget.report.style.safe_text import file_name, spreadsheet_cell
 def export(snapshot: Snapshot | None, trace: Trace | None, form: str) -> dict[str, str]:
     """A file as `name`, `mime` and `text`; `error` for an unknown form or without anything to export."""
     if snapshot is None:
-        return {"error": "there is nothing to export: the model was deleted"}
+        return {"error": say("there is nothing to export: the model was deleted")}
     if form not in _FORMS:
-        return {"error": f"unknown form {form!r}; known: {', '.join(_FORMS)}"}
+        return {"error": say("unknown form {form}; known: {forms}", form=repr(form), forms=", ".join(_FORMS))}
     ending, mime, write = _FORMS[form]
     name = snapshot.modules[0].class_name if snapshot.modules else "model"
     return {"name": f"{file_name(name)}-devices.{ending}", "mime": mime, "text": write(snapshot, trace)}

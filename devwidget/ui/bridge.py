@@ -33,6 +33,7 @@ class TreeTable(anywidget.AnyWidget):
 
     _esm = joined(*TREE)
     _css = static_text("base.css") + static_text("tree.css")
+    words = Dict().tag(sync=True)
     table = Dict().tag(sync=True)
     marks = Dict().tag(sync=True)
     control = Unicode().tag(sync=True)
@@ -43,6 +44,7 @@ class PanelView(anywidget.AnyWidget):
 
     _esm = joined(*PANEL)
     _css = static_text("base.css") + static_text("panel.css")
+    words = Dict().tag(sync=True)
     _view_count = Int(0, allow_none=True).tag(sync=True)  # pages count views only if this begins as a number
     tree = Unicode().tag(sync=True)
     control = Unicode().tag(sync=True)

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import ipywidgets
 
+from devwidget.language.speaking import say
 from devwidget.records.answers.layout import Layout
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.finding import Finding
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.report.page.assets import PANEL, TREE, page_words
 from devwidget.report.page.content import (
     compared_content,
     head_content,
@@ -32,6 +34,7 @@ from devwidget.ui.jobs import MainThreadJobs
 from devwidget.ui.plotly_code import shared_plotly
 from devwidget.ui.questions import Questions
 from devwidget.ui.ranks_panel import RanksWidget
+from devwidget.ui.spoken import fall_silent, speak_along
 from devwidget.views.memory import Held, categorized, held_by
 from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place
@@ -57,6 +60,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._actions, self._request = actions, actions.request
         self._held: Held = {}
         self._ranks: RanksWidget | None = None
+        self._proposed: Layout | None = None
         self._was_shown = False
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self._lock = threading.RLock()
@@ -71,13 +75,27 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         )
         self.children = (self.view,)
         self.control.on_msg(Questions(self).on_message)
+        self.speak()
         self.refresh()
         refresh.watch(self)
+        speak_along(self)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What the last trace found, worst first."""
         return self.trace.findings if self.trace is not None else ()
+
+    def speak(self) -> None:
+        """Say everything in the language of reports."""
+        with self._lock:
+            self.view.words, self.tree.words = page_words(*PANEL), page_words(*TREE)
+            if self.snapshot is not None:
+                self._draw_tree(self.snapshot)
+                self._draw_memory()
+            self._draw_compared()
+            self._draw_proposed()
+            if self.trace is not None:
+                self._say_result(self.trace)
 
     def select(self, row: int) -> None:
         """A row was chosen on the page."""
@@ -128,14 +146,14 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """
         with self._lock:
             self._request = request or self._request
-            self._say("busy", "tracing …")
+            self._say("busy", say("tracing …"))
             try:
                 trace = self._actions.trace(self._request, lambda text: self._say("busy", text))
             except DevwidgetError as error:
                 self._say("error", message(error))
                 raise
             except KeyboardInterrupt:
-                self._say("error", "cancelled; the model was put back as it was")
+                self._say("error", say("cancelled; the model was put back as it was"))
                 raise
             except BaseException as error:
                 self._say("error", error_text(error))
@@ -151,13 +169,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_marks()
             self._draw_memory()
             self._draw_compared()
-            counts = self.view.traced["summary"]
-            self._say("error" if trace.error else "done", counts)
+            self._say_result(trace)
 
     def propose(self, layout: Layout) -> None:
         """Draw what `devwidget.place` says beside the model as it is."""
         with self._lock:
-            self.view.proposed = proposed_content(layout, self.table)
+            self._proposed = layout
+            self._draw_proposed()
 
     def after_cell(self) -> None:
         """A cell has ended: a panel that is shown no more lets go of the batch that only it holds."""
@@ -172,7 +190,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         try:
             self.refresh()
         except Exception as error:
-            self._say("error", f"the panel could not read the model again: {error_text(error)}")
+            self._say("error", say("the panel could not read the model again: {error}", error=error_text(error)))
 
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
@@ -180,7 +198,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         try:
             self.live.figure = memory_content(self._memory_now(), self.trace, running=True) | drawn
         except Exception as error:
-            self.live.figure = {"error": f"memory cannot be watched: {error_text(error)}"} | drawn
+            self.live.figure = {"error": say("memory cannot be watched: {error}", error=error_text(error))} | drawn
             return False
         return True
 
@@ -192,6 +210,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def close(self) -> None:
         """Take the panel off every page and forget it; the shared plotly code stays for the other panels."""
         refresh.forget(self)
+        fall_silent(self)
         self._actions.forget()
         self.view._view_count = None  # else the page reports a count of views on the closed channel, which is an error there
         if self._ranks is not None:
@@ -225,6 +244,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _say(self, kind: str, text: str) -> None:
         self.view.status = {"kind": kind, "text": safe_block(text)}
 
+    def _say_result(self, trace: Trace) -> None:
+        self._say("error" if trace.error else "done", self.view.traced["summary"])
+
     def _offer_inputs(self) -> None:
         request = self._request
         self.view.inputs = {
@@ -237,6 +259,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _draw_compared(self) -> None:
         self.view.compared = compared_content(self.kept, self.trace)
+
+    def _draw_proposed(self) -> None:
+        if self._proposed is not None:
+            self.view.proposed = proposed_content(self._proposed, self.table)
 
     def _draw_memory(self) -> None:
         if self.snapshot is not None:

@@ -12,13 +12,14 @@ from traitlets import Bool, Dict, Unicode
 
 from devwidget.records.errors import error_text
 from devwidget.records.ranks.cluster import Cluster
-from devwidget.report.page.assets import RANKS, RANKS_STYLES, joined, static_text
+from devwidget.report.page.assets import RANKS, RANKS_STYLES, joined, page_words, static_text
 from devwidget.report.page.panel_text import as_saved
 from devwidget.report.page.ranks.content import ranks_content
 from devwidget.report.page.ranks.page import plain_cluster
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.bridge import Control, reference
 from devwidget.ui.displayed import Displayed
+from devwidget.ui.spoken import fall_silent, speak_along
 
 
 class RanksView(anywidget.AnyWidget):
@@ -26,6 +27,7 @@ class RanksView(anywidget.AnyWidget):
 
     _esm = joined(*RANKS)
     _css = "".join(map(static_text, RANKS_STYLES))
+    words = Dict().tag(sync=True)
     content = Dict().tag(sync=True)
     status = Dict().tag(sync=True)
     control = Unicode().tag(sync=True)
@@ -43,9 +45,15 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         super().__init__()
         self.cluster, self._ask = cluster, ask
         self.control = Control()
-        self.view = RanksView(content=ranks_content(cluster), control=reference(self.control), live=ask is not None)
+        self.view = RanksView(control=reference(self.control), live=ask is not None)
         self.children = (self.view,)
         self.control.on_msg(functools.partial(_answer, self))
+        self.speak()
+        speak_along(self)
+
+    def speak(self) -> None:
+        """Say everything in the language of reports."""
+        self.view.content, self.view.words = ranks_content(self.cluster), page_words(*RANKS)
 
     def ask(self) -> Cluster:
         """Ask the ranks again, and show what they say; of a saved record nobody can be asked."""
@@ -56,6 +64,7 @@ class RanksWidget(Displayed, ipywidgets.VBox):
 
     def close(self) -> None:
         """Take the panel off every page."""
+        fall_silent(self)
         for widget in (self.view, self.control):
             widget.layout.close()  # a widget of its own, which closing its owner leaves behind
             widget.close()

@@ -14,12 +14,14 @@ from babel.messages.pofile import read_po, write_po
 from devwidget.language import speaking
 
 PACKAGE = speaking.CATALOGUES.parents[1]
-KEYWORDS = {"Message": None, "say": None, "both": (1, 2)}
+METHODS = [("**.py", "python"), ("ui/static/**.js", "javascript")]
+OPTIONS = {"ui/static/**.js": {"parse_template_string": "true"}}
+KEYWORDS = {"Message": None, "say": None, "both": (1, 2), "word": None, "sayCount": (1, 2)}
 
 
 def messages() -> Iterator[str | tuple[str, str]]:
     """The templates that the package has, in the order of its files; two where things are counted."""
-    for _, _, message, _, _ in extract_from_dir(PACKAGE, [("**.py", "python")], keywords=KEYWORDS):
+    for _, _, message, _, _ in extract_from_dir(PACKAGE, METHODS, OPTIONS, keywords=KEYWORDS):
         yield message if isinstance(message, str) else (message[0], message[1])
 
 

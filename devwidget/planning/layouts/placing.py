@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -26,6 +27,7 @@ from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejec
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import UNLIMITED, parse_cluster
 from devwidget.simulator.devices.ledger_listeners import settle
 
@@ -132,7 +134,11 @@ class Proposals:
             part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
             weights = weights_of(part)
             if weights > capacity:
-                why = f"not run: the weights of GPU {index} are {weights / capacity:.1%} of what it has"
+                why = Message(
+                    "not run: the weights of GPU {index} are {share} of what it has",
+                    index=index,
+                    share=f"{weights / capacity:.1%}",
+                )
                 self.rejected.append(Rejected(words_of(split), why))
                 return True
         return False
@@ -148,7 +154,8 @@ class Proposals:
         over = max(device.on_card / device.capacity for device in plan.devices)
         if not plan.fits:
             fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
-            why = f"{fullest.device} takes {fullest.on_card / fullest.capacity:.1%} of what it has"
+            share = f"{fullest.on_card / fullest.capacity:.1%}"
+            why = Message("{device} takes {share} of what it has", device=fullest.device, share=share)
             self.rejected.append(Rejected(words_of(split), why))
         if self._nearest is None or over < self._nearest[0]:
             self._nearest = over, split, plan
@@ -182,7 +189,8 @@ class Proposals:
 
 def words_of(split: Sequence[int]) -> str:
     """`4 on 0, 3 on 1`."""
-    return ", ".join(f"{len(list(group))} on {gpu}" for gpu, group in groupby(split))
+    parts = (Message("{count} on {gpu}", count=len(list(group)), gpu=gpu) for gpu, group in groupby(split))
+    return functools.reduce(lambda told, part: Message("{first}, {second}", first=told, second=part), parts)
 
 
 def ties(blocks: Sequence[Block]) -> tuple[tuple[str, ...], ...]:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Placement, Rank, State
 from devwidget.records.ranks.rank import Axis, Collective, Holding, RankModel, RankModule, RankReport
 from devwidget.records.ranks.runs import runs_of
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 
 _T = TypeVar("_T", bound=Hashable)
@@ -106,7 +107,7 @@ class _Merging:
             self._stacks.place(said.stack) if said.stack else NOWHERE,
             said.unsharded,
             said.checksums,
-            "; ".join(note for note in (heard.note, said.note) if note),
+            _both(heard.note, said.note),
         )
 
     def _placement(self, model: RankModel) -> int:
@@ -135,3 +136,8 @@ def _union(models: Iterable[RankModel]) -> dict[tuple[str, str], RankModule]:
 
 def _name(module: RankModule) -> tuple[str, str]:
     return module.path, module.class_name
+
+
+def _both(one: str, other: str) -> str:
+    """Two notes as one message."""
+    return Message("{first}; {second}", first=one, second=other) if one and other else one or other

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from devwidget.records.ranks.cluster import Runs
+from devwidget.records.schema.message import Message
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:
@@ -23,8 +24,8 @@ def numbers_in(runs: Runs) -> Iterator[int]:
     return (number for first, last in runs for number in range(first, last + 1))
 
 
-def in_words(runs: Runs, noun: str = "rank") -> str:
+def in_words(runs: Runs) -> Message:
     """`rank 3`, `ranks 0-7, 12`."""
     told = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
     one = len(runs) == 1 and runs[0][0] == runs[0][1]
-    return f"{noun} {told}" if one else f"{noun}s {told}"
+    return Message("rank {ranks}", ranks=told) if one else Message("ranks {ranks}", ranks=told)

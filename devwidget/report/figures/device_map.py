@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move
 from devwidget.report.figures.frame import Figure, base_layout, figure
 from devwidget.report.figures.parallel import CURVE, area
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import counted, format_bytes, format_seconds
@@ -40,7 +42,8 @@ def device_map_figure(drawn: DeviceMap) -> Figure:
         "yaxis": hidden | {"range": [len(drawn.blocks) - 0.4, -above]},
     }  # fmt: skip
     words = "; ".join(
-        f"{device}: {sum(len(block.paths) for block in drawn.blocks if block.device == device)} parts" for device in columns
+        say("{device}: {count} parts", device=device, count=sum(len(b.paths) for b in drawn.blocks if b.device == device))
+        for device in columns
     )
     return figure(data, layout, words) | {"narrow": {"annotations": narrow}}
 
@@ -56,9 +59,10 @@ def _notes(drawn: DeviceMap, columns: dict[DeviceId, int], page: int) -> list[Fi
 def map_words(drawn: DeviceMap) -> list[str]:
     """What crosses, in sentences; [] before a trace."""
     forward, back = ([move for crossing in way for move in crossing.moves] for way in (drawn.crossings, drawn.back))
-    words = [_sum_words("Forward", forward)] if forward else []
-    words += [_sum_words("Backward", [*back, *drawn.elsewhere])] if back or drawn.elsewhere else []
-    return [*words, "Ribbons are as thick as their bytes; hatched ones are gradients on their way back."] if back else words
+    words = [_sum_words(say("Forward"), forward)] if forward else []
+    words += [_sum_words(say("Backward"), [*back, *drawn.elsewhere])] if back or drawn.elsewhere else []
+    legend = say("Ribbons are as thick as their bytes; hatched ones are gradients on their way back.")
+    return [*words, legend] if back else words
 
 
 def map_rows(drawn: DeviceMap) -> list[list[str]]:
@@ -70,7 +74,7 @@ def map_rows(drawn: DeviceMap) -> list[list[str]]:
 
 
 def _end(drawn: DeviceMap, block: int, other: int) -> str:
-    return ", ".join(filter(None, _names(drawn.blocks[block]))) if block >= 0 else "outside"
+    return ", ".join(filter(None, _names(drawn.blocks[block]))) if block >= 0 else say("outside")
 
 
 def _way_words(crossing: Crossing) -> str:
@@ -87,14 +91,16 @@ def _names(block: Block) -> tuple[str, str]:
     if len(block.paths) == 1:
         return module_words(block.path), block.class_name
     last = block.paths[-1].rpartition(".")[2]
-    return f"{block.path}–{last}", f"{len(block.paths)} × {block.class_name or 'modules'}"
+    return f"{block.path}–{last}", f"{len(block.paths)} × {block.class_name or say('modules')}"
 
 
 def _sum_words(phase: str, moves: list[Move]) -> str:
     hops, size = sum(move.count for move in moves), sum(move.bytes * move.count for move in moves)
     hooks = sum(move.count for move in moves if move.cause == "hook")
-    named = f", {hooks} of them by hooks of accelerate" if hooks else ""
-    return f"{phase}: {counted(hops, 'hop')}, {format_bytes(size)}{named}."
+    facts = {"phase": phase, "hops": counted(hops, "hop"), "size": format_bytes(size)}
+    if hooks:
+        return say("{phase}: {hops}, {size}, {hooks} of them by hooks of accelerate.", hooks=hooks, **facts)
+    return say("{phase}: {hops}, {size}.", **facts)
 
 
 def _box(block: Block, row: int, column: int) -> Figure:
@@ -156,7 +162,7 @@ def _thickness(size: int, drawn: DeviceMap) -> float:
 def _crossing_words(crossing: Crossing) -> str:
     first = crossing.moves[0]
     hops, seconds = sum(move.count for move in crossing.moves), sum(move.seconds for move in crossing.moves)
-    cost = f", {format_seconds(seconds)} on the host" if seconds else ""
+    cost = ", " + say("{time} in the host", time=format_seconds(seconds)) if seconds else ""
     head = (
         f"<b>{plotly_text(f'{first.source} → {first.target}')}</b> {format_bytes(crossing.bytes)}, {counted(hops, 'hop')}{cost}"
     )
@@ -164,5 +170,5 @@ def _crossing_words(crossing: Crossing) -> str:
 
 
 def _move_words(move: Move) -> str:
-    by = f"hook of {module_words(move.module)}" if move.cause == "hook" else move.cause
+    by = say("hook of {module}", module=module_words(move.module)) if move.cause == "hook" else code_word(move.cause)
     return plotly_text(f"{tensor_words(move.dtype, move.shape)} {by} {site_words(move.site)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devwidget.language.speaking import say
 from devwidget.report.figures.frame import Figure, base_layout, byte_axis, differences, figure, label_axis, legend, paint
 from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.safe_text import plotly_text
@@ -72,7 +73,7 @@ def _axis(cut: float, largest: float) -> Figure:
 def _break(label: str, cut: float) -> Figure:
     """Two strokes through a bar, where the axis is broken."""
     place = {"x": cut * (1 + _BEHIND * 0.25), "y": label, "showarrow": False, "font": {"size": 16}, "name": "break"}
-    return place | {"text": "<b>//</b>", "hovertext": "the axis is broken here"}
+    return place | {"text": "<b>//</b>", "hovertext": say("the axis is broken here")}
 
 
 def _bar_label(bar: MemoryBar) -> str:
@@ -82,7 +83,7 @@ def _bar_label(bar: MemoryBar) -> str:
 
 def _bar_words(bar: MemoryBar) -> str:
     parts = ", ".join(f"{part_name(part)} {format_bytes(size)}" for part, size in bar.parts)
-    return f"{bar.device}: {parts}" + (f", peak {format_bytes(bar.peak)}" if bar.peak else "")
+    return f"{bar.device}: {parts}" + (", " + say("peak {size}", size=format_bytes(bar.peak)) if bar.peak else "")
 
 
 def _part(part: str, bars: tuple[MemoryBar, ...], labels: list[str], cut: float, largest: float) -> Figure | None:
@@ -111,11 +112,11 @@ def _peaks(peaks: list[tuple[str, MemoryBar]]) -> Figure:
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": "peak",
+        "name": say("peak"),
         "x": [bar.peak for _, bar in peaks],
         "y": [label for label, _ in peaks],
         "marker": {"symbol": "line-ns", "size": 18, "line": {"width": 2.5, "color": "#d33"}},
         "customdata": [format_bytes(bar.peak) for _, bar in peaks],
-        "hovertemplate": "peak %{customdata}<extra></extra>",
+        "hovertemplate": say("peak {size}", size="%{customdata}") + "<extra></extra>",
         "meta": "peak",
     }

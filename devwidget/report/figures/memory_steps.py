@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from devwidget.language.speaking import say
 from devwidget.records.memory_curve import ROLES, MemoryPoint
 from devwidget.report.figures.frame import GRID, Figure, base_layout, byte_axis, figure
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.palette import CATEGORY_HUES, device_hue
 from devwidget.report.style.safe_text import plotly_text
@@ -45,10 +47,10 @@ def memory_steps_figure(series: tuple[MemorySeries, ...]) -> Figure:
         layout |= _axes(each, spot)
         layout["shapes"] += [*_borders(each, spot), *_capacity(each, spot)]
         layout["annotations"] += _phase_names(each, spot)
-    layout[f"xaxis{spots[-1].axis}"]["title"] = {"text": "order of events", "font": {"size": 11}}
+    layout[f"xaxis{spots[-1].axis}"]["title"] = {"text": say("order of events"), "font": {"size": 11}}
     shown = {role for each in series for role, _ in each.parts}
     names = [[part_name(role), CATEGORY_HUES[role]] for role in ROLES if role in shown]
-    return figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*names, ["peak", _ALARM]]}
+    return figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*names, [say("peak"), _ALARM]]}
 
 
 def _spots(series: tuple[MemorySeries, ...], gap: float) -> list[_Spot]:
@@ -97,7 +99,9 @@ def _outline(series: MemorySeries, steps: Figure) -> Figure:
 
 
 def _hover(series: MemorySeries, point: MemoryPoint) -> str:
-    where = ", ".join(filter(None, (point.phase, plotly_text(module_words(point.module)), plotly_text(site_words(point.site)))))
+    where = ", ".join(
+        filter(None, (code_word(point.phase), plotly_text(module_words(point.module)), plotly_text(site_words(point.site))))
+    )
     parts = "".join(f"<br>{part_name(role)} {format_bytes(size)}" for role, size in point_parts(point))
     return f"<b>{plotly_text(str(series.curve.device))}  {format_bytes(point.allocated)}</b><br>{where}{parts}"
 
@@ -106,7 +110,7 @@ def _peak(series: MemorySeries, axes: Figure) -> Figure:
     return axes | {
         "type": "scatter",
         "mode": "markers",
-        "name": "peak",
+        "name": say("peak"),
         "x": [series.positions[series.curve.points.index(series.peak)]],
         "y": [series.peak.allocated],
         "marker": {"symbol": "triangle-down", "size": 10, "color": _ALARM, "line": {"width": 1, "color": "#fff"}},
@@ -121,7 +125,7 @@ def _refused(series: MemorySeries, axes: Figure) -> Figure:
     return axes | {
         "type": "scatter",
         "mode": "markers",
-        "name": "did not fit",
+        "name": say("did not fit"),
         "x": [refused.number],
         "y": [refused.allocated + refused.bytes],
         "marker": {"symbol": "x", "size": 10, "color": _ALARM, "line": {"width": 1, "color": "#fff"}},
@@ -180,7 +184,7 @@ def _phase_names(series: MemorySeries, spot: _Spot) -> list[Figure]:
     name = {"xref": f"x{spot.axis}", "yref": f"y{spot.axis} domain", "y": 1, "showarrow": False, "font": {"size": 11}}
     name |= {"xanchor": "left", "yanchor": "bottom"}
     return [
-        name | {"x": start, "text": phase}
+        name | {"x": start, "text": code_word(phase)}
         for (phase, start), end in zip(series.phases, ends, strict=True)
         if end - start > 0.08 * (spot.last - spot.first)
     ]

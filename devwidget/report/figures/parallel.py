@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from devwidget.language.speaking import said, say
 from devwidget.records.parallel import Replica
+from devwidget.records.schema.message import Message
 from devwidget.report.figures.frame import Figure, base_layout, figure
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import plotly_text
@@ -13,7 +15,12 @@ from devwidget.report.text.parallel_marks import mark_of
 from devwidget.views.flow import Box, Flow, Ribbon, Span, Step, flow
 from devwidget.views.parallel import ParallelCall
 
-_STEPS: dict[Step, str] = {"scatter": "batch in", "replicate": "parameters in", "gather": "outputs", "reduce": "gradients"}
+_STEPS: dict[Step, Message] = {
+    "scatter": Message("batch in"),
+    "replicate": Message("parameters in"),
+    "gather": Message("outputs"),
+    "reduce": Message("gradients"),
+}
 CURVE = [(t / 12, (t / 12) ** 2 * (3 - t / 6)) for t in range(13)]
 _THINNEST = 1.6
 """Pixels; a copy of few bytes beside one of many is still seen."""
@@ -33,17 +40,18 @@ def parallel_figure(call: ParallelCall) -> Figure:
         "yaxis": hidden | {"range": [1.01, -0.01]},
     }
     words = "; ".join(f"{replica.device} {counted(replica.samples, 'sample')}" for replica in call.replicas)
-    return figure(data, layout, f"batch of {call.samples} cut: {words}; gathered on {call.gathered_on}")
+    cut = say("batch of {samples} cut: {parts}", samples=call.samples, parts=words)
+    return figure(data, layout, f"{cut}; " + (say("gathered on {device}", device=call.gathered_on) if call.gathered_on else ""))
 
 
 def _box_words(call: ParallelCall, box: Box) -> str:
     if box.what == "replica":
         return _replica_words(call.replica(box.number), call)
     heads = {
-        "batch": ("batch", counted(call.samples, "sample"), sum(each.input_bytes for each in call.replicas)),
-        "model": (call.call.class_name, "copied at each call", max(each.parameter_bytes for each in call.replicas)),
+        "batch": (say("batch"), counted(call.samples, "sample"), sum(each.input_bytes for each in call.replicas)),
+        "model": (call.call.class_name, say("copied at each call"), max(each.parameter_bytes for each in call.replicas)),
         "outputs": (*_gathered(call), call.gathered_bytes),
-        "gradients": ("gradients", "added up", max(each.gradient_bytes for each in call.replicas)),
+        "gradients": (say("gradients"), say("added up"), max(each.gradient_bytes for each in call.replicas)),
     }
     name, what, size = heads[box.what]
     return "<br>".join(
@@ -53,17 +61,17 @@ def _box_words(call: ParallelCall, box: Box) -> str:
 
 def _gathered(call: ParallelCall) -> tuple[str, str]:
     if call.gathered_on is None:
-        return "outputs", "gather failed"
-    return "gathered", "then the loss" if call.call.backward else ""
+        return say("outputs"), say("gather failed")
+    return say("gathered"), say("then the loss") if call.call.backward else ""
 
 
 def _replica_words(replica: Replica, call: ParallelCall) -> str:
     peak = call.peak(replica.device)
-    failed = "  failed" if replica.failed else ""
+    failed = f"  {say('failed')}" if replica.failed else ""
     lines = [
         f"<b>{plotly_text(str(replica.device))}</b>  {counted(replica.samples, 'sample')}{failed}",
-        f"out {format_bytes(replica.output_bytes)}  {format_seconds(replica.seconds)}",
-        f"peak {format_bytes(peak)}" if peak else "",
+        f"{say('out {size}', size=format_bytes(replica.output_bytes))}  {format_seconds(replica.seconds)}",
+        say("peak {size}", size=format_bytes(peak)) if peak else "",
     ]
     return "<br>".join(filter(None, lines))
 
@@ -82,8 +90,8 @@ def _ribbon(call: ParallelCall, ribbon: Ribbon, thinnest: float) -> Figure:
     (left, right), start, end = ribbon.x, at_least(ribbon.start, thinnest), at_least(ribbon.end, thinnest)
     along = [left + (right - left) * t for t, _ in CURVE]
     upper, lower = ([a + (b - a) * rise for _, rise in CURVE] for a, b in zip(start, end, strict=True))
-    came = f"{ribbon.source} → {ribbon.target}" if ribbon.crosses else f"stays on {ribbon.target}"
-    words = f"{_STEPS[ribbon.step]}: {format_bytes(ribbon.bytes)}<br>{plotly_text(came)}"
+    came = f"{ribbon.source} → {ribbon.target}" if ribbon.crosses else say("stays on {device}", device=ribbon.target)
+    words = f"{said(_STEPS[ribbon.step])}: {format_bytes(ribbon.bytes)}<br>{plotly_text(came)}"
     hue = device_hue(call.replica(ribbon.number).device)
     shape = area([*along, *reversed(along)], [*upper, *reversed(lower)], hue, 0.5 if ribbon.crosses else 0.18, words)
     return shape | {"meta": {"mark": mark_of(ribbon.step, ribbon.number), "step": ribbon.step, "bytes": ribbon.bytes}}

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move
 from devwidget.report.figures.frame import GRID, Figure, base_layout, differences, figure, label_axis
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.palette import device_hue
-from devwidget.report.style.safe_text import plotly_text
+from devwidget.report.style.safe_text import columns_of, plotly_text
 from devwidget.report.style.units import counted, format_bytes, format_seconds
 from devwidget.report.style.words import module_words, site_words, tensor_words
 from devwidget.views.timeline import Arrow, Band, Box, Cross, Timeline
@@ -18,7 +21,7 @@ _MOST_ARROWS = 200
 _MOST_EXAMPLES = 4
 _THINNEST_PX, _THICKEST_PX = 1.5, 7.0
 _FAULT, _HOP = "#d33", "#e0a100"
-_PHASE_NAMES = {"optimizer": "optimizer step"}
+_PHASE_NAMES = {"optimizer": Message("optimizer step")}
 _NAME_LETTER = 0.012
 """Width of a letter above the lanes, as a share of a page of 560 pixels."""
 _ABOVE: Figure = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False, "font": {"size": 11}}
@@ -92,8 +95,8 @@ def _drawn(lanes: Timeline) -> Figure:
 
 def _axis_words(lanes: Timeline, rows: _Rows) -> str:
     hidden = lanes.left_out + len(lanes.boxes) - len(rows.boxes)
-    deeper = f"; {counted(hidden, 'call')} deeper inside not drawn" if hidden else ""
-    return ("time on the host" if lanes.seconds else "order of events") + deeper
+    axis = say("time on the host") if lanes.seconds else say("order of events")
+    return say("{axis}; {calls} deeper inside not drawn", axis=axis, calls=counted(hidden, "call")) if hidden else axis
 
 
 def _band(band: Band, at: int) -> Figure:
@@ -108,8 +111,8 @@ def _band_names(bands: tuple[Band, ...]) -> list[Figure]:
     whole = max((band.stop for band in bands), default=1) - min((band.start for band in bands), default=0)
     free, notes = 0.0, []
     for band in bands:
-        name = _PHASE_NAMES.get(band.phase, band.phase)
-        needed = _NAME_LETTER * len(name) * whole
+        name = said(_PHASE_NAMES[band.phase]) if band.phase in _PHASE_NAMES else code_word(band.phase)
+        needed = _NAME_LETTER * columns_of(name) * whole
         ends = band.stop - band.start < needed
         start = band.stop - needed if ends else band.start
         if start >= free:
@@ -152,8 +155,8 @@ def _boxes(lane: DeviceId, rows: _Rows, lanes: Timeline) -> Figure:
 def _box_words(box: Box) -> str:
     name = plotly_text(module_words(box.path))
     calls = f", {counted(box.calls, 'call')}" if box.calls > 1 else ""
-    replica = f", replica {box.replica}" if box.replica >= 0 else ""
-    failed = "<br>a call raised" if box.failed else ""
+    replica = ", " + say("replica {number}", number=box.replica) if box.replica >= 0 else ""
+    failed = f"<br>{say('a call raised')}" if box.failed else ""
     ran = f"{plotly_text(str(box.lane))}, {format_seconds(box.seconds)}{calls}{replica}{failed}"
     return f"<b>{name}</b> {plotly_text(box.class_name)}<br>{ran}"
 
@@ -179,15 +182,16 @@ def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
 
 def _arrow_words(arrow: Arrow) -> str:
     ends = plotly_text(f"{arrow.source} → {arrow.target}")
-    head = f"<b>{ends}</b> {format_bytes(arrow.bytes)}, {counted(arrow.count, 'hop')}, {arrow.cause}"
+    head = f"<b>{ends}</b> {format_bytes(arrow.bytes)}, {counted(arrow.count, 'hop')}, {code_word(arrow.cause)}"
     lines = [_move_words(move) for move in arrow.moves[:_MOST_EXAMPLES]]
-    more = [f"and {len(arrow.moves) - _MOST_EXAMPLES} more"] if len(arrow.moves) > _MOST_EXAMPLES else []
+    left = len(arrow.moves) - _MOST_EXAMPLES
+    more = [say("and {count} more", count=left)] if left > 0 else []
     return "<br>".join([head, plotly_text(module_words(arrow.module)), *lines, *more])
 
 
 def _move_words(move: Move) -> str:
     times = f" × {move.count}" if move.count > 1 else ""
-    cost = f", {format_seconds(move.seconds)} in the host" if move.seconds else ""
+    cost = ", " + say("{time} in the host", time=format_seconds(move.seconds)) if move.seconds else ""
     return plotly_text(
         f"{tensor_words(move.dtype, move.shape)} {format_bytes(move.bytes)}{times}{cost}  {site_words(move.site)}"
     )
@@ -212,4 +216,4 @@ def _finding(cross: Cross) -> dict[str, int] | None:
 
 
 def _cross_words(cross: Cross) -> str:
-    return f"{plotly_text(cross.headline)}<br>{plotly_text(module_words(cross.module))}"
+    return f"{plotly_text(said(cross.headline))}<br>{plotly_text(module_words(cross.module))}"

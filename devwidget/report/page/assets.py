@@ -1,4 +1,4 @@
-"""Static files as text: small ES modules joined into one, because a widget carries exactly one module."""
+"""Static files as text: small ES modules joined into one, because a widget carries exactly one module; the words they say."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ import json
 import re
 from importlib import resources
 
+from devwidget.language.speaking import ENGLISH, language, template
+from devwidget.report.style.code_words import CODES
 from devwidget.report.style.palette import page_hues
 
-TREE = ("dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
+TREE = ("words.js", "dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
 PANEL = (
-    "dom.js", "figure.js", "header.js", "findings.js", "tables.js", "memory.js", "parallel.js", "tabs.js", "panel_widget.js",
+    "words.js", "dom.js", "figure.js", "header.js", "findings.js", "tables.js", "memory.js", "parallel.js", "tabs.js",
+    "panel_widget.js",
 )  # fmt: skip
-RANKS = ("dom.js", "tables.js", "findings.js", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_widget.js")
+RANKS = (
+    "words.js", "dom.js", "tables.js", "findings.js", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_widget.js",
+)  # fmt: skip
 RANKS_STYLES = ("base.css", "panel.css", "ranks.css")
 
-SLIDERS = ("dom.js", "sliders.js")
+SLIDERS = ("words.js", "dom.js", "sliders.js")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class) )", re.MULTILINE)
+_TEXT = r'("(?:[^"\\]|\\.)*")'
+_SAID = re.compile(rf"\b(?:say|word)\({_TEXT}")
+_COUNTED = re.compile(rf"\bsayCount\({_TEXT}, {_TEXT}")
 
 
 @functools.cache
@@ -44,3 +52,22 @@ def _lean(source: str) -> str:
 def static_text(name: str) -> str:
     """One file of `ui/static`."""
     return resources.files("devwidget").joinpath("ui", "static", name).read_text(encoding="utf-8")
+
+
+def page_words(*files: str) -> dict[str, str]:
+    """Template -> translation, for all that a widget of these files may say; {} in English, in which they are written."""
+    if language() == ENGLISH:
+        return {}
+    return {each: template(each) for each in (*_said_in(*files), *CODES)} | {
+        text: template(one, many, count) for one, many in _counted_in(*files) for count, text in ((1, one), (2, many))
+    }
+
+
+@functools.cache
+def _said_in(*files: str) -> tuple[str, ...]:
+    return tuple(map(json.loads, _SAID.findall(joined(*files))))
+
+
+@functools.cache
+def _counted_in(*files: str) -> tuple[tuple[str, str], ...]:
+    return tuple((json.loads(one), json.loads(many)) for one, many in _COUNTED.findall(joined(*files)))

@@ -11,6 +11,7 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Fault, Trace
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.units import format_bytes, format_count, format_seconds
 from devwidget.report.style.words import and_more, first_line, module_words, site_words, spoken, tensor_words
 from devwidget.report.text.finding_text import changed_lines, confidence_words, finding_text, further_places
@@ -119,7 +120,7 @@ def _tensor(tensor: TensorFacts) -> Card:
     )
     return {
         "name": tensor.name,
-        "role": tensor.role if tensor.role != "attribute" else say("plain attribute"),
+        "role": code_word(tensor.role) if tensor.role != "attribute" else say("plain attribute"),
         "type": tensor_words(tensor.dtype, tensor.shape),
         "device": str(tensor.device),
         "bytes": format_bytes(tensor.bytes),

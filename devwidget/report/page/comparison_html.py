@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from devwidget.language.speaking import language, say
 from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.finding import Finding
 from devwidget.records.schema.record import presents
@@ -27,20 +28,20 @@ def comparison_page(compared: Comparison) -> str:
     head = element(
         "head",
         Markup('<meta charset="utf-8">'),
-        element("title", "devwidget: before and after"),
+        element("title", say("devwidget: before and after")),
         _style(":root { color-scheme: light dark }"),
     )
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', comparison_html(compared)), lang='en')}\n"
+    return f"<!DOCTYPE html>\n{element('html', head, element('body', comparison_html(compared)), lang=language())}\n"
 
 
 @presents("notebook", Comparison)
 def comparison_html(compared: Comparison) -> Markup:
     """What a notebook shows."""
-    rows = [_row("th", "", "before", "after"), *(_row("td", *row) for row in change_rows(compared))]
+    rows = [_row("th", "", say("before"), say("after")), *(_row("td", *row) for row in change_rows(compared))]
     findings = [
-        _row("th", "", "before", "after"),
-        _row("td", "fixed, and new", _findings(compared.fixed), _findings(compared.new)),
-        _row("td", "in both", _findings(compared.left), _findings(compared.left)),
+        _row("th", "", say("before"), say("after")),
+        _row("td", say("fixed, and new"), _findings(compared.fixed), _findings(compared.new)),
+        _row("td", say("in both"), _findings(compared.left), _findings(compared.left)),
     ]
     parts = (element("p", element("b", verdict_words(compared))), element("table", *rows), element("table", *findings))
     return together(_style(_STYLE), element("div", *parts, class_="devwidget-compare"))

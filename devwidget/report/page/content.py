@@ -134,7 +134,7 @@ def proposed_content(layout: Layout, table: Placement) -> Content:
     """A layout as it would be."""
     drawn = proposed_map(layout, table)
     words = [layout_sentence(layout), *map_words(drawn)]
-    return {"figure": device_map_figure(drawn), "words": words, "rows": map_rows(drawn), "title": "Where it would go"}
+    return {"figure": device_map_figure(drawn), "words": words, "rows": map_rows(drawn), "title": say("Where it would go")}
 
 
 def _with_rows(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:

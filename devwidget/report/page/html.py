@@ -6,10 +6,11 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
+from devwidget.language.speaking import language
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, TREE, joined, static_text
+from devwidget.report.page.assets import PANEL, TREE, joined, page_words, static_text
 from devwidget.report.page.content import (
     head_content,
     marks_content,
@@ -69,7 +70,7 @@ def standalone(title: str, plain: str, styles: Iterable[str], scripts: Iterable[
     style = "\n".join(static_text(name) for name in ("page.css", *styles))
     return (
         "<!DOCTYPE html>\n"
-        f'<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<html lang="{language()}"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"{element('title', f'{title} – devwidget')}<style>{style}</style></head>"
         f'<body><main id="panel"></main><noscript>{plain}</noscript>'
@@ -81,8 +82,10 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
     """The state of the widgets, as a page without a kernel needs it."""
     table = place(snapshot)
     marks = overlay(table, trace)
-    tree = {"table": tree_content(snapshot, table, most=20_000), "marks": marks_content(table, marks)}
+    packed, marked = tree_content(snapshot, table, most=20_000), marks_content(table, marks)
+    tree = {"words": page_words(*TREE), "table": packed, "marks": marked}
     panel = {
+        "words": page_words(*PANEL),
         "tree": "tree",
         "plotly": "plotly",
         "head": head_content(snapshot, table),

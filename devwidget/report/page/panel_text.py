@@ -9,7 +9,7 @@ from devwidget.records.trace import Trace
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.style.units import counted, format_bytes, format_count
 from devwidget.report.style.words import device_list, dtype_words
-from devwidget.report.text.snapshot_text import bar_words, headline, shown_rows, snapshot_text, unicode_bar
+from devwidget.report.text.snapshot_text import bar_words, headline, shown_rows, snapshot_text, tree_heads, unicode_bar
 from devwidget.report.text.trace_text import trace_blocks, trace_text
 from devwidget.views.memory import memory_bars
 from devwidget.views.placement import Placement, place
@@ -65,7 +65,7 @@ def _block(text: str) -> str:
 
 def _tree(table: Placement) -> str:
     rows = shown_rows(table, _MOST_ROWS)
-    head = _row("th", "module", "class", "device", "dtype", "parameters", "bytes", "")
+    head = _row("th", *tree_heads())
     body = element("tbody", *(_module_row(table, row) for row in rows))
     more = element("p", say("… and {rows} more", rows=counted(len(table) - len(rows), "row"))) if len(rows) < len(table) else ""
     return together(element("table", element("thead", head), body), more)

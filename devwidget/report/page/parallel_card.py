@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from devwidget.language.speaking import say
 from devwidget.records.parallel import Replica
 from devwidget.report.advice.parallel_advice import advice
 from devwidget.report.figures import parallel_figure
@@ -30,7 +31,7 @@ def parallel_card(call: ParallelCall) -> Card:
 
 
 def _replica(call: ParallelCall, replica: Replica) -> Card:
-    peak, known = call.peak(replica.device), call.memory.get(replica.device)
+    peak, known, own = call.peak(replica.device), call.memory.get(replica.device), say("own")
     return {
         "device": str(replica.device),
         "mark": mark_of("replica", replica.number),
@@ -38,9 +39,13 @@ def _replica(call: ParallelCall, replica: Replica) -> Card:
         "uuid": known.uuid if known is not None else "",
         "samples": replica.samples,
         "input": format_bytes(replica.input_bytes),
-        "parameters": format_bytes(replica.parameter_bytes) if replica.parameter_bytes else "own",
+        "parameters": format_bytes(replica.parameter_bytes) if replica.parameter_bytes else own,
         "output": format_bytes(replica.output_bytes),
-        "gradients": format_bytes(replica.gradient_bytes) if replica.gradient_bytes else "own" if call.call.backward else "",
+        "gradients": format_bytes(replica.gradient_bytes)
+        if replica.gradient_bytes
+        else say("own")
+        if call.call.backward
+        else "",
         "peak": format_bytes(peak) if peak else "",
         "time": format_seconds(replica.seconds) if replica.thread else "",
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from devwidget.language.speaking import language, said, say
 from devwidget.records.plan import DevicePlan, Plan
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.report.style.safe_text import Markup, element, together
@@ -14,6 +16,7 @@ from devwidget.report.text.plan_text import PARTS, band_words, guess_words, mome
 _PARTS = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations",
           "cached": "cache", "context": "others"}  # fmt: skip
 """Part of a plan -> the category whose colour it has on every screen."""
+_ON_CARD = {"cached": Message("cached"), "context": Message("context")}
 _STYLE = """
 .devwidget-plan { font: 13px/1.5 system-ui, sans-serif; max-width: 60em }
 .devwidget-plan table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .6em 0 }
@@ -33,10 +36,10 @@ def plan_page(plan: Plan) -> str:
     head = element(
         "head",
         Markup('<meta charset="utf-8">'),
-        element("title", f"Plan: {plan.model}"),
+        element("title", say("Plan: {model}", model=plan.model)),
         _style(":root { color-scheme: light dark }"),
     )
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', plan_html(plan)), lang='en')}\n"
+    return f"<!DOCTYPE html>\n{element('html', head, element('body', plan_html(plan)), lang=language())}\n"
 
 
 @presents("notebook", Plan)
@@ -44,7 +47,9 @@ def plan_html(plan: Plan) -> Markup:
     """What a notebook shows."""
     reach = max((max(device.capacity, device.on_card) for device in plan.devices), default=0) or 1
     shown = [part for part in _PARTS if part in PARTS or plan.card]
-    keys = together(*(together(element("span", class_="key", style=f"background: {_hue(part)}"), part) for part in shown))
+    keys = together(
+        *(together(element("span", class_="key", style=f"background: {_hue(part)}"), _named(part)) for part in shown)
+    )
     problems = (element("p", tips_words(plan, device), class_="over") for device in plan.devices if device.tips_over)
     bars = (_bar(device, reach) for device in plan.devices)
     guesses = element("p", guess_words(plan)) if plan.guesses else ""
@@ -67,16 +72,17 @@ def _style(sheet: str) -> Markup:
 
 
 def _bar(device: DevicePlan, reach: int) -> Markup:
-    title = f"{device.device}: {format_bytes(device.on_card)} of {format_bytes(device.capacity)}"
+    sizes_of = {"size": format_bytes(device.on_card), "capacity": format_bytes(device.capacity)}
+    title = say("{device}: {size} of {capacity}", device=device.device, **sizes_of)
     slices = (
         element(
             "span",
             style=f"width: {_percent(getattr(device, part), reach)}; background: {_hue(part)}",
-            title=f"{part} {format_bytes(getattr(device, part))}",
+            title=f"{_named(part)} {format_bytes(getattr(device, part))}",
         )
         for part in _PARTS
     )
-    limit = element("span", class_="limit", style=f"left: {_percent(device.capacity, reach)}", title="its memory")
+    limit = element("span", class_="limit", style=f"left: {_percent(device.capacity, reach)}", title=say("its memory"))
     heading = element("span", title, class_="" if device.fits else "over")
     return together(heading, element("div", *slices, limit, class_="bar"))
 
@@ -85,12 +91,20 @@ def _percent(size: int, reach: int) -> str:
     return f"{100 * size / reach:.2f}%"
 
 
+def _key(part: str) -> Markup:
+    return together(element("span", class_="key", style=f"background: {_hue(part)}"), _named(part))
+
+
+def _named(part: str) -> str:
+    return said({**PARTS, **_ON_CARD}[part])
+
+
 def _hue(part: str) -> str:
     return CATEGORY_HUES[_PARTS[part]]
 
 
 def _figures(plan: Plan) -> Markup:
-    head = element("thead", _row("th", ("", *totals_of(plan).values(), *PARTS, "the peak is in")))
+    head = element("thead", _row("th", ("", *map(said, (*totals_of(plan).values(), *PARTS.values())), say("the peak is in"))))
     return element("table", head, element("tbody", *(_device(plan, device) for device in plan.devices)))
 
 
@@ -99,8 +113,8 @@ def _device(plan: Plan, device: DevicePlan) -> Markup:
 
 
 def _map(plan: Plan) -> str:
-    rows = (_row("td", (path or "the whole model", device)) for path, device in plan.device_map)
-    return element("details", element("summary", "device map"), element("table", *rows)) if plan.device_map else ""
+    rows = (_row("td", (path or say("the whole model"), device)) for path, device in plan.device_map)
+    return element("details", element("summary", say("device map")), element("table", *rows)) if plan.device_map else ""
 
 
 def _row(cell: str, texts: Iterable[str]) -> Markup:

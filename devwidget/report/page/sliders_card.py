@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from devwidget.language.speaking import say
 from devwidget.records.answers.fitted import BATCH_KNOTS, LENGTH_KNOTS, Fitted
 from devwidget.report.style.safe_text import displayed
 from devwidget.report.style.units import counted
@@ -12,9 +13,9 @@ from devwidget.report.style.units import counted
 @displayed
 def sliders_content(fitted: Fitted) -> dict[str, Any]:
     """The state of the widget."""
-    on = f" on {fitted.card}" if fitted.card else ""
+    model = say("{model} on {card}", model=fitted.model, card=fitted.card) if fitted.card else fitted.model
     return {
-        "title": f"{fitted.model}{on}: what a step takes",
+        "title": say("{model}: what a step takes", model=model),
         "batches": list(fitted.batches),
         "lengths": list(fitted.lengths),
         "asked": list(fitted.asked),
@@ -26,10 +27,14 @@ def sliders_content(fitted: Fitted) -> dict[str, Any]:
 
 def sliders_words(fitted: Fitted) -> str:
     """Which plans were run, and how far what is told between them is off."""
-    texts = f" and texts of {_listed(fitted.lengths)}" if len(fitted.lengths) > 1 else ""
-    run = len(fitted.batches) * len(fitted.lengths)
-    checked = f"; {fitted.checked} more in between: the fit was at most {fitted.off:.1%} off" if fitted.checked else ""
-    return f"{counted(run, 'plan')} run, for batches of {_listed(fitted.batches)}{texts}{checked}."
+    plans = counted(len(fitted.batches) * len(fitted.lengths), "plan")
+    run = say("{plans} run, for batches of {batches}", plans=plans, batches=_listed(fitted.batches))
+    if len(fitted.lengths) > 1:
+        run = say("{run} and texts of {lengths}", run=run, lengths=_listed(fitted.lengths))
+    if fitted.checked:
+        off = f"{fitted.off:.1%}"
+        run = say("{run}; {count} more in between: the fit was at most {off} off", run=run, count=fitted.checked, off=off)
+    return say("{sentence}.", sentence=run)
 
 
 def _listed(sizes: tuple[int, ...]) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.message import Message
 from devwidget.report.style.units import format_bytes, format_count
 from devwidget.report.style.words import dtype_words
 from devwidget.views.overlay import SEVERITIES, Overlay
@@ -51,7 +53,7 @@ def _own_parameters(table: Placement) -> list[int]:
 
 
 def _count_words(number: int) -> str:
-    return "(attr)" if number < 0 else format_count(number) if number else ""
+    return say("(attr)") if number < 0 else format_count(number) if number else ""
 
 
 def _bytes_words(size: int) -> str:
@@ -70,13 +72,13 @@ def _dtypes_words(dtypes: Sequence[str]) -> str:
 
 
 COLUMNS = (
-    Column("module", "module", "name", ("minmax(180px, 2.3fr)", "minmax(170px, 3fr)", "minmax(120px, 2fr)")),
-    Column("device", "device", "devices", ("minmax(156px, 1.3fr)", "minmax(112px, 1fr)", "minmax(84px, 1.5fr)")),
+    Column("module", Message("module"), "name", ("minmax(180px, 2.3fr)", "minmax(170px, 3fr)", "minmax(120px, 2fr)")),
+    Column("device", Message("device"), "devices", ("minmax(156px, 1.3fr)", "minmax(112px, 1fr)", "minmax(84px, 1.5fr)")),
     Column("dtype", "dtype", "words", ("76px", "74px", "74px"), words=_dtype_texts),
-    Column("params", "params", "amount", ("76px", "66px", ""), values=_own_parameters, shown=_count_words),
-    Column("bytes", "bytes", "amount", ("80px", "76px", "76px"), values=lambda table: table.bytes, shown=_bytes_words),
-    Column("flow", "in → out", "flow", ("minmax(168px, 1fr)", "", "")),
-    Column("notes", "notes", "notes", ("minmax(164px, 1.5fr)", "minmax(150px, 1.5fr)", "minmax(130px, 1.5fr)")),
+    Column("params", Message("params"), "amount", ("76px", "66px", ""), values=_own_parameters, shown=_count_words),
+    Column("bytes", Message("bytes"), "amount", ("80px", "76px", "76px"), values=lambda table: table.bytes, shown=_bytes_words),
+    Column("flow", Message("in → out"), "flow", ("minmax(168px, 1fr)", "", "")),
+    Column("notes", Message("notes"), "notes", ("minmax(164px, 1.5fr)", "minmax(150px, 1.5fr)", "minmax(130px, 1.5fr)")),
 )
 
 
@@ -142,7 +144,7 @@ def packed(kind: str, values: Iterable[float]) -> bytes:
 
 
 def _head(column: Column, texts: list[str]) -> dict[str, Any]:
-    return {"key": column.key, "title": column.title, "cell": column.cell, "widths": list(column.widths), "texts": texts}
+    return {"key": column.key, "title": said(column.title), "cell": column.cell, "widths": list(column.widths), "texts": texts}
 
 
 def _packed_column(column: Column, table: Placement) -> tuple[list[str], bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devwidget.language.speaking import language, said, say
 from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
@@ -29,7 +30,7 @@ def what_if_page(answer: Answer) -> str:
     """One page that stands alone."""
     light_or_dark = element("style", Markup(":root { color-scheme: light dark }"))
     head = element("head", Markup('<meta charset="utf-8">'), element("title", _sentence(answer)), light_or_dark)
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', what_if_html(answer)), lang='en')}\n"
+    return f"<!DOCTYPE html>\n{element('html', head, element('body', what_if_html(answer)), lang=language())}\n"
 
 
 @presents("notebook", Generation)
@@ -40,8 +41,8 @@ def what_if_html(answer: Answer) -> Markup:
     """What a notebook shows."""
     head, *planned = _rows(answer)
     lines = (_row("th", head), *(_row("td", row) for row in planned))
-    rejected = [_row("td", (each.what, each.why)) for each in answer.rejected] if isinstance(answer, Layout) else []
-    tried = element("details", element("summary", "tried before"), element("table", *rejected)) if rejected else ""
+    rejected = [_row("td", (said(each.what), said(each.why))) for each in answer.rejected] if isinstance(answer, Layout) else []
+    tried = element("details", element("summary", say("tried before")), element("table", *rejected)) if rejected else ""
     parts = (element("p", element("b", _sentence(answer))), element("table", *lines), tried)
     return together(element("style", Markup(_STYLE)), element("div", *parts, class_="devwidget-what-if"))
 

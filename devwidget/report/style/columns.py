@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from devwidget.report.style.safe_text import safe_text
+from devwidget.report.style.safe_text import columns_of, safe_text
 
 _WIDEST = 60
 
@@ -16,10 +16,10 @@ def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), inden
     """
     safe = [[safe_text(cell) for cell in row] for row in rows]
     cut = [[*(shorten(cell, _WIDEST) for cell in row[:-1]), row[-1]] for row in safe]
-    widths = [max(len(cell) for cell in column) for column in zip(*cut, strict=True)]
+    widths = [max(columns_of(cell) for cell in column) for column in zip(*cut, strict=True)]
     for row in cut:
         cells = [
-            cell.rjust(width) if at in right else cell.ljust(width)
+            " " * (width - columns_of(cell)) + cell if at in right else cell + " " * (width - columns_of(cell))
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield (indent + "  ".join(cells)).rstrip()

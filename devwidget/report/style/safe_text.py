@@ -22,6 +22,11 @@ def safe_text(text: str) -> str:
     return "".join(_shown(letter) for letter in text.replace("\t", "    "))
 
 
+def columns_of(text: str) -> int:
+    """Columns that a text takes in a terminal: a Chinese letter takes two."""
+    return len(text) if text.isascii() else sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
 def text_of(lines: Iterable[str]) -> str:
     """A report from its lines. Only here a line ends, so that no name can add one."""
     return "\n".join(map(safe_text, lines))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import unicodedata
 from collections.abc import Iterable
 
 from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
+from devwidget.records.ranks.cluster import Runs
+from devwidget.records.ranks.runs import in_words
 from devwidget.records.schema.message import changed
 from devwidget.records.site import Site, cell_label
+from devwidget.report.style.safe_text import columns_of
 
 _SHORT = {"bfloat16": "bf16", "bool": "bool", "complex64": "c64", "complex128": "c128"}
 
@@ -50,6 +52,11 @@ def module_words(path: str | None) -> str:
     return say("outside the model") if path is None else path or say("the model itself")
 
 
+def ranks_words(runs: Runs) -> str:
+    """`rank 3`, `ranks 0-7, 12`."""
+    return said(in_words(runs))
+
+
 def and_more(first: str, others: int) -> str:
     """`layers.0 and 3 more`."""
     return say("{first} and {count} more", first=first, count=others) if others else first
@@ -84,8 +91,7 @@ def spoken(finding: Finding) -> Finding:
 
 def labelled(label: str, text: str) -> str:
     """`  where: layers.0, train.py:41`: texts below each other begin in one column; a Chinese letter is two columns wide."""
-    width = sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in label)
-    return f"  {label}:{' ' * max(1, 6 - width)}{text}"
+    return f"  {label}:{' ' * max(1, 6 - columns_of(label))}{text}"
 
 
 def mentions(finding: Finding, place: str) -> bool:

@@ -103,5 +103,5 @@ def _lines(compared: Comparison) -> Iterator[str]:
         yield say("fixed: {finding}", finding=f"{finding.severity}[{finding.kind}] {said(finding.headline)}")
     for finding in compared.new:
         yield ""
-        yield "new:"
+        yield say("new:")
         yield from finding_lines(finding)

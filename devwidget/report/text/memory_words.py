@@ -9,6 +9,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.units import format_bytes
@@ -66,7 +67,7 @@ def holding_card(curve: MemoryCurve, holding: Holding) -> Card:
 
 def _where(at: MemoryPoint | Holding) -> Card:
     return {
-        "phase": at.phase,
+        "phase": code_word(at.phase),
         "module": module_words(at.module),
         "path": at.module,
         "place": site_words(at.site),
@@ -89,9 +90,9 @@ def peak_words(series: MemorySeries) -> str:
 
 
 def _in_words(at: MemoryPoint | Refusal) -> str:
-    where = say("in {phase}", phase=at.phase)
+    where = say("in {phase}", phase=code_word(at.phase))
     if at.module is not None:
-        where = say("in {phase} of {module}", phase=at.phase, module=module_words(at.module))
+        where = say("in {phase} of {module}", phase=code_word(at.phase), module=module_words(at.module))
     return where + (f", {site_words(at.site)}" if at.site else "")
 
 

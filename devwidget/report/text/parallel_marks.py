@@ -25,7 +25,7 @@ def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
     line = {"place": site_words(call.call.site), "code": first_line(call.call.site)}
     marks: dict[str, Mark] = {
         "batch": _mark(
-            "batch",
+            say("batch"),
             say("{samples} along axis {dim}", samples=counted(call.samples, "sample"), dim=call.call.dim),
             call.wrapper,
             line,
@@ -34,7 +34,7 @@ def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
             call.call.class_name, say("lives on {source}, copied to the others at each call", source=call.source), inner, line
         ),
         "outputs": _mark(
-            "outputs",
+            say("outputs"),
             say(
                 "{size} gathered on {point}",
                 size=format_bytes(call.gathered_bytes),
@@ -44,7 +44,7 @@ def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
             line,
         ),
         "gradients": _mark(
-            "gradients",
+            say("gradients"),
             say("{size} copied to {source}", size=format_bytes(call.reduced_bytes), source=call.source),
             inner,
             line,
@@ -63,10 +63,10 @@ def _of_replica(call: ParallelCall, replica: Replica, inner: str, line: Mark) ->
         if replica.thread
         else say("never ran")
     )
-    card = card_words(call, device)
+    card, title = card_words(call, device), say("replica {number} on {device}", number=number, device=device)
     outer, home, source = call.wrapper, call.gather_point, call.source
     marks = {
-        "replica": _mark(f"replica {number} on {device}{f' ({card})' if card else ''}", spans, inner, line),
+        "replica": _mark(f"{title} ({card})" if card else title, spans, inner, line),
         "scatter": _mark(say("batch to {device}", device=device), _parts(replica.inputs), outer, line),
         "replicate": _mark(
             say("model to {device}", device=device),
@@ -87,7 +87,10 @@ def _of_replica(call: ParallelCall, replica: Replica, inner: str, line: Mark) ->
 
 def _parts(pieces: tuple[Piece, ...], most: int = 6) -> str:
     parts = [f"`{piece_words(piece)}` {tensor_words(piece.dtype, piece.shape)} {format_bytes(piece.bytes)}" for piece in pieces]
-    return ", ".join(parts[:most]) + (f", and {len(parts) - most} more" if len(parts) > most else "") or "no tensors"
+    if not parts:
+        return say("no tensors")
+    shown = ", ".join(parts[:most])
+    return say("{parts}, and {count} more", parts=shown, count=len(parts) - most) if len(parts) > most else shown
 
 
 def _mark(title: str, text: str, path: str, line: Mark) -> Mark:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import of_worker
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.units import counted, format_bytes, format_seconds
 from devwidget.report.style.words import tensor_words
 from devwidget.views.parallel import ParallelCall, whole_outputs
@@ -34,7 +35,7 @@ def parallel_summary(call: ParallelCall) -> str:
     ]
     steps = ("scatter", "replicate", "forward", "gather")
     times = {step: getattr(call.call, f"{step}_seconds") for step in steps}
-    parts += [f"{step} {format_seconds(seconds)}" for step, seconds in times.items() if seconds]
+    parts += [f"{code_word(step)} {format_seconds(seconds)}" for step, seconds in times.items() if seconds]
     if call.times > 1:
         parts.append(say("last of {times} calls", times=f"{call.times:,}"))
     return " · ".join(parts)

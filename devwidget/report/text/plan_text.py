@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from devwidget.language.speaking import said, say
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes
 from devwidget.report.style.words import site_words
 
-TOTALS = {"peak": "peak", "capacity": "capacity"}
+TOTALS = {"peak": Message("peak"), "capacity": Message("capacity")}
 """Attribute of a GPU's plan -> its heading, where GPUs are nothing but a capacity."""
-TOTALS_OF_CARD = {"on_card": "on the card", "reserved": "reserved", "peak": "allocated", "capacity": "capacity"}
-PARTS = ("weights", "gradients", "optimizer", "activations")
+TOTALS_OF_CARD = {
+    "on_card": Message("on the card"),
+    "reserved": Message("reserved"),
+    "peak": Message("allocated"),
+    "capacity": Message("capacity"),
+}
+PARTS = {
+    "weights": Message("weights"),
+    "gradients": Message("gradients"),
+    "optimizer": Message("optimizer"),
+    "activations": Message("activations"),
+}
+"""Attribute of a GPU's plan -> its heading, for the parts of its peak."""
 
 
 @presents("text", Plan)
@@ -26,7 +40,7 @@ def plan_text(plan: Plan) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     yield verdict(plan)
     totals = totals_of(plan)
-    header = ("", *totals.values(), *PARTS, "")
+    header = ("", *map(said, totals.values()), *map(said, PARTS.values()), "")
     rows = [(str(device.device), *sizes(device, totals), _answer(device)) for device in plan.devices]
     yield from columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
     for device in plan.devices:
@@ -37,18 +51,26 @@ def _lines(plan: Plan) -> Iterator[str]:
     if plan.guesses:
         yield guess_words(plan)
     if plan.device_map:
-        yield "device map"
-        yield from columns([(path or "the whole model", device) for path, device in plan.device_map], indent="  ")
+        yield say("device map")
+        yield from columns([(path or say("the whole model"), device) for path, device in plan.device_map], indent="  ")
 
 
 def verdict(plan: Plan) -> str:
     """The first line."""
-    card = f" on {plan.card}" if plan.card else ""
-    return f"Plan: {plan.model}, {plan.placement}{card}: {_answer(plan)} · {', '.join(plan.phases)}"
+    placed = code_word(plan.placement)
+    if plan.card:
+        placed = say("{placement} on {card}", placement=placed, card=plan.card)
+    phases = ", ".join(map(code_word, plan.phases))
+    return say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=_answer(plan)) + f" · {phases}"
 
 
 def _answer(plan: Plan | DevicePlan) -> str:
-    return "fits" if plan.fits else "does not fit"
+    return fits_words(plan.fits)
+
+
+def fits_words(fits: bool) -> str:
+    """The answer for a GPU, or for all of them."""
+    return say("fits") if fits else say("does not fit")
 
 
 def totals_of(plan: Plan) -> Mapping[str, str]:
@@ -64,21 +86,32 @@ def sizes(device: DevicePlan, totals: Iterable[str]) -> list[str]:
 def tips_words(plan: Plan, device: DevicePlan) -> str:
     """What does not fit, and what is the first to exceed it."""
     over = format_bytes(device.on_card - device.capacity)
-    return f"{device.device} needs {over} more: {moment_words(plan, device.tips_over)} is the first to exceed it"
+    return say(
+        "{device} needs {over} more: {moment} is the first to exceed it",
+        device=device.device,
+        over=over,
+        moment=moment_words(plan, device.tips_over),
+    )
 
 
 def band_words(plan: Plan) -> str:
     """How far the fullest GPU may be from what is predicted."""
     fullest = min(plan.devices, key=lambda device: device.capacity - device.on_card)
     least, most = map(format_bytes, fullest.on_card_band)
-    close = "; the capacity is between" if fullest.is_close else ""
-    return f"{fullest.device} may take {least} to {most}, as far as plans were off on real cards{close}"
+    facts = {"device": fullest.device, "least": least, "most": most}
+    if fullest.is_close:
+        return say(
+            "{device} may take {least} to {most}, as far as plans were off on real cards; the capacity is between", **facts
+        )
+    return say("{device} may take {least} to {most}, as far as plans were off on real cards", **facts)
 
 
 def guess_words(plan: Plan) -> str:
     """Where the plan is a guess."""
-    more = f", and {counted(len(plan.guesses) - 1, 'other place')}" if len(plan.guesses) > 1 else ""
-    return f"guessed in {moment_words(plan, plan.guesses[0])}{more}: choices among unknown numbers are spread evenly"
+    where = moment_words(plan, plan.guesses[0])
+    if len(plan.guesses) > 1:
+        where = say("{place}, and {others}", place=where, others=counted(len(plan.guesses) - 1, "other place"))
+    return say("guessed in {where}: choices among unknown numbers are spread evenly", where=where)
 
 
 def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
@@ -86,10 +119,12 @@ def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
     if moment is None:
         return ""
     line = f" ({site_words(moment.site)})" if moment.site else ""
+    phase = code_word(moment.phase)
     if moment.phase == "build":
-        return f"placing `{moment.module}`" if moment.module else "placing the model"
+        return say("placing `{module}`", module=moment.module) if moment.module else say("placing the model")
     if moment.module is None:
-        return f"the {moment.phase}{line}" if moment.phase != "optimizer" else "the optimizer's step"
+        return say("the {phase}", phase=phase) + line if moment.phase != "optimizer" else say("the optimizer's step")
     if plan.placement == "data parallel" and not moment.module and not moment.site:
-        return f"what DataParallel copies in {moment.phase}"
-    return f"`{moment.module}` in {moment.phase}{line}" if moment.module else f"the model itself in {moment.phase}{line}"
+        return say("what DataParallel copies in {phase}", phase=phase)
+    module = f"`{moment.module}`" if moment.module else say("the model itself")
+    return say("{module} in {phase}", module=module, phase=phase) + line

@@ -111,10 +111,14 @@ def shown_rows(table: Placement, most: int) -> list[int]:
     return rows[:most]
 
 
+def tree_heads() -> tuple[str, ...]:
+    """The heads of the module tree as a plain table."""
+    return (say("module"), say("class"), say("device"), "dtype", say("parameters"), say("bytes"), "")
+
+
 def _tree_lines(table: Placement, most: int) -> Iterator[str]:
     rows = shown_rows(table, most)
-    header = ("module", "class", "device", "dtype", "parameters", "bytes", "")
-    yield from columns([header, *(_cells(table, row) for row in rows)], right=(4, 5))
+    yield from columns([tree_heads(), *(_cells(table, row) for row in rows)], right=(4, 5))
     if len(rows) < len(table):
         yield say("... and {rows} more", rows=counted(len(table) - len(rows), "row"))
 

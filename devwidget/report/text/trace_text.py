@@ -9,6 +9,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.trace import Trace
 from devwidget.report.advice.parallel_advice import advice
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
@@ -111,7 +112,7 @@ def _hop_cells(hop: Hop) -> tuple[str, ...]:
         direction,
         f"{hop.count}x",
         format_bytes(hop.bytes),
-        hop.cause,
+        code_word(hop.cause),
         what,
         modules,
         site_words(hop.site),

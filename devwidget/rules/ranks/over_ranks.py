@@ -11,6 +11,7 @@ from devwidget.records.finding import Finding
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Holding
 from devwidget.records.ranks.runs import in_words, numbers_in, runs_of
+from devwidget.records.schema.message import Message
 from devwidget.rules.running import asked, import_rules, worst_first
 
 Check = Callable[[Cluster], Iterator[Finding]]
@@ -66,7 +67,9 @@ def told(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
     numbers = list(ranks)
     runs = runs_of(numbers)
-    return in_words(runs) if len(runs) <= _MOST_RUNS else f"{len(numbers)} ranks, such as {in_words(runs[:_MOST_RUNS])}"
+    if len(runs) <= _MOST_RUNS:
+        return in_words(runs)
+    return Message("{count} ranks, such as {ranks}", count=len(numbers), ranks=in_words(runs[:_MOST_RUNS]))
 
 
 def named(paths: list[str]) -> str:

@@ -1,7 +1,6 @@
 // The drawer of one row: where its class is defined, its findings, each of its tensors.
 import { chip, h, prose, traceLink } from "./dom.js";
-
-const HEAD = ["tensor", "kind", "type", "device", "bytes", "gradient", "note"];
+import { say } from "./words.js";
 
 // `cards` with the numbers of their findings; `lead` goes to a finding, or to a place of the timeline.
 export function detailView(detail, cards, hops, close, lead) {
@@ -11,20 +10,20 @@ export function detailView(detail, cards, hops, close, lead) {
     h("strong", null, detail.path),
     h("span", { class: "dw-soft" }, detail.class),
     ...detail.facts.map((fact) => h("span", { class: "dw-tag" }, fact)),
-    detail.defined && h("span", { class: "dw-soft", title: detail.defined.file }, `class at ${detail.defined.place}`),
-    h("button", { class: "dw-icon", type: "button", "aria-label": "Close detail", title: "Close (Escape)", onclick: close }, "✕"),
+    detail.defined && h("span", { class: "dw-soft", title: detail.defined.file }, say("class at {place}", { place: detail.defined.place })),
+    h("button", { class: "dw-icon", type: "button", "aria-label": say("Close detail"), title: say("Close (Escape)"), onclick: close }, "✕"),
   );
   const notes = cards.map(([finding, card]) =>
-    h("div", { class: `dw-detail-finding dw-${card.severity}` }, h("b", null, card.severity), " ", ...prose(card.headline), " ", h("button", { class: "dw-link", type: "button", onclick: () => lead({ finding }) }, "why and how to fix")),
+    h("div", { class: `dw-detail-finding dw-${card.severity}` }, h("b", null, say(card.severity)), " ", ...prose(card.headline), " ", h("button", { class: "dw-link", type: "button", onclick: () => lead({ finding }) }, say("why and how to fix"))),
   );
-  return [title, ...notes, hops.length ? hopList(hops, lead) : "", detail.tensors.length ? tensorTable(detail.tensors) : h("p", { class: "dw-soft" }, "no tensors of its own")];
+  return [title, ...notes, hops.length ? hopList(hops, lead) : "", detail.tensors.length ? tensorTable(detail.tensors) : h("p", { class: "dw-soft" }, say("no tensors of its own"))];
 }
 
 // What crossed between devices while the module ran.
 function hopList(hops, lead) {
   const line = (hop) =>
-    h("li", { class: "dw-detail-hop", "data-cause": hop.cause }, chip(hop.source), " → ", chip(hop.target), ` ${hop.bytes}, ${hop.count} × ${hop.what} `, h("span", { class: "dw-soft" }, `${hop.cause}, ${hop.phase} `), hop.place, hop.code ? h("code", { class: "dw-code-line" }, hop.code) : "", " ", traceLink(hop, lead));
-  return h("ul", { class: "dw-detail-hops", "aria-label": "hops" }, hops.map(line));
+    h("li", { class: "dw-detail-hop", "data-cause": hop.cause }, chip(hop.source), " → ", chip(hop.target), ` ${hop.bytes}, ${hop.count} × ${hop.what} `, h("span", { class: "dw-soft" }, `${say(hop.cause)}, ${say(hop.phase)} `), hop.place, hop.code ? h("code", { class: "dw-code-line" }, hop.code) : "", " ", traceLink(hop, lead));
+  return h("ul", { class: "dw-detail-hops", "aria-label": say("hops") }, hops.map(line));
 }
 
 function tensorTable(tensors) {
@@ -41,7 +40,7 @@ function tensorTable(tensors) {
       h("td", { class: "dw-soft" }, each.note),
     ),
   );
-  const more = tensors.length > 200 ? h("p", { class: "dw-soft" }, `… and ${tensors.length - 200} more`) : "";
-  const head = h("tr", null, HEAD.map((text) => h("th", { scope: "col" }, text)));
+  const more = tensors.length > 200 ? h("p", { class: "dw-soft" }, say("… and {count} more", { count: tensors.length - 200 })) : "";
+  const head = h("tr", null, [say("tensor"), say("kind"), say("type"), say("device"), say("bytes"), say("gradient"), say("note")].map((text) => h("th", { scope: "col" }, text)));
   return h("div", { class: "dw-scroll-x" }, h("table", { class: "dw-table" }, h("thead", null, head), h("tbody", null, rows)), more);
 }

@@ -1,4 +1,5 @@
 // Elements without HTML strings: every text from the model arrives as a text node, so no name can become markup.
+import { say } from "./words.js";
 
 export function h(tag, props, ...children) {
   const el = document.createElement(tag);
@@ -34,7 +35,7 @@ export function chip(device, extra, onclick) {
       "data-device": device,
       style: `--dw-hue:${hueOf(device)}`,
       type: onclick && "button",
-      title: onclick && `show rows on ${device}`,
+      title: onclick && say("show rows on {device}", { device }),
       onclick,
     },
     h("span", { class: "dw-dot", "aria-hidden": "true" }),
@@ -43,8 +44,8 @@ export function chip(device, extra, onclick) {
 }
 
 // To the place of a finding or a hop on the timeline.
-export function traceLink({ at }, reveal, word = "in the trace") {
-  return at ? h("button", { class: "dw-link dw-at", type: "button", title: "show in the trace", "aria-label": "in the trace", onclick: () => reveal({ at }) }, word) : "";
+export function traceLink({ at }, reveal, text = say("in the trace")) {
+  return at ? h("button", { class: "dw-link dw-at", type: "button", title: say("show in the trace"), "aria-label": say("in the trace"), onclick: () => reveal({ at }) }, text) : "";
 }
 
 // JupyterLab's command mode listens for plain keys above us: `x` in a focused table would cut the user's cell.

@@ -1,5 +1,6 @@
 // Figures: plotly.js comes from Python once per page; colours of text follow the page's theme.
 import { h } from "./dom.js";
+import { say } from "./words.js";
 
 const CONFIG = { displaylogo: false, displayModeBar: false, showSendToCloud: false, doubleClick: false };
 const NARROW = 900; // pixels, below which a figure is drawn with `spec.narrow`: shorter names
@@ -84,7 +85,7 @@ export class Figure {
       if (this.clicked && !this.listens) this.plot.on("plotly_click", ({ points }) => this.clicked(points[0]?.customdata ?? points[0]?.data?.meta));
       this.listens = true;
     } catch (error) {
-      this.plot.textContent = `the figure cannot be drawn: ${error.message}`;
+      this.plot.textContent = say("the figure cannot be drawn: {error}", { error: error.message });
     }
   }
 

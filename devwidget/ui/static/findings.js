@@ -1,23 +1,24 @@
 // Findings as cards, written like a good compiler's messages.
 import { h, hueOf, prose, traceLink } from "./dom.js";
 import { moduleLink } from "./tables.js";
+import { say } from "./words.js";
 
 const MARKS = { error: "✖", warning: "▲", info: "ℹ" };
 
 export function findingsView(traced, reveal, none) {
-  if (!traced.summary) return [none("what is wrong, on which line, and the edit that mends it")];
+  if (!traced.summary) return [none(say("what is wrong, on which line, and the edit that mends it"))];
   const cards = traced.findings.map((card) => findingCard(card, reveal));
   // Of a step that did not run to its end nobody knows whether there was nothing to find.
-  const said = traced.checked.length ? h("p", { class: "dw-clean" }, `✓ Nothing found, ${traced.checked.length} checks.`) : h("p", { class: "dw-empty" }, "Nothing ran, so nothing was checked.");
+  const said = traced.checked.length ? h("p", { class: "dw-clean" }, say("✓ Nothing found, {count} checks.", { count: traced.checked.length })) : h("p", { class: "dw-empty" }, say("Nothing ran, so nothing was checked."));
   const clean = cards.length || traced.failure ? "" : said;
   return [traced.failure ? failureCard(traced.failure, reveal) : "", clean, ...cards, checks(traced)].filter(Boolean);
 }
 
 // What ended the step: the user's line, what is known of the cause, what to change, the traceback folded.
 function failureCard(card, reveal) {
-  const where = h("dd", null, moduleLink(card, reveal), card.source ? source({ ...card, text: card.source }, "raised here") : h("span", { class: "dw-soft" }, ` ${card.place}`));
-  const folded = h("details", { class: "dw-traceback" }, h("summary", null, `traceback, ${card.frames.length} frames`), h("pre", { tabindex: "0" }, [...card.frames, card.raw].join("\n")));
-  const entries = [entry("where", where), ...card.notes.map((note) => entry("note", h("dd", null, ...prose(note)))), ...card.cures.map((cure) => entry("help", help({ ...cure, summary: cure.text, confidence: "choice" })))];
+  const where = h("dd", null, moduleLink(card, reveal), card.source ? source({ ...card, text: card.source }, say("raised here")) : h("span", { class: "dw-soft" }, ` ${card.place}`));
+  const folded = h("details", { class: "dw-traceback" }, h("summary", null, say("traceback, {count} frames", { count: card.frames.length })), h("pre", { tabindex: "0" }, [...card.frames, card.raw].join("\n")));
+  const entries = [entry(say("where"), where), ...card.notes.map((note) => entry(say("note"), h("dd", null, ...prose(note)))), ...card.cures.map((cure) => entry(say("help"), help({ ...cure, summary: cure.text, confidence: say("choice") })))];
   return h(
     "article",
     { class: "dw-finding dw-error dw-failure", "data-kind": card.kind, "data-severity": "error" },
@@ -26,7 +27,7 @@ function failureCard(card, reveal) {
       null,
       h("span", { class: "dw-badge dw-error" }, h("span", { "aria-hidden": "true" }, MARKS.error), ` ${card.kind}`),
       h("h4", null, ...prose(card.headline)),
-      copyButton([`${card.headline}: ${card.message}`, ...card.frames, card.raw].join("\n"), "Copy this exception", "copy"),
+      copyButton([`${card.headline}: ${card.message}`, ...card.frames, card.raw].join("\n"), say("Copy this exception"), say("copy")),
     ),
     h("pre", { class: "dw-message" }, card.message),
     h("dl", null, entries),
@@ -44,42 +45,44 @@ function findingCard(card, reveal) {
     traceLink(card, reveal),
     card.fault && !card.fault.text ? h("span", { class: "dw-soft", title: card.fault.file }, `  ${card.fault.place}`) : "",
     operands(card.operands),
-    source(card.fault, "fails here"),
-    source(card.birth, "placed here"),
+    source(card.fault, say("fails here")),
+    source(card.birth, say("placed here"), true),
   );
-  const entries = [entry("where", where)];
-  if (card.why) entries.push(entry("why", h("dd", null, ...prose(card.why))));
-  for (const note of card.notes) entries.push(entry("note", h("dd", null, ...prose(note))));
-  for (const fix of card.fixes) entries.push(entry("help", help(fix)));
+  const entries = [entry(say("where"), where)];
+  if (card.why) entries.push(entry(say("why"), h("dd", null, ...prose(card.why))));
+  for (const note of card.notes) entries.push(entry(say("note"), h("dd", null, ...prose(note))));
+  for (const fix of card.fixes) entries.push(entry(say("help"), help(fix)));
   return h(
     "article",
     { class: `dw-finding dw-found dw-${card.severity}`, tabindex: "-1", "data-kind": card.kind, "data-severity": card.severity },
     h(
       "header",
       null,
-      h("span", { class: `dw-badge dw-${card.severity}` }, h("span", { "aria-hidden": "true" }, MARKS[card.severity]), ` ${card.severity}`),
+      h("span", { class: `dw-badge dw-${card.severity}` }, h("span", { "aria-hidden": "true" }, MARKS[card.severity]), ` ${say(card.severity)}`),
       h("span", { class: "dw-kind" }, card.kind),
       h("h4", null, ...prose(card.headline)),
-      copyButton(card.text, "Copy this finding", "copy"),
+      copyButton(card.text, say("Copy this finding"), say("copy")),
     ),
     h("dl", null, entries),
   );
 }
 
-const entry = (word, dd) => [h("dt", null, word), dd];
+const entry = (name, dd) => [h("dt", null, name), dd];
 
 // The tensors that met: the one in the wrong place bold and in its device's colour, the others quiet.
 function operands(cards) {
-  const item = ({ text, device, culprit }) => h("li", { class: `dw-mono${culprit ? " dw-culprit" : ""}`, style: `--dw-hue:${hueOf(device)}`, title: culprit && "in the wrong place" }, text);
+  const item = ({ text, device, culprit }) => h("li", { class: `dw-mono${culprit ? " dw-culprit" : ""}`, style: `--dw-hue:${hueOf(device)}`, title: culprit && say("in the wrong place") }, text);
   return cards.length ? h("ul", { class: "dw-operands" }, cards.map(item)) : "";
 }
 
-function source(site, label) {
-  if (!site || !site.text) return site && label === "placed here" ? h("p", { class: "dw-soft", title: site.file }, `placed at ${site.place}`) : "";
+function source(site, label, born = false) {
+  if (!site || !site.text) return site && born ? h("p", { class: "dw-soft", title: site.file }, say("placed at {place}", { place: site.place })) : "";
+  const facts = { what: label, ...site };
+  const caption = site.function && site.function !== "<module>" ? say("{what}: {place} in {function}", facts) : say("{what}: {place}", facts);
   return h(
     "figure",
     { class: "dw-source" },
-    h("figcaption", { title: site.file }, `${label}: ${site.place}${site.function && site.function !== "<module>" ? ` in ${site.function}` : ""}`),
+    h("figcaption", { title: site.file }, caption),
     h("pre", null, h("span", { class: "dw-line", "aria-hidden": "true" }, site.line), h("code", null, site.text)),
   );
 }
@@ -91,7 +94,7 @@ function help(fix) {
     h("span", { class: "dw-tag" }, fix.confidence),
     " ",
     ...prose(fix.summary),
-    fix.code && !fix.edits?.length ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, fix.code)), copyButton(fix.code, "Copy the fix", "copy")) : "",
+    fix.code && !fix.edits?.length ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, fix.code)), copyButton(fix.code, say("Copy the fix"), say("copy"))) : "",
     ...(fix.edits ?? []).map(edited),
   );
 }
@@ -102,21 +105,21 @@ function edited(edit) {
     "figure",
     { class: "dw-source" },
     h("figcaption", { title: edit.file }, edit.place),
-    h("div", { class: "dw-fix" }, h("pre", { class: "dw-diff" }, h("code", null, edit.lines.map(line))), copyButton(edit.text, "Copy the new lines", "copy")),
+    h("div", { class: "dw-fix" }, h("pre", { class: "dw-diff" }, h("code", null, edit.lines.map(line))), copyButton(edit.text, say("Copy the new lines"), say("copy"))),
   );
 }
 
-export function copyButton(text, label, word) {
-  const button = h("button", { class: "dw-plain dw-copy", type: "button", "aria-label": label, title: label }, word);
+export function copyButton(text, label, name) {
+  const button = h("button", { class: "dw-plain dw-copy", type: "button", "aria-label": label, title: label }, name);
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(text);
-      button.textContent = "copied";
+      button.textContent = say("copied");
     } catch (error) {
-      button.textContent = "cannot copy";
+      button.textContent = say("cannot copy");
       button.title = error.message;
     }
-    setTimeout(() => (button.textContent = word), 1500);
+    setTimeout(() => (button.textContent = name), 1500);
   });
   return button;
 }
@@ -127,8 +130,8 @@ function checks(traced) {
   return h(
     "div",
     { class: "dw-checks dw-soft" },
-    traced.checked.length ? h("p", null, `checked: ${traced.checked.join(", ")}`) : "",
-    skipped.length ? h("div", null, "not checked:", h("ul", null, skipped)) : "",
-    lost.length ? h("div", null, "could not put back:", h("ul", null, lost)) : "",
+    traced.checked.length ? h("p", null, say("checked: {rules}", { rules: traced.checked.join(", ") })) : "",
+    skipped.length ? h("div", null, say("not checked:"), h("ul", null, skipped)) : "",
+    lost.length ? h("div", null, say("could not put back:"), h("ul", null, lost)) : "",
   );
 }

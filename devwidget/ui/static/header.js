@@ -1,14 +1,15 @@
 // The header: what the model is, on which devices; the inputs and the button; the status line; the menu.
 import { chip, h } from "./dom.js";
+import { say, word } from "./words.js";
 
 let lists = 0;
 
 export function headline(head, filterBy) {
-  const dtype = (name) => h("button", { class: "dw-tag dw-dtype", type: "button", title: `show rows with ${name}`, onclick: () => filterBy(`dtype:${name}`) }, name);
+  const dtype = (name) => h("button", { class: "dw-tag dw-dtype", type: "button", title: say("show rows with {dtype}", { dtype: name }), onclick: () => filterBy(`dtype:${name}`) }, name);
   return [
     h("strong", { class: "dw-title" }, head.title),
     h("span", { class: "dw-soft" }, [head.parameters, head.bytes].filter(Boolean).join(" · ")),
-    head.virtual ? h("span", { class: "dw-tag dw-virtual", title: "simulated on the CPU; numbers are real, speed is not" }, `virtual GPUs: ${head.virtual}`) : "",
+    head.virtual ? h("span", { class: "dw-tag dw-virtual", title: say("simulated on the CPU; numbers are real, speed is not") }, say("virtual GPUs: {count}", { count: head.virtual })) : "",
     h("span", { class: "dw-chips" }, head.devices.map(([name, size]) => chip(name, size, () => filterBy(`device:${name}`))), head.dtypes.map(dtype)),
   ];
 }
@@ -16,23 +17,23 @@ export function headline(head, filterBy) {
 export class Inputs {
   constructor(act) {
     const list = `dw-names-${lists++}`;
-    const field = (name, input) => h("label", { class: `dw-field dw-field-${name}` }, h("span", null, name), input);
+    const field = (name, input) => h("label", { class: `dw-field dw-field-${name}` }, h("span", null, say(name)), input);
     const input = (hint, more) => h("input", { class: "dw-input", type: "text", placeholder: hint, spellcheck: "false", autocomplete: "off", ...more });
-    this.batch = input("variable or next(iter(loader))", { list, "aria-label": "batch" });
+    this.batch = input(say("variable or next(iter(loader))"), { list, "aria-label": say("batch") });
     this.loss = input("loss_fn");
     this.target = input("labels");
     this.names = h("datalist", { id: list });
     this.heal = h("input", { type: "checkbox", checked: true });
-    this.button = h("button", { class: "dw-primary", type: "submit" }, "Trace batch");
-    this.cancel = h("button", { class: "dw-plain", type: "button", hidden: true, onclick: act.cancel }, "Cancel");
+    this.button = h("button", { class: "dw-primary", type: "submit" }, say("Trace batch"));
+    this.cancel = h("button", { class: "dw-plain", type: "button", hidden: true, onclick: act.cancel }, say("Cancel"));
     this.el = h(
       "form",
-      { class: "dw-inputs", "aria-label": "trace one batch" },
-      field("batch", this.batch),
+      { class: "dw-inputs", "aria-label": say("trace one batch") },
+      field(word("batch"), this.batch),
       this.names,
-      field("loss", this.loss),
-      field("target", this.target),
-      h("label", { class: "dw-check", title: "move stray tensors and go on, so that one run finds all faults" }, this.heal, "heal"),
+      field(word("loss"), this.loss),
+      field(word("target"), this.target),
+      h("label", { class: "dw-check", title: say("move stray tensors and go on, so that one run finds all faults") }, this.heal, say("heal")),
       this.button,
       this.cancel,
     );
@@ -67,16 +68,16 @@ export class Inputs {
 }
 
 const PICTURES = [
-  ["png", "Save figure as PNG"],
-  ["svg", "Save figure as SVG"],
+  ["png", word("Save figure as PNG")],
+  ["svg", word("Save figure as SVG")],
 ];
 const FILES = [
-  ["text", "Copy text report"],
-  ["card", "Save share card (SVG)"],
-  ["html", "Save as HTML"],
-  ["json", "Save snapshot as JSON"],
-  ["trace", "Save trace as JSON"],
-  ["csv", "Save tensors as CSV"],
+  ["text", word("Copy text report")],
+  ["card", word("Save share card (SVG)")],
+  ["html", word("Save as HTML")],
+  ["json", word("Save snapshot as JSON")],
+  ["trace", word("Save trace as JSON")],
+  ["csv", word("Save tensors as CSV")],
 ];
 
 // `write(form)` asks Python for a file; without it there are only the pictures, which the page makes itself.
@@ -84,9 +85,9 @@ export function menu(draw, write) {
   const box = h("details", { class: "dw-menu" });
   const pick = (form) => (form === "png" || form === "svg" ? draw(form) : write(form));
   const entries = [...(write ? FILES : []), ...PICTURES].map(([form, text]) =>
-    h("button", { type: "button", class: "dw-entry", onclick: () => { box.open = false; pick(form); } }, text),
+    h("button", { type: "button", class: "dw-entry", onclick: () => { box.open = false; pick(form); } }, say(text)),
   );
-  box.append(h("summary", { "aria-label": "Export", title: "Export" }, "⋯"), h("div", { class: "dw-entries" }, entries));
+  box.append(h("summary", { "aria-label": say("Export"), title: say("Export") }, "⋯"), h("div", { class: "dw-entries" }, entries));
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !box.open) return;
     box.open = false;
@@ -101,13 +102,13 @@ export function menu(draw, write) {
 
 export function save(answer, copied) {
   if (answer.mime === "text/plain") {
-    navigator.clipboard.writeText(answer.text).then(() => copied("report copied"), (error) => copied(`cannot copy: ${error.message}`));
+    navigator.clipboard.writeText(answer.text).then(() => copied(say("report copied")), (error) => copied(say("cannot copy: {error}", { error: error.message })));
     return;
   }
   const url = URL.createObjectURL(new Blob([answer.text], { type: answer.mime }));
   saveAs(url, answer.name);
   setTimeout(() => URL.revokeObjectURL(url), 1000);
-  copied(`saved ${answer.name}`);
+  copied(say("saved {file}", { file: answer.name }));
 }
 
 export function saveAs(address, name) {

@@ -1,6 +1,7 @@
 // The Memory tab: what did not fit, the curves, the peaks, and what lived then.
 import { chip, h } from "./dom.js";
 import { moduleLink, table } from "./tables.js";
+import { say } from "./words.js";
 
 export function memorySection({ peaks, refused, holdings, notes }, figure, reveal) {
   const note = (kind) => (text) => h("p", { class: kind }, text);
@@ -18,7 +19,7 @@ function whereCells(each, reveal) {
 }
 
 function peakTable(peaks, reveal) {
-  const head = [["device"], ["peak", "dw-number"], ["capacity", "dw-number"], ["made of"], ["reached in"], ["line"]];
+  const head = [[say("device")], [say("peak"), "dw-number"], [say("capacity"), "dw-number"], [say("made of")], [say("reached in")], [say("line")]];
   const rows = peaks.map((each) =>
     h(
       "tr",
@@ -29,11 +30,11 @@ function peakTable(peaks, reveal) {
       ...whereCells(each, reveal),
     ),
   );
-  return table("peak of each device", head, rows);
+  return table(say("peak of each device"), head, rows);
 }
 
 function holdingTable(holdings, reveal) {
-  const head = [["device"], ["live at the peak", "dw-number"], ["for"], ["allocated in"], ["line"]];
+  const head = [[say("device")], [say("live at the peak"), "dw-number"], [say("for")], [say("allocated in")], [say("line")]];
   const rows = holdings.map((each) =>
     h(
       "tr",
@@ -44,5 +45,5 @@ function holdingTable(holdings, reveal) {
       ...whereCells(each, reveal),
     ),
   );
-  return table("live at the peak, by line", head, rows);
+  return table(say("live at the peak, by line"), head, rows);
 }

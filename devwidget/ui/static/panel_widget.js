@@ -7,20 +7,21 @@ import { memorySection } from "./memory.js";
 import { callSection, mapSection, pick, pickedStrip, spreadSection } from "./parallel.js";
 import { comparedSection, hopTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
+import { say, spoken, word } from "./words.js";
 
-const TABS = ["Modules", "Findings", "Trace", "Parallel", "Memory"];
-const NO_GPU = "No GPU here. Virtual GPUs show the same: run import devwidget; devwidget.simulate(2).start() and build the model again.";
+const TABS = [word("Modules"), word("Findings"), word("Trace"), word("Parallel"), word("Memory")];
+const NO_GPU = word("No GPU here. Virtual GPUs show the same: run import devwidget; devwidget.simulate(2).start() and build the model again.");
 
 // An empty tab says what it will show, and how to get there with a variable that the notebook has.
 function howTo(what, names) {
-  const batch = names?.length ? `such as \`${names[0]}\`` : "a variable, or an expression such as `next(iter(loader))`";
-  return `Here will be ${what}. Name a batch above, ${batch}, and press Trace batch.`;
+  const batch = names?.length ? say("such as `{name}`", { name: names[0] }) : say("a variable, or an expression such as `next(iter(loader))`");
+  return say("Here will be {what}. Name a batch above, {batch}, and press Trace batch.", { what, batch });
 }
 
 async function render({ model, el, host, signal }) {
   const ready = (name) => (model.get(name) ? host.getModel(model.get(name)) : null);
   const [control, tree, live, code] = await Promise.all(["control", "tree", "live", "plotly"].map(ready));
-  const plotly = () => (code ? loadPlotly(code) : Promise.reject(new Error("plotly.js is not here")));
+  const plotly = () => (code ? loadPlotly(code) : Promise.reject(new Error(say("plotly.js is not here"))));
   const figures = [];
   const figure = (name, clicked) => figures[figures.push(new Figure(plotly, name, clicked)) - 1];
   const memory = figure("dw-memory");
@@ -31,9 +32,9 @@ async function render({ model, el, host, signal }) {
   const status = h("div", { class: "dw-status", role: "status", "aria-live": "polite" });
   const printed = h("details", { class: "dw-printed", open: true, hidden: true });
   const banner = h("div", { class: "dw-banner", role: "alert", hidden: true });
-  const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, NO_GPU);
-  const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, "show cpu");
-  const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: "the axis without its break", onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, "full scale");
+  const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, say(NO_GPU));
+  const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, say("show cpu"));
+  const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: say("the axis without its break"), onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, say("full scale"));
   const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
   const exportMenu = menu(savePictures, control && ((form) => ask(control, { ask: "export", form }, exported)));
   const root = h(
@@ -51,28 +52,28 @@ async function render({ model, el, host, signal }) {
   keepKeys(root);
   el.append(root);
 
-  function say(kind, text) {
+  function tell(kind, text) {
     status.className = `dw-status dw-status-${kind}`;
     status.replaceChildren(kind === "busy" || kind === "queued" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", text ?? "");
     inputs.busy(kind === "busy" || kind === "queued");
   }
   function trace(request) {
-    say("queued", "asking the kernel … (a running cell ends first)");
+    tell("queued", say("asking the kernel … (a running cell ends first)"));
     ask(control, { ask: "trace", ...request }, (answer) => {
-      if (answer.error) say("error", answer.error);
-      else if (answer.state === "queued" && status.classList.contains("dw-status-queued")) say("queued", "queued: waiting for the running cell");
-      else if (answer.state === "busy") say("queued", "queued: a trace is running already");
+      if (answer.error) tell("error", answer.error);
+      else if (answer.state === "queued" && status.classList.contains("dw-status-queued")) tell("queued", say("queued: waiting for the running cell"));
+      else if (answer.state === "busy") tell("queued", say("queued: a trace is running already"));
     });
   }
   // A trace that runs says itself that it was cancelled; one that waits is only dropped.
   function cancel() {
     ask(control, { ask: "cancel" }, (answer) => {
-      if (answer.cancelled && status.classList.contains("dw-status-queued")) say("idle", "cancelled before it began");
+      if (answer.cancelled && status.classList.contains("dw-status-queued")) tell("idle", say("cancelled before it began"));
     });
   }
   function exported(answer) {
-    if (answer.error) say("error", answer.error);
-    else save(answer, (text) => say("done", text));
+    if (answer.error) tell("error", answer.error);
+    else save(answer, (text) => tell("done", text));
   }
   // The figures of the open tab; the memory bars where it has none.
   async function savePictures(format) {
@@ -81,10 +82,10 @@ async function render({ model, el, host, signal }) {
       for (const each of drawn.length ? drawn : [memory]) {
         const name = `${(model.get("head")?.title || "trace").replace(/\W+/g, "-")}-${each.name}.${format}`;
         saveAs(await each.picture(format), name);
-        say("done", `saved ${name}`);
+        tell("done", say("saved {file}", { file: name }));
       }
     } catch (error) {
-      say("error", `the figure cannot be saved: ${error.message}`);
+      tell("error", say("the figure cannot be saved: {error}", { error: error.message }));
     }
   }
   function filterBy(text) {
@@ -122,15 +123,15 @@ async function render({ model, el, host, signal }) {
   const others = h("section", { class: "dw-parallel dw-others", hidden: true });
   function drawOthers() {
     others.hidden = !(model.get("offers_ranks") || model.get("ranks"));
-    const button = h("button", { class: "dw-primary", type: "button", onclick: () => askOthers(button) }, model.get("ranks") ? "Ask all ranks again" : "Show all ranks");
-    others.replaceChildren(h("h4", null, "The other ranks"), h("p", { class: "dw-soft" }, "Above is what this process holds. It answers as one rank of a job, whose ranks can all be asked."), control ? button : "");
+    const button = h("button", { class: "dw-primary", type: "button", onclick: () => askOthers(button) }, model.get("ranks") ? say("Ask all ranks again") : say("Show all ranks"));
+    others.replaceChildren(h("h4", null, say("The other ranks")), h("p", { class: "dw-soft" }, say("Above is what this process holds. It answers as one rank of a job, whose ranks can all be asked.")), control ? button : "");
     if (model.get("ranks")) showOthers();
   }
   function askOthers(button) {
     button.disabled = true;
     ask(control, { ask: "ranks" }, (answer) => {
       button.disabled = false;
-      if (answer.error) say("error", answer.error);
+      if (answer.error) tell("error", answer.error);
     });
   }
   async function showOthers() {
@@ -144,15 +145,15 @@ async function render({ model, el, host, signal }) {
     spread.replaceChildren(...(head?.spread ?? []).map((card) => spreadSection(card, reveal)));
   }
   function drawMemory(content = model.get("memory") ?? {}) {
-    if (content.error) return say("error", content.error);
+    if (content.error) return tell("error", content.error);
     memory.show(withCpu && content.all ? content.all : content.gpus);
     hint.hidden = !content.no_gpu;
     whole.hidden = !memory.spec?.variants;
     whole.setAttribute("aria-pressed", String(Boolean(memory.variant)));
-    whole.textContent = memory.variant ? "zoom" : "full scale";
+    whole.textContent = memory.variant ? say("zoom") : say("full scale");
     cpu.hidden = !content.all;
     cpu.setAttribute("aria-pressed", String(withCpu));
-    cpu.textContent = withCpu ? "hide cpu" : "show cpu";
+    cpu.textContent = withCpu ? say("hide cpu") : say("show cpu");
   }
   const compared = h("div");
   const timeline = figure("dw-timeline", revealMark);
@@ -167,14 +168,14 @@ async function render({ model, el, host, signal }) {
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     const none = (what) => h("p", { class: "dw-empty" }, ...prose(howTo(what, model.get("inputs")?.names)));
     tabs.page("Findings").replaceChildren(...findingsView(traced, reveal, none));
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [compared, control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none("how one batch went through the devices: each module, each hop, each fault")]));
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [compared, control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
     timeline.show(traced.timeline);
     drawParallel(traced, none);
-    tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none("what the bytes of each device were for, along one step, and who made the peak")]));
+    tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what the bytes of each device were for, along one step, and who made the peak"))]));
     steps.show(traced.memory);
   }
   function keepKey() {
-    const keep = h("button", { class: "dw-plain dw-keep", type: "button", title: "show what later traces have otherwise" }, "keep to compare");
+    const keep = h("button", { class: "dw-plain dw-keep", type: "button", title: say("show what later traces have otherwise") }, say("keep to compare"));
     keep.addEventListener("click", () => ask(control, { ask: "keep" }));
     return keep;
   }
@@ -185,9 +186,9 @@ async function render({ model, el, host, signal }) {
   // Which of both axes the timeline has.
   function axisKey(drawn) {
     if (!drawn?.variants) return "";
-    const by = h("button", { class: "dw-plain dw-axis", type: "button", title: "where the host spent its time, or the order in which things happened" });
+    const by = h("button", { class: "dw-plain dw-axis", type: "button", title: say("where the host spent its time, or the order in which things happened") });
     const turn = (variant) => {
-      by.textContent = variant ? "by order" : "by time";
+      by.textContent = variant ? say("by order") : say("by time");
       if (variant !== timeline.variant) timeline.turn(variant);
     };
     by.addEventListener("click", () => turn(timeline.variant ? "" : "time"));
@@ -218,18 +219,18 @@ async function render({ model, el, host, signal }) {
       map.show(drawn.figure);
     }
     parts.unshift(...maps);
-    if (!traced.summary) parts.push(none("how `nn.DataParallel` cut the batch, copied the model and gathered the outputs, if there is one"));
-    else if (!parts.length && !head?.spread?.length) parts.push(h("p", { class: "dw-empty" }, "No DataParallel module ran in this trace, and the model is on one device."));
+    if (!traced.summary) parts.push(none(say("how `nn.DataParallel` cut the batch, copied the model and gathered the outputs, if there is one")));
+    else if (!parts.length && !head?.spread?.length) parts.push(h("p", { class: "dw-empty" }, say("No DataParallel module ran in this trace, and the model is on one device.")));
     tabs.page("Parallel").replaceChildren(...parts, spread, others);
   }
   function drawGone() {
-    if (model.get("gone")) stale("The model was deleted. This is how it was when it was last seen.");
+    if (model.get("gone")) stale(say("The model was deleted. This is how it was when it was last seen."));
   }
   function stale(text) {
     banner.textContent = text;
     banner.hidden = false;
     root.classList.add("dw-stale");
-    say("idle", "");
+    tell("idle", "");
     inputs.disable();
   }
   function drawInputs() {
@@ -238,20 +239,20 @@ async function render({ model, el, host, signal }) {
   function drawStatus() {
     const { kind, text } = model.get("status") ?? {};
     if (!kind) return;
-    say(kind, text);
+    tell(kind, text);
     const { findings, failure } = model.get("traced") ?? {};
     if ((kind === "done" || kind === "error") && (findings?.length || failure)) tabs.open("Findings");
   }
   function drawPrinted() {
     const text = model.get("printed") ?? "";
     printed.hidden = !text;
-    printed.replaceChildren(h("summary", null, "printed by the traced code"), h("pre", { tabindex: "0" }, text));
+    printed.replaceChildren(h("summary", null, say("printed by the traced code")), h("pre", { tabindex: "0" }, text));
   }
   // Not in the widget specification, but Jupyter fires it when the kernel's side of a widget goes away.
   async function kernelChanged() {
     const control = model.widget_manager?.get_model(model.get("control").replace("anywidget:", ""));
     const self = await Promise.resolve(control).catch(() => "closed"); // from Python: there is nothing left to tell
-    if (self !== "closed" && !self?.comm_live) stale("The kernel was restarted. Run the cell again; this is the last state.");
+    if (self !== "closed" && !self?.comm_live) stale(say("The kernel was restarted. Run the cell again; this is the last state."));
   }
 
   const listeners = {
@@ -297,4 +298,4 @@ async function render({ model, el, host, signal }) {
   return stop;
 }
 
-export default { render };
+export default { render: spoken(render) };

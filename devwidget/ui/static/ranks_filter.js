@@ -1,4 +1,5 @@
 // Which ranks are meant: `dp=(1,3), tp=2:8`, the grammar of Monarch's debugger, with `rank=` and `state=` besides.
+import { say } from "./words.js";
 
 const WORD = /^[a-z]+$/;
 const RANGE = /^(\d*):(\d*)(?::(\d+))?$/;
@@ -18,23 +19,23 @@ function numbersOf(text) {
       const [from, to, step] = [Number(range[1] || 0), range[2] === "" ? Infinity : Number(range[2]), Number(range[3] ?? 1) || 1];
       return (number) => number >= from && number < to && (number - from) % step === 0;
     }
-    if (!/^\d+$/.test(part)) throw new Error(`\`${part}\` is neither a number nor a range such as \`2:8\``);
+    if (!/^\d+$/.test(part)) throw new Error(say("`{text}` is neither a number nor a range such as `2:8`", { text: part }));
     return (number) => number === Number(part);
   });
-  if (!tests.length) throw new Error(`\`${text}\` names no number`);
+  if (!tests.length) throw new Error(say("`{text}` names no number", { text }));
   return (number) => tests.some((test) => test(number));
 }
 
 function testOf(term, axes) {
   const [, name, value] = /^(\w+)\s*=\s*(.+)$/.exec(term) ?? [];
-  if (!name) throw new Error(`\`${term}\` is no term such as \`${axes[0]?.[0] ?? "rank"}=2:8\``);
+  if (!name) throw new Error(say("`{text}` is no term such as `{axis}=2:8`", { text: term, axis: axes[0]?.[0] ?? "rank" }));
   if (name === "state") {
     const states = value.replace(/[()]/g, "").split(",").map((word) => word.trim());
-    if (!states.every((word) => WORD.test(word))) throw new Error(`\`${value}\` is no state`);
+    if (!states.every((word) => WORD.test(word))) throw new Error(say("`{text}` is no state", { text: value }));
     return (rank) => states.includes(rank.state);
   }
   const at = axes.findIndex(([axis]) => axis === name);
-  if (at < 0 && name !== "rank") throw new Error(`no axis \`${name}\`: ${[...axes.map(([axis]) => axis), "rank", "state"].join(", ")}`);
+  if (at < 0 && name !== "rank") throw new Error(say("no axis `{name}`: {axes}", { name, axes: [...axes.map(([axis]) => axis), "rank", "state"].join(", ") }));
   const fits = numbersOf(value);
   return name === "rank" ? (_, number) => fits(number) : (rank) => fits(rank.at[at]);
 }

@@ -1,17 +1,18 @@
 // The map: a cell for each rank where it stands in the mesh, coloured by state, by memory or by placement.
 import { h } from "./dom.js";
+import { say, word } from "./words.js";
 
 export const SIGNS = { answered: "", hung: "!", busy: "…", stopped: "‖", stale: "~", dead: "×", missing: "?" };
 export const MEANINGS = {
-  answered: "answered at once",
-  hung: "waits in a collective that others have not begun, or for long",
-  busy: "is alive, and gave no answer in time",
-  stopped: "was stopped by a signal",
-  stale: "wrote its file long before the others",
-  dead: "its process has gone",
-  missing: "nobody heard of it",
+  answered: word("answered at once"),
+  hung: word("waits in a collective that others have not begun, or for long"),
+  busy: word("is alive, and gave no answer in time"),
+  stopped: word("was stopped by a signal"),
+  stale: word("wrote its file long before the others"),
+  dead: word("its process has gone"),
+  missing: word("nobody heard of it"),
 };
-const LOOKS = ["state", "memory", "placement"];
+const LOOKS = [word("state"), word("memory"), word("placement")];
 const EVEN = 0.02; // memory that differs by less is of one colour
 let maps = 0;
 
@@ -24,15 +25,15 @@ export class RanksMap {
     this.id = `dw-ranks-${maps++}`;
     this.cells = [];
     this.active = 0;
-    this.grid = h("div", { class: "dw-map-grid", role: "grid", tabindex: "0", "aria-label": "ranks" });
+    this.grid = h("div", { class: "dw-map-grid", role: "grid", tabindex: "0", "aria-label": say("ranks") });
     this.grid.addEventListener("keydown", (event) => this.key(event));
     this.grid.addEventListener("click", (event) => {
       const cell = event.target instanceof Element ? event.target.closest("[data-rank]") : null;
       if (cell instanceof HTMLElement) this.choose(Number(cell.dataset.rank));
     });
-    this.looks = LOOKS.map((look) => h("button", { class: "dw-plain dw-look", type: "button", "aria-pressed": String(look === this.look), onclick: () => this.colour(look) }, look));
+    this.looks = LOOKS.map((look) => h("button", { class: "dw-plain dw-look", type: "button", "aria-pressed": String(look === this.look), onclick: () => this.colour(look) }, say(look)));
     this.key_ = h("div", { class: "dw-legend dw-map-key" });
-    this.el = h("div", { class: "dw-map-of-ranks" }, h("div", { class: "dw-looks" }, h("span", { class: "dw-soft" }, "colour by"), this.looks), h("div", { class: "dw-scroll-x" }, this.grid), this.key_);
+    this.el = h("div", { class: "dw-map-of-ranks" }, h("div", { class: "dw-looks" }, h("span", { class: "dw-soft" }, say("colour by")), this.looks), h("div", { class: "dw-scroll-x" }, this.grid), this.key_);
   }
 
   show(content) {
@@ -55,7 +56,7 @@ export class RanksMap {
   }
 
   longest(axes, across) {
-    return axes.length > 1 ? (axes.find(([, size]) => size === across) ?? axes[0]) : ["ranks", this.content.ranks.length];
+    return axes.length > 1 ? (axes.find(([, size]) => size === across) ?? axes[0]) : [say("ranks"), this.content.ranks.length];
   }
 
   colour(look) {
@@ -83,7 +84,7 @@ export class RanksMap {
       cell.className = `dw-rank ${kind}${dark ? " dw-deep" : ""}`;
       cell.style.cssText = this.look === "memory" ? `--dw-share:${Math.round(8 + 82 * share(rank.taken ?? low))}%` : this.look === "placement" && rank.column !== undefined ? `--dw-hue:${HUES.accelerators[rank.column % HUES.accelerators.length]}` : "";
       cell.textContent = SIGNS[rank.state] || (this.look === "placement" && rank.column !== undefined ? letterOf(rank.column) : "");
-      const label = [`rank ${number}`, rank.state, rank.step !== undefined && `step ${rank.step}`, rank.memory, columns[rank.column]?.[0] && `placed as ${columns[rank.column][0]}`].filter(Boolean).join(", ");
+      const label = [say("rank {number}", { number }), say(rank.state), rank.step !== undefined && say("step {step}", rank), rank.memory, columns[rank.column]?.[0] && say("placed as {ranks}", { ranks: columns[rank.column][0] })].filter(Boolean).join(", ");
       cell.setAttribute("aria-label", label);
       cell.title = label;
     });
@@ -95,14 +96,14 @@ export class RanksMap {
   legend() {
     const { states, spans, columns } = this.content;
     const item = (sample, text, title) => h("span", { title }, sample, text);
-    if (this.look === "state") return states.map(([state, count]) => item(h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), `${count} ${state}`, MEANINGS[state]));
+    if (this.look === "state") return states.map(([state, count]) => item(h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), `${count} ${say(state)}`, say(MEANINGS[state])));
     if (this.look === "memory") {
       const span = spans.find((each) => each.name === "allocated");
-      if (span && this.even) return [item(h("i", { class: "dw-heat", style: "--dw-share:41%" }), `${span.median} on each, within ${100 * EVEN} %`)];
-      return span ? [item(h("i", { class: "dw-heat", style: "--dw-share:8%" }), `${span.least[0]}, rank ${span.least[1]}`), item(h("i", { class: "dw-heat", style: "--dw-share:90%" }), `${span.most[0]}, rank ${span.most[1]}`)] : [h("span", null, "no rank has said how much memory it has")];
+      if (span && this.even) return [item(h("i", { class: "dw-heat", style: "--dw-share:41%" }), say("{size} on each, within {percent} %", { size: span.median, percent: 100 * EVEN }))];
+      return span ? [item(h("i", { class: "dw-heat", style: "--dw-share:8%" }), say("{size}, rank {number}", { size: span.least[0], number: span.least[1] })), item(h("i", { class: "dw-heat", style: "--dw-share:90%" }), say("{size}, rank {number}", { size: span.most[0], number: span.most[1] }))] : [h("span", null, say("no rank has said how much memory it has"))];
     }
     const some = columns.slice(0, 12).map(([words], at) => item(h("i", { class: "dw-kind-of", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), words));
-    return columns.length > 12 ? [...some, h("span", null, `and ${columns.length - 12} more`)] : some;
+    return columns.length > 12 ? [...some, h("span", null, say("and {count} more", { count: columns.length - 12 }))] : some;
   }
 
   select(number) {

@@ -2,19 +2,20 @@
 import { h, prose } from "./dom.js";
 import { letterOf, MEANINGS, SIGNS } from "./ranks_map.js";
 import { table } from "./tables.js";
+import { say } from "./words.js";
 
 const MOST_ROWS = 1500;
 const MOST_TROUBLED = 64;
 
 export function stateTag(state) {
-  return h("span", { class: "dw-state-tag", title: MEANINGS[state] }, h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), state);
+  return h("span", { class: "dw-state-tag", title: say(MEANINGS[state]) }, h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), say(state));
 }
 
 // Every rank that is not simply there; a click on its number shows it.
 export function troubledTable({ ranks }, kept, show) {
   const numbers = ranks.flatMap((rank, number) => (rank.state !== "answered" && (!kept || kept.has(number)) ? [number] : []));
   if (!numbers.length) return "";
-  const head = [["rank", "dw-number"], ["state"], ["step", "dw-number"], ["said", "dw-number"], ["why"]];
+  const head = [[say("rank"), "dw-number"], [say("state")], [say("step"), "dw-number"], [say("said"), "dw-number"], [say("why")]];
   const rows = numbers.slice(0, MOST_TROUBLED).map((number) => {
     const rank = ranks[number];
     return h(
@@ -23,31 +24,31 @@ export function troubledTable({ ranks }, kept, show) {
       h("td", { class: "dw-number" }, h("button", { class: "dw-link", type: "button", onclick: () => show(number) }, number)),
       h("td", { class: "dw-nowrap" }, stateTag(rank.state)),
       h("td", { class: "dw-number" }, rank.step ?? ""),
-      h("td", { class: "dw-number dw-nowrap" }, rank.age ? `${rank.age} ago` : ""),
-      h("td", null, prose(rank.note ?? ""), rank.waits ? h("div", { class: "dw-soft" }, `in ${rank.waits}`) : ""),
+      h("td", { class: "dw-number dw-nowrap" }, rank.age ? say("{time} ago", { time: rank.age }) : ""),
+      h("td", null, prose(rank.note ?? ""), rank.waits ? h("div", { class: "dw-soft" }, say("in {collective}", { collective: rank.waits })) : ""),
     );
   });
-  return [table("ranks that did not answer", head, rows), numbers.length > MOST_TROUBLED ? h("p", { class: "dw-soft" }, `… and ${numbers.length - MOST_TROUBLED} more`) : ""];
+  return [table(say("ranks that did not answer"), head, rows), numbers.length > MOST_TROUBLED ? h("p", { class: "dw-soft" }, say("… and {count} more", { count: numbers.length - MOST_TROUBLED })) : ""];
 }
 
 // Least, usual and most of each quantity, and the rank that is far from all others.
 export function memoryTable({ spans }, show) {
   if (!spans.length) return "";
-  const rank = (number) => h("button", { class: "dw-link", type: "button", onclick: () => show(number) }, `rank ${number}`);
+  const rank = (number) => h("button", { class: "dw-link", type: "button", onclick: () => show(number) }, say("rank {number}", { number }));
   const cell = ([size, number]) => h("td", { class: "dw-number" }, size, " ", h("span", { class: "dw-soft" }, rank(number)));
   const rows = spans.map((span) =>
     h(
       "tr",
       { class: "dw-span" },
-      h("td", null, span.name),
+      h("td", null, say(span.name)),
       cell(span.least),
       h("td", { class: "dw-number" }, span.median),
       cell(span.most),
       h("td", { class: "dw-spread-bar" }, bar(span.share)),
-      h("td", null, span.outlier === null ? "" : h("b", { class: "dw-outlier" }, "outlier: ", rank(span.outlier))),
+      h("td", null, span.outlier === null ? "" : h("b", { class: "dw-outlier" }, say("outlier:"), " ", rank(span.outlier))),
     ),
   );
-  return table("memory of the ranks", [["for each rank"], ["min", "dw-number"], ["median", "dw-number"], ["max", "dw-number"], [""], [""]], rows);
+  return table(say("memory of the ranks"), [[say("for each rank")], [say("min"), "dw-number"], [say("median"), "dw-number"], [say("max"), "dw-number"], [""], [""]], rows);
 }
 
 // From the least to the most, with a mark at the median; the axis begins at nothing.
@@ -67,12 +68,12 @@ export class PlacementTable {
     const { modules, columns, holdings, more } = content;
     const meant = ([, , runs]) => !kept || runs.some(([first, last]) => [...kept].some((number) => number >= first && number <= last));
     const shown = columns.slice(0, modules[0]?.held.length ?? 0).flatMap((column, at) => (meant(column) ? [at] : []));
-    if (!modules.length) return this.el.replaceChildren(h("p", { class: "dw-empty" }, "No rank has said what it holds."));
-    const head = h("tr", null, h("th", { scope: "col" }, "module"), shown.map((at) => h("th", { scope: "col", class: "dw-column" }, h("span", { class: "dw-kind-mark", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), " ", columns[at][0], h("div", { class: "dw-soft" }, columns[at][1]))));
+    if (!modules.length) return this.el.replaceChildren(h("p", { class: "dw-empty" }, say("No rank has said what it holds.")));
+    const head = h("tr", null, h("th", { scope: "col" }, say("module")), shown.map((at) => h("th", { scope: "col", class: "dw-column" }, h("span", { class: "dw-kind-mark", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), " ", columns[at][0], h("div", { class: "dw-soft" }, columns[at][1]))));
     const rows = modules.slice(0, MOST_ROWS).map((module) => this.row(content, module, shown));
-    const notes = [modules.length > MOST_ROWS ? `… and ${modules.length - MOST_ROWS} more modules` : "", more ? `… and ${more} more distinct placements` : "", shown.length ? "" : "The filter leaves no rank that has said what it holds."];
+    const notes = [modules.length > MOST_ROWS ? say("… and {count} more modules", { count: modules.length - MOST_ROWS }) : "", more ? say("… and {count} more distinct placements", { count: more }) : "", shown.length ? "" : say("The filter leaves no rank that has said what it holds.")];
     this.el.replaceChildren(
-      h("div", { class: "dw-scroll-x dw-scroll-y dw-tall", role: "region", tabindex: "0", "aria-label": "placements" }, h("table", { class: "dw-table dw-placement", "aria-label": "placements" }, h("thead", null, head), h("tbody", null, rows))),
+      h("div", { class: "dw-scroll-x dw-scroll-y dw-tall", role: "region", tabindex: "0", "aria-label": say("placements") }, h("table", { class: "dw-table dw-placement", "aria-label": say("placements") }, h("thead", null, head), h("tbody", null, rows))),
       ...notes.filter(Boolean).map((text) => h("p", { class: "dw-soft" }, text)),
     );
     this.holdings = holdings;
@@ -93,12 +94,12 @@ export class PlacementTable {
       if (open && !detail.childElementCount) fill();
     };
     const fill = () => detail.append(h("td", null), ...places.map((place) => h("td", null, place < 0 ? "" : tensors(content.holdings[place][2]))));
-    const button = h("button", { class: "dw-twist", type: "button", "aria-expanded": String(this.open.has(path)), "aria-label": `tensors of ${path || "the model itself"}`, onclick: toggle }, "");
+    const button = h("button", { class: "dw-twist", type: "button", "aria-expanded": String(this.open.has(path)), "aria-label": say("tensors of {path}", { path: path || say("the model itself") }), onclick: toggle }, "");
     if (this.open.has(path)) fill();
     const row = h(
       "tr",
       { class: `dw-module-row${differs ? " dw-differs" : ""}`, "data-path": path },
-      h("th", { scope: "row", title: path, style: `--dw-depth:${depth}` }, hasTensors ? button : h("span", { class: "dw-twist" }), name || "the model itself", h("span", { class: "dw-soft" }, ` ${kind}`), times > 1 ? h("span", { class: "dw-tag" }, `${times} alike`) : "", wrapper ? h("span", { class: "dw-tag" }, wrapper) : ""),
+      h("th", { scope: "row", title: path, style: `--dw-depth:${depth}` }, hasTensors ? button : h("span", { class: "dw-twist" }), name || say("the model itself"), h("span", { class: "dw-soft" }, ` ${kind}`), times > 1 ? h("span", { class: "dw-tag" }, say("{count} alike", { count: times })) : "", wrapper ? h("span", { class: "dw-tag" }, wrapper) : ""),
       places.map((place) => holding(place, content.holdings)),
     );
     return [row, detail];
@@ -106,9 +107,9 @@ export class PlacementTable {
 }
 
 function holding(place, holdings) {
-  if (place < 0) return h("td", { class: "dw-soft" }, "not there");
+  if (place < 0) return h("td", { class: "dw-soft" }, say("not there"));
   const [words, size, , empty] = holdings[place];
-  return h("td", { class: empty ? "dw-nothing" : null }, h("span", null, words), size ? h("div", { class: "dw-soft dw-nowrap" }, size, empty ? h("b", null, " – nothing here") : "") : "");
+  return h("td", { class: empty ? "dw-nothing" : null }, h("span", null, words), size ? h("div", { class: "dw-soft dw-nowrap" }, size, empty ? h("b", null, ` – ${say("nothing here")}`) : "") : "");
 }
 
 function tensors(list) {

@@ -4,16 +4,17 @@ import { findingsView } from "./findings.js";
 import { filterRanks } from "./ranks_filter.js";
 import { RanksMap } from "./ranks_map.js";
 import { memoryTable, PlacementTable, stateTag, troubledTable } from "./ranks_table.js";
+import { say, spoken } from "./words.js";
 
 async function render({ model, el, host, signal }) {
   const control = model.get("control") ? await host.getModel(model.get("control")) : null;
   const title = h("div", { class: "dw-headline" });
   const status = h("div", { class: "dw-status", role: "status", "aria-live": "polite" });
-  const again = h("button", { class: "dw-primary", type: "button", onclick: askAgain }, "Ask again");
-  const input = h("input", { class: "dw-input dw-rank-filter", type: "search", spellcheck: "false", autocomplete: "off", "aria-label": "filter ranks", oninput: filter });
+  const again = h("button", { class: "dw-primary", type: "button", onclick: askAgain }, say("Ask again"));
+  const input = h("input", { class: "dw-input dw-rank-filter", type: "search", spellcheck: "false", autocomplete: "off", "aria-label": say("filter ranks"), oninput: filter });
   const said = h("span", { class: "dw-soft", role: "status" });
   const chips = h("span", { class: "dw-chips" });
-  const detail = h("div", { class: "dw-rank-detail", role: "region", tabindex: "0", "aria-label": "the chosen rank" });
+  const detail = h("div", { class: "dw-rank-detail", role: "region", tabindex: "0", "aria-label": say("the chosen rank") });
   const map = new RanksMap(show);
   const placements = new PlacementTable();
   const [findings, troubled, memory] = [h("div"), h("div"), h("div")];
@@ -30,39 +31,40 @@ async function render({ model, el, host, signal }) {
     findings,
     place,
     troubled,
-    h("h4", null, "Memory"),
+    h("h4", null, say("Memory")),
     memory,
-    h("h4", null, "What each module holds"),
+    h("h4", null, say("What each module holds")),
     placements.el,
   );
   keepKeys(root);
   el.append(root);
 
-  function say(kind, text) {
+  function tell(kind, text) {
     status.className = `dw-status dw-status-${kind}`;
     status.replaceChildren(kind === "busy" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", text ?? "");
     again.disabled = kind === "busy";
   }
   function askAgain() {
-    say("busy", "asking the ranks …");
-    ask(control, { ask: "ranks" }, (answer) => say(answer.error ? "error" : "done", answer.error ?? ""));
+    tell("busy", say("asking the ranks …"));
+    ask(control, { ask: "ranks" }, (answer) => tell(answer.error ? "error" : "done", answer.error ?? ""));
   }
   function draw() {
     content = model.get("content");
     if (!content?.ranks) return;
-    const asked = content.asked ? ` · asked ${content.asked}` : "";
-    title.replaceChildren(h("strong", { class: "dw-title" }, content.title.split(" · ")[0]), h("span", { class: "dw-soft" }, ` ${content.title.split(" · ").slice(1).join(" · ")}${asked}`));
+    const [first, ...rest] = content.title.split(" · ");
+    if (content.asked) rest.push(say("asked {time}", { time: content.asked }));
+    title.replaceChildren(h("strong", { class: "dw-title" }, first), h("span", { class: "dw-soft" }, ` ${rest.join(" · ")}`));
     const [name] = content.axes[0] ?? ["rank"];
     input.placeholder = content.axes.length > 1 ? `${name}=(1,3), ${content.axes[1][0]}=2:8` : `${name}=2:8`;
-    chips.replaceChildren(...content.states.filter(([state]) => state !== "answered").map(([state, count]) => h("button", { class: "dw-tag", type: "button", title: `only ranks that are ${state}`, onclick: () => turn(`state=${state}`) }, stateTag(state), ` ${count}`)));
+    chips.replaceChildren(...content.states.filter(([state]) => state !== "answered").map(([state, count]) => h("button", { class: "dw-tag", type: "button", title: say("only ranks that are {state}", { state: say(state) }), onclick: () => turn(`state=${state}`) }, stateTag(state), ` ${count}`)));
     const { checked, not_checked } = content;
     const all = findingsView({ summary: true, findings: content.findings, checked, not_checked, not_restored: [], failure: null }, () => undefined, () => "");
     findings.replaceChildren(...(content.findings.length || checked.length ? all : []));
     map.show(content);
     place.style.setProperty("--dw-across", String(map.across));
-    const first = content.ranks.findIndex((rank) => rank.state !== "answered");
+    const odd = content.ranks.findIndex((rank) => rank.state !== "answered");
     filter();
-    show(first >= 0 ? first : (content.spans.find((span) => span.outlier !== null)?.outlier ?? 0));
+    show(odd >= 0 ? odd : (content.spans.find((span) => span.outlier !== null)?.outlier ?? 0));
   }
   function turn(text) {
     input.value = input.value === text ? "" : text;
@@ -72,7 +74,7 @@ async function render({ model, el, host, signal }) {
     if (!content) return;
     try {
       kept = filterRanks(content.ranks, content.axes, input.value);
-      said.textContent = kept ? `${kept.size} of ${content.ranks.length} ranks` : "";
+      said.textContent = kept ? say("{count} of {all} ranks", { count: kept.size, all: content.ranks.length }) : "";
       input.removeAttribute("aria-invalid");
     } catch (error) {
       said.replaceChildren(...prose(error.message));
@@ -89,23 +91,23 @@ async function render({ model, el, host, signal }) {
     map.select(number);
     const at = content.axes.length > 1 ? content.axes.map(([name], place) => `${name} ${rank.at[place]}`).join(", ") : "";
     const facts = [
-      ["where", [rank.where, rank.device].filter(Boolean).join(", ")],
-      ["step", [rank.step !== undefined ? String(rank.step) : "", rank.age ? `said ${rank.age} ago` : ""].filter(Boolean).join(", ")],
-      ["memory", rank.memory],
-      ["holds", rank.column === undefined ? "" : `${content.columns[rank.column][1]}, as ${content.columns[rank.column][0]}`],
-      ["why", rank.note],
-      ["waits in", rank.waits],
+      [say("where"), [rank.where, rank.device].filter(Boolean).join(", ")],
+      [say("step"), [rank.step !== undefined ? String(rank.step) : "", rank.age ? say("said {time} ago", { time: rank.age }) : ""].filter(Boolean).join(", ")],
+      [say("memory"), rank.memory],
+      [say("holds"), rank.column === undefined ? "" : say("{size}, as {ranks}", { size: content.columns[rank.column][1], ranks: content.columns[rank.column][0] })],
+      [say("why"), rank.note],
+      [say("waits in"), rank.waits],
     ];
     detail.replaceChildren(
-      h("div", { class: "dw-rank-title" }, h("b", null, `rank ${number}`), at ? h("span", { class: "dw-soft" }, ` ${at} `) : " ", stateTag(rank.state)),
-      h("dl", null, facts.filter(([, text]) => text).map(([word, text]) => [h("dt", null, word), h("dd", null, prose(text))])),
+      h("div", { class: "dw-rank-title" }, h("b", null, say("rank {number}", { number })), at ? h("span", { class: "dw-soft" }, ` ${at} `) : " ", stateTag(rank.state)),
+      h("dl", null, facts.filter(([, text]) => text).map(([name, text]) => [h("dt", null, name), h("dd", null, prose(text))])),
       rank.far?.length ? h("ul", { class: "dw-words dw-far" }, rank.far.map(([who, far]) => h("li", null, h("b", null, who), ` ${far}`))) : "",
-      rank.stack === undefined ? "" : h("ol", { class: "dw-stack", "aria-label": "stack, the innermost line last" }, content.stacks[rank.stack].map(([place, code]) => h("li", null, h("span", { class: "dw-soft" }, place), " ", h("code", null, code)))),
+      rank.stack === undefined ? "" : h("ol", { class: "dw-stack", "aria-label": say("stack, the innermost line last") }, content.stacks[rank.stack].map(([place, code]) => h("li", null, h("span", { class: "dw-soft" }, place), " ", h("code", null, code)))),
     );
   }
   function drawStatus() {
     const { kind, text } = model.get("status") ?? {};
-    if (kind) say(kind, text);
+    if (kind) tell(kind, text);
   }
 
   const listeners = { "change:content": draw, "change:status": drawStatus };
@@ -120,4 +122,4 @@ async function render({ model, el, host, signal }) {
   return stop;
 }
 
-export default { render };
+export default { render: spoken(render) };

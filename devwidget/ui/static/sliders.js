@@ -1,4 +1,5 @@
 import { h, hueOf } from "./dom.js";
+import { say, spoken } from "./words.js";
 
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
@@ -44,7 +45,8 @@ function slider(label, least, most, value, words, changed) {
 function bar(gpu, taken, capacity) {
   const reach = Math.max(taken, capacity);
   const fits = taken <= capacity;
-  const words = `${sizeWords(taken)} of ${sizeWords(capacity)}, ${fits ? "fits" : `${sizeWords(taken - capacity)} too much`}`;
+  const facts = { taken: sizeWords(taken), capacity: sizeWords(capacity), over: sizeWords(taken - capacity) };
+  const words = fits ? say("{taken} of {capacity}, fits", facts) : say("{taken} of {capacity}, {over} too much", facts);
   return h(
     "div",
     { class: `dw-taken${fits ? "" : " dw-over"}`, "data-device": gpu.device },
@@ -62,12 +64,12 @@ function bar(gpu, taken, capacity) {
 export function slidersView(content) {
   const [batch, length] = content.asked;
   const last = (knots) => knots[knots.length - 1];
-  const samples = slider("batch", content.batches[0], last(content.batches), batch, String, draw);
+  const samples = slider(say("batch"), content.batches[0], last(content.batches), batch, String, draw);
   const several = content.lengths.length > 1;
-  const tokens = several ? slider("length of texts", content.lengths[0], last(content.lengths), length, String, draw) : null;
+  const tokens = several ? slider(say("length of texts"), content.lengths[0], last(content.lengths), length, String, draw) : null;
   const own = Math.max(...content.gpus.map((gpu) => gpu.capacity));
   const unit = own < 4 * GIB ? MIB : GIB;
-  const memory = slider("memory of each GPU", 1, Math.max(Math.ceil((2 * own) / unit), 2), Math.round(own / unit), (value) => sizeWords(value * unit), draw);
+  const memory = slider(say("memory of each GPU"), 1, Math.max(Math.ceil((2 * own) / unit), 2), Math.round(own / unit), (value) => sizeWords(value * unit), draw);
   const bars = h("div", { role: "status" });
   const source = h("p", { class: "dw-soft" });
   let touched = false;
@@ -78,17 +80,17 @@ export function slidersView(content) {
     const taken = estimate(content, at[0], at[1]);
     bars.replaceChildren(...content.gpus.map((gpu, index) => bar(gpu, taken[index], touched ? capacity : gpu.capacity)));
     const isRun = content.batches.includes(at[0]) && content.lengths.includes(at[1]);
-    source.textContent = isRun ? "This size was run." : "Estimated between sizes that were run.";
+    source.textContent = isRun ? say("This size was run.") : say("Estimated between sizes that were run.");
   }
   draw();
   return h("section", { class: "dw dw-sliders" }, h("h4", null, content.title), samples.el, tokens?.el, memory.el, bars, source, h("p", { class: "dw-soft" }, content.words));
 }
 
-export default {
-  render({ model, el }) {
-    const draw = () => el.replaceChildren(slidersView(model.get("content")));
-    draw();
-    model.on("change:content", draw);
-    return () => model.off("change:content", draw);
-  },
-};
+async function render({ model, el, signal }) {
+  const draw = () => el.replaceChildren(slidersView(model.get("content")));
+  draw();
+  model.on("change:content", draw);
+  signal.addEventListener("abort", () => model.off("change:content", draw));
+}
+
+export default { render: spoken(render) };

@@ -1,5 +1,6 @@
 // Tables below the figures; the hops by line.
 import { chip, h, prose, traceLink } from "./dom.js";
+import { say } from "./words.js";
 
 export function table(label, head, rows) {
   const cells = head.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
@@ -10,13 +11,13 @@ export function table(label, head, rows) {
 export function moduleLink({ path = null, row = -1, module }, reveal) {
   if (path === null && row < 0) return module;
   const lead = () => reveal(path === null ? { row } : { path });
-  return h("button", { class: "dw-link", type: "button", title: "show in the module table", onclick: lead }, module ?? (path || "the model itself"));
+  return h("button", { class: "dw-link", type: "button", title: say("show in the module table"), onclick: lead }, module ?? (path || say("the model itself")));
 }
 
 // `reveal` leads to a row of the module tree, or to a place of the timeline.
 export function hopTable(hops, reveal) {
-  if (!hops.length) return h("p", { class: "dw-empty" }, "No tensor crossed between devices.");
-  const head = [["from → to"], ["times", "dw-number"], ["bytes", "dw-number"], ["where"], ["cost", "dw-number"], ["cause"], ["tensor"]];
+  if (!hops.length) return h("p", { class: "dw-empty" }, say("No tensor crossed between devices."));
+  const head = [[say("from → to")], [say("times"), "dw-number"], [say("bytes"), "dw-number"], [say("where")], [say("cost"), "dw-number"], [say("cause")], [say("tensor")]];
   const rows = hops.map((hop) =>
     h(
       "tr",
@@ -25,25 +26,25 @@ export function hopTable(hops, reveal) {
       h("td", { class: "dw-number" }, hop.count),
       h("td", { class: "dw-number" }, hop.bytes),
       h("td", { class: "dw-place" }, moduleLink(hop, reveal), " ", h("span", { class: "dw-nowrap" }, hop.place), hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
-      h("td", { class: "dw-number", title: "time of the calls in the host" }, hop.seconds),
-      h("td", null, hop.cause, h("span", { class: "dw-soft" }, ` ${hop.phase}`)),
+      h("td", { class: "dw-number", title: say("time of the calls in the host") }, hop.seconds),
+      h("td", null, say(hop.cause), h("span", { class: "dw-soft" }, ` ${say(hop.phase)}`)),
       h("td", { class: "dw-mono dw-shapes" }, hop.what),
     ),
   );
-  return table("hops by line", head, rows);
+  return table(say("hops by line"), head, rows);
 }
 
 // What a trace has otherwise than the one that was kept: side by side, in one table.
 export function comparedSection(verdict, { rows, hops, fixed, new: added }) {
-  const named = (word, sign, texts) => texts.map((text) => h("li", null, h("b", { class: `dw-${word}` }, `${sign} ${word}: `), ...prose(text)));
+  const named = (kind, words, texts) => texts.map((text) => h("li", null, h("b", { class: `dw-${kind}` }, `${words} `), ...prose(text)));
   const row = (what, ...sides) => h("tr", null, h("td", null, what), sides.map((text) => h("td", { class: "dw-number" }, text)));
   const hopRow = ({ source, target, what, code, before, after }) => row([chip(source), " → ", chip(target), ` ${what} `, code ? h("code", { class: "dw-code-line", title: code }, code) : ""], before, after);
-  const head = [[""], ["before", "dw-number"], ["after", "dw-number"]];
+  const head = [[""], [say("before"), "dw-number"], [say("after"), "dw-number"]];
   return h(
     "section",
     { class: "dw-compared" },
     h("h4", null, verdict),
-    h("ul", { class: "dw-words" }, named("fixed", "✓", fixed), named("new", "✖", added)),
-    rows.length ? table("before and after", head, [...rows.map((cells) => row(...cells)), ...hops.map(hopRow)]) : "",
+    h("ul", { class: "dw-words" }, named("fixed", say("✓ fixed:"), fixed), named("new", say("✖ new:"), added)),
+    rows.length ? table(say("before and after"), head, [...rows.map((cells) => row(...cells)), ...hops.map(hopRow)]) : "",
   );
 }

@@ -1,5 +1,6 @@
 // Tabs with the keyboard of the ARIA practices: arrows move, Home and End jump, Tab goes into the page.
 import { h } from "./dom.js";
+import { say } from "./words.js";
 
 let sets = 0;
 
@@ -9,12 +10,12 @@ export class Tabs {
     this.shown = shown;
     this.names = names;
     this.tabs = names.map((name, at) =>
-      h("button", { class: "dw-tab", type: "button", role: "tab", id: `dw-tab-${set}-${at}`, "aria-controls": `dw-page-${set}-${at}`, onclick: () => this.select(at) }, name),
+      h("button", { class: "dw-tab", type: "button", role: "tab", id: `dw-tab-${set}-${at}`, "aria-controls": `dw-page-${set}-${at}`, onclick: () => this.select(at) }, say(name)),
     );
     this.pages = names.map((_, at) =>
       h("div", { class: "dw-page", role: "tabpanel", id: `dw-page-${set}-${at}`, "aria-labelledby": `dw-tab-${set}-${at}`, hidden: true }),
     );
-    this.list = h("div", { class: "dw-tabs", role: "tablist", "aria-label": "views" }, this.tabs);
+    this.list = h("div", { class: "dw-tabs", role: "tablist", "aria-label": say("views") }, this.tabs);
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.select(0, false);
   }
@@ -40,7 +41,7 @@ export class Tabs {
 
   count(name, number, severity) {
     const tab = this.tabs[this.names.indexOf(name)];
-    tab.replaceChildren(name, number ? h("span", { class: `dw-count dw-${severity ?? "plain"}` }, number) : "");
+    tab.replaceChildren(say(name), number ? h("span", { class: `dw-count dw-${severity ?? "plain"}` }, number) : "");
   }
 
   key(event) {

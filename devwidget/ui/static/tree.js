@@ -1,6 +1,7 @@
 // The virtualised tree table: only the rows in sight are in the page, whatever the size of the model.
 import { chip, h } from "./dom.js";
 import { filterRows } from "./filter.js";
+import { say, sayCount } from "./words.js";
 
 const ROW = 24;
 const SPARE = 24;
@@ -11,7 +12,7 @@ const SIGN = { info: "ℹ", warning: "▲", error: "✖" };
 let tables = 0;
 
 // A number with its noun, which a narrow table says to screen readers alone.
-const counted = (number, noun) => [number, h("span", { class: "dw-noun" }, ` ${noun}${number > 1 ? "s" : ""}`)];
+const numbered = (number, text) => [number, h("span", { class: "dw-noun" }, text.slice(String(number).length))];
 
 // A cell's classes say what it is, and at which widths of the table it is left out.
 const cellOf = ({ key, cell, widths }) => ({ class: ["dw-cell", `dw-${key}`, `dw-is-${cell}`, ...WIDTHS.filter((_, at) => !widths[at]).map((width) => `dw-not-${width}`)].join(" ") });
@@ -32,7 +33,7 @@ export class TreeView {
     this.body = h("div", { class: "dw-body", role: "rowgroup" });
     this.grid = h(
       "div",
-      { class: "dw-grid", role: "treegrid", tabindex: "0", "aria-label": "modules", "aria-readonly": "true", onscroll: () => this.scrolled() },
+      { class: "dw-grid", role: "treegrid", tabindex: "0", "aria-label": say("modules"), "aria-readonly": "true", onscroll: () => this.scrolled() },
       h("div", { role: "rowgroup", class: "dw-head-group" }, this.head),
       this.body,
     );
@@ -85,7 +86,7 @@ export class TreeView {
     const row = this.shown?.[this.active];
     this.filterText = text;
     this.update(row);
-    if (text) this.live.textContent = `${this.found?.count ?? 0} rows match`;
+    if (text) this.live.textContent = say("{count} rows match", { count: this.found?.count ?? 0 });
   }
 
   sortBy({ key, cell }) {
@@ -166,7 +167,7 @@ export class TreeView {
     this.body.replaceChildren();
     this.painted = [0, 0];
     this.fill();
-    if (!this.shown.length) this.body.append(h("div", { class: "dw-empty", role: "row" }, h("span", { role: "gridcell" }, this.filterText ? "no row matches the filter" : "no modules")));
+    if (!this.shown.length) this.body.append(h("div", { class: "dw-empty", role: "row" }, h("span", { role: "gridcell" }, this.filterText ? say("no row matches the filter") : say("no modules"))));
   }
 
   // While the table scrolls rows that are painted stay; a jump paints those in sight, and the spare ones when it rests.
@@ -239,7 +240,7 @@ export class TreeView {
   flowCell(head, into, out) {
     const text = [into, out].map((side) => side.join(" ") || "–").join(" → ");
     const stays = into.join() === out.join();
-    const side = (devices) => (devices.length > 1 ? [h("span", { class: "dw-soft" }, `${devices.length} devices`)] : devices.map((device) => chip(device)));
+    const side = (devices) => (devices.length > 1 ? [h("span", { class: "dw-soft" }, say("{count} devices", { count: devices.length }))] : devices.map((device) => chip(device)));
     const cell = this.cell(head, stays ? (into.length === 1 ? into[0] : "") : [...side(into), " → ", ...side(out)]);
     if (into.length || out.length) cell.title = text;
     if (!stays) cell.classList.add("dw-crossing");
@@ -251,10 +252,10 @@ export class TreeView {
     const twist = h("span", { class: `dw-twist${parent ? (this.open[row] || this.found ? " dw-open" : "") : " dw-leaf"}`, "aria-hidden": "true" });
     const count = rows.folds[row];
     const folded = this.isFolded(row);
-    const kind = row === 0 || rows.isAttribute(row) ? "" : folded ? `${count} × ${rows.classOf(row)}, identical` : rows.classOf(row);
+    const kind = row === 0 || rows.isAttribute(row) ? "" : folded ? say("{count} × {kind}, identical", { count, kind: rows.classOf(row) }) : rows.classOf(row);
     return h(
       "div",
-      { class: "dw-cell dw-module", role: "rowheader", style: `padding-left:${8 + rows.depth[row] * 14}px`, title: folded ? `${rows.pathOf(row)} and ${count - 1} more like it` : rows.pathOf(row) || rows.nameOf(row) },
+      { class: "dw-cell dw-module", role: "rowheader", style: `padding-left:${8 + rows.depth[row] * 14}px`, title: folded ? say("{path} and {count} more like it", { path: rows.pathOf(row), count: count - 1 }) : rows.pathOf(row) || rows.nameOf(row) },
       twist,
       h("span", { class: "dw-name" }, folded ? `${rows.nameOf(row)}–${rows.nameOf(rows.lastOfFold(row))}` : rows.nameOf(row)),
       kind && h("span", { class: folded ? "dw-class dw-repeats" : "dw-class" }, kind),
@@ -275,15 +276,15 @@ export class TreeView {
     if (mark) {
       const own = mark[2].length;
       const below = mark[3].filter((number) => !mark[2].includes(number)).length;
-      if (own) parts.push(this.badge(SEVERITY[mark[4]], counted(own, "finding")));
-      if (below && (shut || !own)) parts.push(this.badge(SEVERITY[mark[5]], [below, " below"], !shut));
+      if (own) parts.push(this.badge(SEVERITY[mark[4]], numbered(own, sayCount("{count} finding", "{count} findings", own))));
+      if (below && (shut || !own)) parts.push(this.badge(SEVERITY[mark[5]], say("{count} below", { count: below }), !shut));
       const hops = shut ? mark[1] : mark[0];
-      if (hops) parts.push(h("span", { class: "dw-hop" }, "⇄ ", counted(hops, "hop")));
+      if (hops) parts.push(h("span", { class: "dw-hop" }, "⇄ ", numbered(hops, sayCount("{count} hop", "{count} hops", hops))));
     }
-    if (this.rows.isAttribute(row)) parts.push(h("span", { class: "dw-soft" }, "unregistered"));
+    if (this.rows.isAttribute(row)) parts.push(h("span", { class: "dw-soft" }, say("unregistered")));
     const count = !this.found && !this.sort && this.rows.folds[row];
-    if (count) parts.push(h("button", { class: "dw-link dw-fold", type: "button", tabindex: "-1", title: "key: +" }, this.isFolded(row) ? "unfold" : `fold ${count}`));
-    if (this.isFolded(row)) parts.push(h("span", { class: "dw-soft" }, "sizes of one"));
+    if (count) parts.push(h("button", { class: "dw-link dw-fold", type: "button", tabindex: "-1", title: say("key: +") }, this.isFolded(row) ? say("unfold") : say("fold {count}", { count })));
+    if (this.isFolded(row)) parts.push(h("span", { class: "dw-soft" }, say("sizes of one")));
     const note = this.rows.notes[row];
     if (note) parts.push(h("span", { class: "dw-soft", title: note }, note));
     return parts;

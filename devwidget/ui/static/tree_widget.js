@@ -3,21 +3,22 @@ import { ask, h, keepKeys } from "./dom.js";
 import { Rows, unpacked } from "./rows.js";
 import { TreeView } from "./tree.js";
 import { detailView } from "./detail.js";
+import { say, spoken } from "./words.js";
 
 const EXAMPLES = ["device:cpu", "dtype:float16", "kind:attribute", "has:finding", "has:hop", "has:grad", "class:Linear"];
 let lists = 0;
 
 async function render({ model, el, host, signal }) {
   const control = model.get("control") ? await host.getModel(model.get("control")) : null;
-  const drawer = h("section", { class: "dw-detail", "aria-label": "row detail", hidden: true });
+  const drawer = h("section", { class: "dw-detail", "aria-label": say("row detail"), hidden: true });
   const tree = new TreeView((row) => openDetail(row));
   const list = `dw-filters-${lists++}`;
   const field = h("input", {
     class: "dw-input dw-filter",
     type: "search",
     list,
-    placeholder: "filter: words of the path, device:cuda:1, has:finding …",
-    "aria-label": "filter rows",
+    placeholder: say("filter: words of the path, device:cuda:1, has:finding …"),
+    "aria-label": say("filter rows"),
     oninput: () => tree.filter(field.value),
   });
   const button = (text, label, onclick) => h("button", { class: "dw-plain", type: "button", "aria-label": label, onclick }, text);
@@ -26,8 +27,8 @@ async function render({ model, el, host, signal }) {
     { class: "dw-toolbar" },
     field,
     h("datalist", { id: list }, EXAMPLES.map((value) => h("option", { value }))),
-    button("expand", "Expand all rows", () => tree.openAll(true)),
-    button("collapse", "Collapse all rows", () => tree.openAll(false)),
+    button(say("expand"), say("Expand all rows"), () => tree.openAll(true)),
+    button(say("collapse"), say("Collapse all rows"), () => tree.openAll(false)),
   );
   const root = h("div", { class: "dw dw-modules" }, bar, h("div", { class: "dw-split" }, tree.el, drawer));
   keepKeys(root);
@@ -48,9 +49,9 @@ async function render({ model, el, host, signal }) {
     return true;
   }
   function askFor(row) {
-    fill(row, null, "asking the kernel …");
+    fill(row, null, say("asking the kernel …"));
     ask(control, { ask: "detail", row }, (answer) => {
-      if (shownRow === row) fill(row, answer.detail, answer.error ?? "this row is gone");
+      if (shownRow === row) fill(row, answer.detail, answer.error ?? say("this row is gone"));
     });
   }
   function fill(row, detail, otherwise) {
@@ -106,4 +107,4 @@ async function render({ model, el, host, signal }) {
   return stop;
 }
 
-export default { render };
+export default { render: spoken(render) };

@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from devwidget.language.speaking import said, say
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
-from devwidget.records.ranks.runs import in_words, runs_of
+from devwidget.records.ranks.runs import runs_of
 from devwidget.report.page.cards import finding_card
 from devwidget.report.page.ranks.holdings import placement_columns
 from devwidget.report.style.safe_text import displayed
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import first_line, site_words
+from devwidget.report.style.words import first_line, ranks_words, site_words
 from devwidget.report.text.cluster_text import by_state, headline
-from devwidget.views.ranks.job import Span, coordinates, lanes, peak, spans, standings, taken
+from devwidget.views.ranks.job import Span, Standing, coordinates, lanes, peak, spans, standings, taken
 
 Content = dict[str, Any]
 TROUBLE = ("dead", "hung", "stopped", "missing", "busy", "stale", "answered")
@@ -36,7 +37,7 @@ def ranks_content(cluster: Cluster) -> Content:
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),
         "not_checked": list(cluster.not_checked),
-        "columns": [[in_words(each.ranks), format_bytes(each.bytes), each.ranks] for each in cluster.placements],
+        "columns": [[ranks_words(each.ranks), format_bytes(each.bytes), each.ranks] for each in cluster.placements],
         **placement_columns(cluster),
     }
 
@@ -49,11 +50,11 @@ def _rank(cluster: Cluster, rank: Rank) -> Content:
         "column": rank.placement if rank.placement != NOWHERE else None,
         "taken": taken(rank) if taken(rank) >= 0 else None,
         "memory": _memory(rank),
-        "where": " ".join(filter(None, (rank.host, f"process {rank.pid}" if rank.pid else ""))),
+        "where": " ".join(filter(None, (rank.host, say("process {pid}", pid=rank.pid) if rank.pid else ""))),
         "device": str(rank.device) if rank.device is not None else "",
         "step": rank.step if rank.step >= 0 else None,
         "age": format_seconds(rank.age) if rank.age else "",
-        "note": rank.note,
+        "note": said(rank.note),
         "stack": rank.stack if rank.stack != NOWHERE and rank.state != "answered" else None,
         **_waits(cluster, rank),
     }
@@ -63,8 +64,8 @@ def _rank(cluster: Cluster, rank: Rank) -> Content:
 def _memory(rank: Rank) -> str:
     if taken(rank) < 0:
         return ""
-    most = f", peak {format_bytes(peak(rank))}" if peak(rank) > 0 else ""
-    return f"{format_bytes(taken(rank))} allocated{most}"
+    allocated = say("{size} allocated", size=format_bytes(taken(rank)))
+    return f"{allocated}, {say('peak {size}', size=format_bytes(peak(rank)))}" if peak(rank) > 0 else allocated
 
 
 def _waits(cluster: Cluster, rank: Rank) -> Content:
@@ -72,17 +73,22 @@ def _waits(cluster: Cluster, rank: Rank) -> Content:
     waits = rank.collective
     if waits is None or waits.finished:
         return {}
-    group = f" of group {waits.group}" if waits.group else ""
-    since = f" for {format_seconds(waits.seconds)}" if waits.seconds else ""
+    where = say("{kind} number {number}", kind=waits.kind or say("collective"), number=waits.sequence)
+    if waits.group:
+        where = say("{collective} of group {group}", collective=where, group=waits.group)
+    if waits.seconds:
+        where = say("{collective} for {time}", collective=where, time=format_seconds(waits.seconds))
     size = f", {format_bytes(waits.bytes)}" if waits.bytes else ""
-    far = [
-        [in_words(each.ranks), f"began {counted(each.begun, 'collective')}, {each.finished:,} are over"]
-        for each in standings(cluster, rank)
-    ]
+    far = [[ranks_words(each.ranks), _standing(each)] for each in standings(cluster, rank)]
     missing = set(waits.ranks) - {number for each in cluster.ranks if each.groups for number in [each.number]}
     if far and missing:
-        far.append([in_words(runs_of(missing)), "have not said"])
-    return {"waits": f"{waits.kind or 'collective'} number {waits.sequence}{group}{size}{since}", "far": far}
+        far.append([ranks_words(runs_of(missing)), say("have not said")])
+    return {"waits": where + size, "far": far}
+
+
+def _standing(each: Standing) -> str:
+    begun = counted(each.begun, "collective")
+    return say("began {collectives}, {finished} are over", collectives=begun, finished=f"{each.finished:,}")
 
 
 def _span(span: Span) -> Content:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from devwidget.language.speaking import said, say
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.rank import OWN_DEVICE, Holding, LocalTensor
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import tensor_words
 from devwidget.views.ranks.modules import ModuleRow, module_rows
@@ -34,17 +36,20 @@ def _holding(holding: Holding) -> list[Any]:
     """How it is placed, how much of it is here, and each tensor."""
     here, whole = sum(each.local_bytes for each in holding), sum(each.bytes for each in holding)
     placed = list(dict.fromkeys(_placed(each) for each in holding))
-    size = format_bytes(here) if here == whole else f"{format_bytes(here)} of {format_bytes(whole)}"
+    size = format_bytes(here)
+    if here != whole:
+        size = say("{size} of {whole}", size=size, whole=format_bytes(whole))
     return [" | ".join(placed), size if holding else "", [_tensor(each) for each in holding], bool(whole and not here)]
 
 
 def _placed(tensor: LocalTensor) -> str:
-    device = "" if tensor.device == OWN_DEVICE else f" on {tensor.device}"
-    return (tensor.placement or "whole") + device
+    placed = tensor.placement or say("whole")
+    return placed if tensor.device == OWN_DEVICE else say("{placement} on {device}", placement=placed, device=tensor.device)
 
 
 def _tensor(tensor: LocalTensor) -> list[str]:
     local = tensor_words(tensor.dtype, tensor.local_shape)
-    whole = "" if tensor.local_shape == tensor.shape else f" of {tensor_words(tensor.dtype, tensor.shape)}"
-    grad = "" if tensor.requires_grad or tensor.role != "parameter" else "frozen"
-    return [tensor.name, f"{local}{whole}", _placed(tensor), " · ".join(filter(None, (tensor.role, grad, tensor.note)))]
+    if tensor.local_shape != tensor.shape:
+        local = say("{size} of {whole}", size=local, whole=tensor_words(tensor.dtype, tensor.shape))
+    grad = "" if tensor.requires_grad or tensor.role != "parameter" else say("frozen")
+    return [tensor.name, local, _placed(tensor), " · ".join(filter(None, (code_word(tensor.role), grad, said(tensor.note))))]

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.language.speaking import said, say
 from devwidget.records.ranks.parallel_plan import ParallelPlan, RankPlan
-from devwidget.records.ranks.runs import in_words
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes
+from devwidget.report.style.words import ranks_words
+from devwidget.report.text.plan_text import fits_words
 
-_SIZES = ("peak", "parameters", "gathered", "gradients", "optimizer", "activations", "most_gathered")
+_SIZES = {
+    "peak": Message("peak"),
+    "parameters": Message("parameters"),
+    "gathered": Message("gathered"),
+    "gradients": Message("gradients"),
+    "optimizer": Message("optimizer"),
+    "activations": Message("activations"),
+    "most_gathered": Message("most gathered"),
+}
+"""Attribute of a rank's plan -> its heading."""
 
 
 @presents("text", ParallelPlan)
@@ -22,24 +35,31 @@ def parallel_plan_text(plan: ParallelPlan) -> str:
 
 def _lines(plan: ParallelPlan) -> Iterator[str]:
     mesh = " x ".join(f"{name} {size}" for name, size in plan.mesh)
-    yield f"Plan: {plan.model} on {mesh}: {'fits' if plan.fits else 'does not fit'}"
-    header = ("", *(name.replace("_", " ") for name in _SIZES), "")
+    yield say("Plan: {model} on {mesh}: {answer}", model=plan.model, mesh=mesh, answer=fits_words(plan.fits))
+    header = ("", *map(said, _SIZES.values()), "")
     yield from columns([header, *map(_row, plan.ranks)], right=range(1, len(header) - 1), indent="  ")
     for each in plan.ranks:
         if each.without:
-            who = in_words(each.ranks)
-            yield f"{who} hold no element of {each.without} of {counted(plan.parameters, 'parameter')}"
+            yield say(
+                "{ranks} hold no element of {without} of {parameters}",
+                ranks=ranks_words(each.ranks),
+                without=each.without,
+                parameters=counted(plan.parameters, "parameter"),
+            )
         if not each.fits:
-            yield f"{in_words(each.ranks)} need {format_bytes(each.peak - each.capacity)} more{_moment(each)}"
+            missing = format_bytes(each.peak - each.capacity)
+            yield say("{ranks} need {size} more", ranks=ranks_words(each.ranks), size=missing) + _moment(each)
 
 
 def _row(each: RankPlan) -> tuple[str, ...]:
     sizes = (format_bytes(getattr(each, name)) for name in _SIZES)
-    return (in_words(each.ranks), *sizes, "fits" if each.fits else "does not fit")
+    return (ranks_words(each.ranks), *sizes, fits_words(each.fits))
 
 
 def _moment(each: RankPlan) -> str:
     if each.peak_at is None:
         return ""
-    module = f"`{each.peak_at.module}` in " if each.peak_at.module else ""
-    return f": the peak is in {module}{each.peak_at.phase}"
+    phase = code_word(each.peak_at.phase)
+    if each.peak_at.module:
+        return say(": the peak is in `{module}` in {phase}", module=each.peak_at.module, phase=phase)
+    return say(": the peak is in {phase}", phase=phase)

@@ -1,0 +1,41 @@
+// The words of a page, written in English where they are said; those of another language come with the widget's state.
+
+let translations = Object.create(null);
+
+// Template -> template in the language of reports, for what `report/page/assets.py` finds in these files.
+export function learn(words) {
+  translations = Object.assign(Object.create(null), words);
+}
+
+// A template with its facts. A word that stands in a table is marked by `word` and said later; of any other text nothing is known.
+export function say(template, facts = {}) {
+  return (translations[template] ?? template).replace(/\{(\w+)\}/g, (all, name) => facts[name] ?? all);
+}
+
+export function sayCount(one, many, count) {
+  return say(count === 1 ? one : many, { count });
+}
+
+export const word = (template) => template;
+
+// Draws a widget, and all of it anew when its words change: one drawing ends before the next begins.
+export const spoken = (draw) => async ({ model, el, signal, ...rest }) => {
+  let shown = new AbortController();
+  const begin = () => {
+    shown.abort();
+    shown = new AbortController();
+    learn(model.get("words"));
+    el.replaceChildren();
+    return draw({ model, el, signal: shown.signal, ...rest });
+  };
+  let ready = begin();
+  const again = () => (ready = ready.then(begin, begin));
+  const stop = () => {
+    model.off("change:words", again);
+    shown.abort();
+  };
+  model.on("change:words", again);
+  signal?.addEventListener("abort", stop);
+  await ready;
+  return stop;
+};

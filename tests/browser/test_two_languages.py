@@ -1,0 +1,67 @@
+"""Pages in Chinese: of what a reader sees, nothing stays as it is in English but names, sizes and code."""
+
+import re
+
+import pytest
+
+import devwidget
+from devwidget.records.loading.json_io import dumps
+from devwidget.report.page.html import panel_page
+from tests.records.ranks.made_up import faulty
+from tests.views.builders import data_parallel, one_step, split_model
+
+SEEN = """() => {
+  const texts = new Set();
+  const walker = document.createTreeWalker(document.getElementById("panel"), NodeFilter.SHOW_ALL);
+  for (let node = walker.currentNode; node; node = walker.nextNode()) {
+    const isText = node.nodeType === Node.TEXT_NODE && !node.parentElement.closest("code, pre, option, style");
+    if (isText) texts.add(node.data.trim());
+    const names = ["title", "aria-label", "placeholder", "aria-valuetext"];
+    for (const name of names) texts.add(node.getAttribute?.(name)?.trim() ?? "");
+  }
+  return [...texts];
+}"""
+WORD = re.compile(r"(?<![\\w.:])[a-z]{2,}(?![\\w.:(\\[])|\\b[A-Z][a-z]+ [a-z]+")
+NAMES = {"dtype", "cpu", "cuda", "params", "rank", "plotly", "devwidget", "token", "min", "max", "grad"}
+
+
+def panels():
+    yield panel_page(split_model(), one_step())
+    yield data_parallel(2).to_html()
+    yield panel_page(split_model(), None)
+    yield faulty().to_html()
+
+
+def seen(page):
+    """All texts of all tabs, with the row of a table and the detail of a rank opened."""
+    page.locator(".dw").first.wait_for()
+    texts = set(page.evaluate(SEEN))
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        page.wait_for_timeout(150)
+        texts |= set(page.evaluate(SEEN))
+    if page.locator("[data-row]").count() > 1:
+        page.locator("[role=tab]").first.click()
+        page.locator("[data-row]").nth(1).click()
+        texts |= set(page.evaluate(SEEN))
+    return texts
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_no_english_word_is_left_on_a_chinese_page(opened, number):
+    pages = []
+    for language in ("en", "zh"):
+        devwidget.set_language(language)
+        try:
+            pages.append([*panels()][number])
+        finally:
+            devwidget.set_language("en")
+    records = dumps(split_model()) + dumps(one_step()) + dumps(data_parallel(2)) + dumps(faulty())
+    english, chinese = (seen(opened(text)) for text in pages)
+    left = {
+        text
+        for text in english & chinese
+        if text not in records and any(found not in NAMES and found not in records for found in WORD.findall(text))
+    }
+    assert left == set()
+    assert len(chinese) > 20

@@ -1,0 +1,99 @@
+"""What a page says itself: every word of its scripts has a translation, and travels with the state of its widget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from babel.messages.extract import extract_from_dir
+from babel.messages.jslexer import tokenize
+
+import devwidget
+from devwidget.report.page.assets import PANEL, RANKS, SLIDERS, TREE, page_words
+from devwidget.report.page.html import page_facts
+from devwidget.report.style.code_words import CODES
+from devwidget.ui.panel import DeviceWidget
+from devwidget.ui.ranks_panel import RanksWidget
+from tests.browser.handmade_panel import Fake
+from tests.language import translate
+from tests.records.ranks.made_up import faulty
+from tests.views.builders import one_step, split_model
+
+SCRIPTS = sorted((translate.PACKAGE / "ui" / "static").glob("*.js"))
+SAYING = ("say", "word", "sayCount")
+PROSE = re.compile(r"[A-Za-z]{2,} [a-z]{2,}")
+
+
+@pytest.fixture
+def chinese() -> Iterator[None]:
+    devwidget.set_language("zh")
+    yield
+    devwidget.set_language("en")
+
+
+def _texts(script: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Each text of a script with its line, without what is computed in it, and the two words before it."""
+    before: list[str] = []
+    for token in tokenize(script.read_text(encoding="utf-8"), template_string=True):
+        if token.type in ("string", "template_string"):
+            yield token.lineno, re.sub(r"\$\{.*\}", "", token.value[1:-1]), before[-2:]
+        before.append(token.value)
+
+
+def test_scripts_say_nothing_but_words() -> None:
+    plain = [
+        f"{script.name}:{line}: {text}"
+        for script in SCRIPTS
+        for line, text, before in _texts(script)
+        if PROSE.search(text) and not text.startswith(("dw-", "dw ")) and not (before[-1:] == ["("] and before[0] in SAYING)
+    ]
+    assert plain == []
+
+
+def test_a_page_is_given_all_that_its_scripts_say(chinese: None) -> None:
+    given = {text for files in (TREE, PANEL, RANKS, SLIDERS) for text in page_words(*files)} - set(CODES)
+    found = extract_from_dir(translate.PACKAGE, translate.METHODS[1:], translate.OPTIONS, keywords=translate.KEYWORDS)
+    said = {text for _, _, texts, _, _ in found for text in ((texts,) if isinstance(texts, str) else texts)}
+    assert given == said - set(CODES)
+
+
+def test_an_english_page_carries_no_words() -> None:
+    assert page_words(*PANEL) == {}
+
+
+def test_a_chinese_page_says_its_own_words_in_chinese(chinese: None) -> None:
+    facts = page_facts(split_model(), one_step())
+    assert facts["panel"]["words"]["Nothing ran, so nothing was checked."] == "什么都没有运行，因此没有检查。"
+    assert facts["tree"]["words"]["{count} finding"] == "{count} 个问题"
+    assert facts["panel"]["words"]["backward"] == "反向"
+    assert facts["panel"]["traced"]["peaks"]["peaks"][0]["phase"] in ("前向", "反向")
+
+
+def test_a_panel_that_is_open_speaks_the_new_language() -> None:
+    panel = DeviceWidget(Fake().actions())
+    panel.run_trace()
+    english = panel.view.traced["summary"]
+    devwidget.set_language("zh")
+    try:
+        assert panel.view.words["Trace batch"] == "追踪一个批次"
+        assert panel.tree.words["filter rows"] == "筛选行"
+        assert "个错误" in panel.view.traced["summary"] == panel.view.status["text"]
+    finally:
+        devwidget.set_language("en")
+    assert panel.view.words == panel.tree.words == {}
+    assert panel.view.traced["summary"] == panel.view.status["text"] == english
+    panel.close()
+
+
+def test_a_panel_of_ranks_speaks_the_new_language_until_it_is_closed() -> None:
+    panel = RanksWidget(faulty())
+    devwidget.set_language("zh")
+    try:
+        assert panel.view.words["hung"] == "卡住"
+        assert panel.view.content["title"].endswith("种不同的放置")
+        panel.close()
+    finally:
+        devwidget.set_language("en")
+    assert panel.view.words["hung"] == "卡住"
