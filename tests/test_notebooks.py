@@ -32,6 +32,19 @@ def executed(path):
     return refresh.executed(path)
 
 
+@pytest.mark.parametrize("path", refresh.translations(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_translated_notebook_runs_the_same_code_but_for_its_language(path):
+    """So it needs no run of its own."""
+    speak = f'\ndevwidget.set_language("{path.parent.name}")\n'
+    english, other = (nbformat.read(each, as_version=4).cells for each in (path.parents[1] / path.name, path))
+    assert [cell.cell_type for cell in other] == [cell.cell_type for cell in english]
+    pairs = [(one.source, two.source) for one, two in zip(english, other, strict=True) if one.cell_type == "code"]
+    assert [two.replace(speak, "") for _, two in pairs] == [one for one, _ in pairs]
+    assert sum(speak in two for _, two in pairs) == 1
+    prose = [(one.source, two.source) for one, two in zip(english, other, strict=True) if one.cell_type == "markdown"]
+    assert all(one.count("#") <= two.count("#") and one != two for one, two in prose)
+
+
 @pytest.mark.slow
 @each_notebook
 def test_a_notebook_runs_and_says_nothing_on_stderr(path):

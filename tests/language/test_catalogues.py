@@ -26,6 +26,20 @@ def test_no_message_lacks_its_translation(file: Path) -> None:
     assert [message for message in translate.messages() if not any(translated.get(message) or "")] == []
 
 
+def test_every_message_is_seen_by_the_catalogues() -> None:
+    """Not in the braces of an f-string, where nobody looks for it, nor as one of two words."""
+    known = {each for message in translate.messages() for each in ([message] if isinstance(message, str) else message)}
+    unseen = [
+        f"{file.relative_to(translate.PACKAGE)}:{node.lineno}"
+        for file in sorted(translate.PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("say", "Message") and node.args
+        for each in ast.walk(node.args[0])
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value not in known
+    ]
+    assert unseen == []
+
+
 def test_no_translation_has_lost_its_message(file: Path) -> None:
     assert {message.id for message in translate.read(file) if message.id} == set(translate.messages())
 

@@ -67,10 +67,10 @@ def _gathered(call: ParallelCall) -> tuple[str, str]:
 
 def _replica_words(replica: Replica, call: ParallelCall) -> str:
     peak = call.peak(replica.device)
-    failed = f"  {say('failed')}" if replica.failed else ""
+    failed = "  " + say("failed") if replica.failed else ""
     lines = [
         f"<b>{plotly_text(str(replica.device))}</b>  {counted(replica.samples, 'sample')}{failed}",
-        f"{say('out {size}', size=format_bytes(replica.output_bytes))}  {format_seconds(replica.seconds)}",
+        say("out {size}", size=format_bytes(replica.output_bytes)) + f"  {format_seconds(replica.seconds)}",
         say("peak {size}", size=format_bytes(peak)) if peak else "",
     ]
     return "<br>".join(filter(None, lines))

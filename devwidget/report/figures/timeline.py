@@ -156,7 +156,7 @@ def _box_words(box: Box) -> str:
     name = plotly_text(module_words(box.path))
     calls = f", {counted(box.calls, 'call')}" if box.calls > 1 else ""
     replica = ", " + say("replica {number}", number=box.replica) if box.replica >= 0 else ""
-    failed = f"<br>{say('a call raised')}" if box.failed else ""
+    failed = "<br>" + say("a call raised") if box.failed else ""
     ran = f"{plotly_text(str(box.lane))}, {format_seconds(box.seconds)}{calls}{replica}{failed}"
     return f"<b>{name}</b> {plotly_text(box.class_name)}<br>{ran}"
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from devwidget.language.speaking import said, say
 from devwidget.records.comparing.comparison import Comparison, HopChange
 from devwidget.records.schema.record import presents
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes
@@ -85,7 +86,7 @@ def hop_rows(compared: Comparison) -> list[HopRow]:
 
 def _hop_row(hops: Sequence[HopChange]) -> HopRow:
     first = hops[0]
-    what = f"{first.cause}, {and_more(module_words(first.module), len(hops) - 1)}"
+    what = f"{code_word(first.cause)}, {and_more(module_words(first.module), len(hops) - 1)}"
     before = _amount(sum(hop.before for hop in hops), sum(hop.before_bytes for hop in hops))
     after = _amount(sum(hop.after for hop in hops), sum(hop.after_bytes for hop in hops))
     return HopRow(str(first.source), str(first.target), what, first.text, before, after)

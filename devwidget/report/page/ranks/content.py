@@ -65,7 +65,7 @@ def _memory(rank: Rank) -> str:
     if taken(rank) < 0:
         return ""
     allocated = say("{size} allocated", size=format_bytes(taken(rank)))
-    return f"{allocated}, {say('peak {size}', size=format_bytes(peak(rank)))}" if peak(rank) > 0 else allocated
+    return f"{allocated}, " + say("peak {size}", size=format_bytes(peak(rank))) if peak(rank) > 0 else allocated
 
 
 def _waits(cluster: Cluster, rank: Rank) -> Content:
