@@ -204,4 +204,9 @@ def _fsdp_parameters(tree: ModuleTree) -> tuple[dict[tuple[int, str], torch.Tens
 
 def _groups(module: nn.Module) -> tuple[Any, ...]:
     state = torch_internals.fsdp_state_of(module)
-    return () if state is None else tuple(state._fsdp_param_groups)
+    if state is None:
+        return ()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    return tuple(
+        groups if groups is not None else filter(None, [state._fsdp_param_group])
+    )  # a single one, or None, in torch 2.11
