@@ -1,37 +1,54 @@
-"""How often `place` fits, against accelerate's `infer_auto_device_map` and every split in order, for small transformers.
+"""How often `place` fits, against accelerate's proposals and every assignment of blocks, for small transformers.
 
-The least memory is that of the best of all splits in order, each run; both are then given 1.1 to 1.5 times of it. What a
+The least memory is that of the best of all assignments of the blocks to GPUs where there are few blocks, otherwise of all
+splits in the order in which they run, and of accelerate's proposals; each is run. All are then given 1 to 1.5 times of it. What a
 device map takes does not depend on the memory, so each is run once.
 
-    python benchmarks/placement_quality.py gpt2 llama bert     # all without names
+    python benchmarks/placement_quality.py --minutes 5     # goes on where the last piece ended; the last writes docs/plan.md
+    python benchmarks/placement_quality.py gpt2 llama      # these alone, without keeping them
 """
 
 from __future__ import annotations
 
+import argparse
+import functools
 import itertools
+import json
 import sys
+import time
 import warnings
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import accelerate
 import torch
+from accelerate.utils import get_balanced_memory
+from placement_page import write_page
 
 import devwidget
-from devwidget.capture.step.batch import arguments
+from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.planning.batches import with_lengths
 from devwidget.planning.layouts import placing
-from devwidget.planning.layouts.blocks import paths_of_blocks
+from devwidget.planning.layouts.blocks import Block, paths_of_blocks
+from devwidget.planning.layouts.splits import Need, groups_of
 from devwidget.records.answers.layout import Layout
+from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.plan import Plan
+from devwidget.records.plan import DevicePlan, Plan
 from tests import zoo
 from tests.measured import total
 
 FACTORS = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)
+BELOW = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""Accelerate may divide what is a block here, and then need less."""
+FEW_GROUPS = 6
 MOST_BLOCKS = 40
 GPUS = 2
+KEPT = Path("artifacts/placement")
+Places = dict[str, Any]
+Key = tuple[Any, ...]
 
 
 @dataclass
@@ -40,120 +57,177 @@ class Runs:
 
     Attributes:
         model, batch, asked: of the step.
-        plans: by device map.
+        peaks: of each GPU, by device map; None if it does not run on GPUs alone.
     """
 
     model: Any
     batch: Any
     asked: dict[str, Any]
-    plans: dict[tuple[tuple[str, Any], ...], Plan | None] = field(default_factory=dict)
+    peaks: dict[Key, list[int] | None] = field(default_factory=dict)
+    _measured: dict[tuple[str, ...], Need] = field(default_factory=dict)
 
-    def plan(self, places: dict[str, Any]) -> Plan | None:
-        """With a device map; None if it does not run on GPUs alone."""
-        key = tuple(places.items())
-        if key not in self.plans:
-            self.plans[key] = None if set(map(str, places.values())) & {"cpu", "disk"} else self._run(places)
-        return self.plans[key]
+    def need(self, places: Places) -> int | None:
+        """What the fullest GPU takes with a device map."""
+        key = key_of(places)
+        if key not in self.peaks:
+            self.peaks[key] = None if set(map(str, places.values())) & {"cpu", "disk"} else self._run(places)
+        peaks = self.peaks[key]
+        return None if peaks is None else max(peaks)
 
-    def _run(self, places: dict[str, Any]) -> Plan | None:
+    def _run(self, places: Places) -> list[int] | None:
         try:
-            return devwidget.plan(self.model, self.batch, gpus=GPUS, memory="1TiB", placement=places, **self.asked)
+            plan = devwidget.plan(self.model, self.batch, gpus=GPUS, memory="1TiB", placement=places, **self.asked)
         except (DevwidgetError, ValueError):
             return None
+        return [device.peak for device in plan.devices]
 
-    def taken(self, places: dict[str, Any]) -> int | None:
-        """The most that a GPU takes with a device map."""
-        plan = self.plan(places)
-        return None if plan is None else max(device.peak for device in plan.devices)
+    def layout(self, memory: int) -> Layout | None:
+        """What `place` says; it finds here what was run before."""
+        placing.plan_of, placing.measure = self._plan_of, lambda *asked: self.measured(asked[3])  # type: ignore[assignment]
+        try:
+            return placing.layout_of(self.model, *self._step(memory), (memory,) * GPUS)
+        except DevwidgetError:
+            return None
 
-    def plan_of(self, model: Any, inputs: Any, asked: dict[str, Any], changed: Any) -> Plan:
-        """In place of that of `place`: the same plan, held against another memory."""
-        plan = self.plan(asked["placement"])
-        if plan is None:
+    def _plan_of(self, model: Any, inputs: Any, asked: dict[str, Any], changed: Any) -> Plan:
+        """In place of that of `place`: what was run, held against another memory."""
+        self.need(asked["placement"])
+        if (peaks := self.peaks[key_of(asked["placement"])]) is None:
             raise DevwidgetError("it does not run")
-        return replace(plan, devices=tuple(replace(device, capacity=asked["memory"]) for device in plan.devices))
+        devices = (DevicePlan(DeviceId("cuda", index), asked["memory"], peak) for index, peak in enumerate(peaks))
+        return Plan(type(model).__name__, "device map", (), tuple(devices))
 
-    def layouts(self) -> Iterator[tuple[float, int, Layout]]:
-        """What `place` says, from the least memory of all splits on: times of it, that memory, the layout."""
-        needs = [need for places in splits(paths_of_blocks(self.model)) if (need := self.taken(places)) is not None]
-        if not needs:
-            return
-        inputs = arguments(self.model, self.batch, target=None, has_loss=bool(self.asked))
-        asked = {"gpus": GPUS, "card": None, "loss_fn": None, "optimizer": None, **self.asked}
-        need = placing.measure(self.model, inputs, asked, False)
-        placing.plan_of = self.plan_of  # type: ignore[assignment]
-        for factor in FACTORS:
-            memory = int(min(needs) * factor)
-            found = placing.Proposals(self.model, inputs, {**asked, "memory": memory}, need, (memory,) * GPUS).search()
-            yield factor, memory, found
+    def measured(self, paths: tuple[str, ...]) -> Need:
+        """What the blocks need, measured once."""
+        if paths not in self._measured:
+            inputs, asked = self._step(0)
+            self._measured[paths] = with_lengths(functools.partial(measure, self.model, inputs, asked, paths))
+        return self._measured[paths]
+
+    def _step(self, memory: int) -> tuple[Arguments, dict[str, Any]]:
+        asked = {"gpus": GPUS, "memory": memory, "card": None, "loss_fn": None, "optimizer": None, **self.asked}
+        return arguments(self.model, self.batch, target=None, has_loss=bool(self.asked)), asked
 
 
-def splits(paths: list[str]) -> Iterator[dict[str, int]]:
-    """Every split in order."""
-    for cut in itertools.product(range(1, len(paths) + 1), repeat=GPUS - 1):
-        if list(cut) == sorted(cut):
-            yield {path: sum(index >= each for each in cut) for index, path in enumerate(paths)}
+measure = placing.measure
 
 
-def proposed(model: Any, memory: int) -> dict[str, Any]:
-    """What accelerate says."""
-    whole = list(getattr(model, "_no_split_modules", None) or [])
+def key_of(places: Places) -> Key:
+    """The same for the same places and the same first GPU, which the batch goes to."""
+    return next(iter(places.values())), *sorted(places.items())
+
+
+def assignments(blocks: Sequence[Block]) -> Iterator[Places]:
+    """Every assignment of few groups of tied blocks, the first on the first GPU; of more every split as they run."""
+    groups = groups_of(blocks)
+    every: Iterator[tuple[int, ...]] = itertools.product(range(GPUS), repeat=len(groups) - 1)
+    if len(groups) > FEW_GROUPS:
+        every = (tuple(int(index >= cut) for index in range(1, len(groups))) for cut in range(1, len(groups) + 1))
+    for rest in every:
+        there = {index: gpu for group, gpu in zip(groups, (0, *rest), strict=True) for index in group}
+        yield {block.path: there[index] for index, block in enumerate(blocks)}
+
+
+def proposed(model: Any, memory: int, balanced: bool) -> Places:
+    """What accelerate says; balanced as for `device_map="auto"`."""
+    whole, room = list(getattr(model, "_no_split_modules", None) or []), dict.fromkeys(range(GPUS), memory)
     try:
         with devwidget.simulate(GPUS, "1TiB", compute=False):  # it asks which GPUs there are
-            return dict(_inferred(model, memory, whole))
+            room = get_balanced_memory(model, room, no_split_module_classes=whole) if balanced else room
+            return dict(accelerate.infer_auto_device_map(model, room, no_split_module_classes=whole))
     except (IndexError, KeyError, TypeError, ValueError):
         return {"": "disk"}
 
 
-def _inferred(model: Any, memory: int, whole: list[str]) -> dict[str, Any]:
-    return accelerate.infer_auto_device_map(model, dict.fromkeys(range(GPUS), memory), no_split_module_classes=whole)
+def hops(layout: Layout, places: Places) -> int:
+    """Changes of the GPU along the blocks as they run, and back."""
+    devices = [_device(block.path, places) for block in layout.blocks if block.passed]
+    return sum(a != b for a, b in itertools.pairwise([*devices, *devices[:1]]))
 
 
-def hops(paths: list[str], places: dict[str, Any]) -> int:
-    """Changes of the GPU along the blocks, and back."""
-    devices = [next((places[key] for key in places if not key or f"{path}.".startswith(f"{key}.")), 0) for path in paths]
-    return sum(a != b for a, b in itertools.pairwise([*devices, devices[0]]))
+def _device(path: str, places: Places) -> Any:
+    """Of a block; of the first part where it is divided."""
+    above = (places[key] for key in places if not key or f"{path}.".startswith(f"{key}."))
+    return next(above, next((places[key] for key in places if key.startswith(f"{path}.")), 0))
 
 
-def compare(name: str, model: Any, batch: Any, asked: dict[str, Any], found: Counter[str]) -> None:
-    """One model, at every memory."""
-    paths, runs, before = paths_of_blocks(model), Runs(model, batch, asked), Counter(found)
-    if not 2 <= len(paths) <= MOST_BLOCKS:
-        return
-    for factor, memory, layout in runs.layouts():
-        theirs = proposed(model, memory)
-        need = runs.taken(theirs)
-        fits = need is not None and need <= memory
-        where = "at the least memory" if factor == 1 else "at 1.1 to 1.5 times"
-        found[f"cases {where}"] += 1
-        found[f"place fits {where}"] += layout.fits
-        found[f"accelerate fits {where}"] += fits
-        found["both fit"] += fits and layout.fits
-        found["place has more hops, where both fit"] += fits and layout.fits and layout.hops > hops(paths, theirs)
-        found["accelerate has more hops, where both fit"] += fits and layout.fits and layout.hops < hops(paths, theirs)
-        if not layout.fits:
-            print(f"{name}, {_kind(asked)}, {factor} times the least memory: place does not fit, {layout.rejected[-1:]}")
-    if found != before:
-        found["steps"] += 1
-        print(f"{name}, {_kind(asked)}: {len(paths)} blocks, {dict(found - before)}", flush=True)
+def compare(runs: Runs) -> dict[str, Any]:
+    """One step, at every memory."""
+    for paths in dict.fromkeys(tuple(paths_of_blocks(runs.model, finest)) for finest in (True, False)):
+        if len(paths) > MOST_BLOCKS:
+            return {"left_out": f"{len(paths)} blocks"}
+        try:
+            blocks = runs.measured(paths).blocks
+        except DevwidgetError as error:
+            return {"left_out": error.what}
+        if tried := [places for places in assignments(blocks) if runs.need(places) is not None]:
+            break
+    else:
+        return {"left_out": "no plan of it runs"}
+    least = min(runs.need(places) or 0 for places in tried)
+    for below, balanced in itertools.product(BELOW, (True, False)):
+        least = min(least, runs.need(proposed(runs.model, int(least * below), balanced)) or least)
+    cases = [_case(runs, tried, factor, int(least * factor)) for factor in FACTORS]
+    return {"blocks": len(paths), "every": len(groups_of(blocks)) <= FEW_GROUPS, "least": least, "cases": cases}
 
 
-def _kind(asked: dict[str, Any]) -> str:
-    return "training" if asked else "inference"
+def _case(runs: Runs, tried: list[Places], factor: float, memory: int) -> dict[str, Any]:
+    layout = runs.layout(memory)
+    found: dict[str, Any] = {"factor": factor, "place": layout.hops if layout is not None and layout.fits else None}
+    if layout is None:
+        return {**found, "infer": None, "auto": None, "any": None}
+    for name, balanced in (("infer", False), ("auto", True)):
+        theirs = proposed(runs.model, memory, balanced)
+        need = runs.need(theirs)
+        found[name] = hops(layout, theirs) if need is not None and need <= memory else None
+    found["any"] = min((hops(layout, places) for places in tried if (runs.need(places) or 0) <= memory), default=None)
+    return found
+
+
+def steps(names: set[str]) -> Iterator[tuple[str, Runs]]:
+    """Each model in training and in inference."""
+    for path, model, _, batch in zoo.iter_core(names=names, training=True):
+        for asked in ({"loss_fn": total, "optimizer": torch.optim.AdamW}, {}):
+            yield f"{path.rpartition('.')[2]}, {'training' if asked else 'inference'}", Runs(model, batch, asked)
 
 
 def main() -> None:
-    """Print how often each fits."""
-    names, found = set(sys.argv[1:]) or None, Counter[str]()
-    for path, model, _, batch in zoo.iter_core(names=names, training=True):
-        for asked in ({"loss_fn": total, "optimizer": torch.optim.AdamW}, {}):
-            with warnings.catch_warnings(action="ignore"), torch.set_grad_enabled(bool(asked)):
-                try:
-                    compare(path, model, batch, asked, found)
-                except DevwidgetError as error:
-                    print(f"{path}: {error.what}")
-    for what, count in found.items():
-        print(f"{what}: {count}")
+    """Go on for some minutes, and say what each step came to."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--again", action="store_true", help="ask `place` again, with what was run before")
+    given = parser.parse_args()
+    ends, done = time.monotonic() + 60 * given.minutes, {} if given.again else dict(_known())
+    wanted = {name for name in given.models or zoo.CORE if not {f"{name}, training", f"{name}, inference"} <= done.keys()}
+    for step, runs in steps(wanted) if wanted else ():
+        if time.monotonic() > ends:
+            sys.exit("there is more to do")
+        if step not in done:
+            done[step] = _told(step, runs)
+    write_page(list(done.values()), Path("docs/plan.md") if not given.models else None)
+
+
+def _told(step: str, runs: Runs) -> dict[str, Any]:
+    """What one step comes to, kept with what was run for it."""
+    kept = KEPT / f"{step}.json"
+    if kept.exists():
+        runs.peaks |= {_tuples(key): peaks for key, peaks in json.loads(kept.read_text())["runs"]}
+    with warnings.catch_warnings(action="ignore"), torch.set_grad_enabled(bool(runs.asked)):
+        found = {"step": step, **compare(runs)}
+    print(found, flush=True)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps({"found": found, "runs": list(runs.peaks.items())}))
+    return found
+
+
+def _tuples(key: list[Any]) -> Key:
+    return key[0], *(tuple(pair) for pair in key[1:])
+
+
+def _known() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted(KEPT.glob("*.json")):
+        yield path.stem, json.loads(path.read_text())["found"]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`devwidget.place`: layouts that fit when they are run, with few hops, as good as trying every split."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 
 import devwidget
 from devwidget.planning.layouts.blocks import Block, paths_of_blocks
-from devwidget.planning.layouts.splits import Need, beside, best_split, crossings
+from devwidget.planning.layouts.splits import Need, assignments, beside, best_split, crossings, groups_of
 from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -91,6 +92,43 @@ def test_blocks_are_what_lists_hold_and_the_rest_stays_whole():
     assert paths_of_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))) == ["0", "2"]
 
 
+class Wide(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, width), nn.Linear(width, 8)
+
+    def forward(self, x):
+        return self.down(self.up(x))
+
+
+def test_blocks_go_out_of_order_where_no_split_in_order_fits():
+    with torch.no_grad():
+        layout = devwidget.place(
+            nn.Sequential(*map(Wide, (4096, 3072, 3072, 2048))), torch.randn(2, 8), gpus=2, memory="500KiB"
+        )
+    assert (layout.fits, layout.hops) == (True, 2)
+    assert list(layout.device_map.values()) == [0, 1, 1, 0]
+
+
+class Masked(Reader):
+    """Has a tensor of its own, which no block holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(64))
+
+    def forward(self, ids):
+        return super().forward(ids) * self.scale.sum()
+
+
+def test_a_model_with_tensors_of_its_own_comes_apart_where_that_runs():
+    assert paths_of_blocks(Masked()) == [""]
+    assert paths_of_blocks(Masked(), finest=True)[:3] == ["scale", "words", "blocks.0"]
+    layout = place(least_of_any_split(), model=Masked())
+    assert layout.hops == 2
+    assert layout.device_map["scale"] == 0
+
+
 def chain(*weights):
     return [Block(str(number), size, 0, passed=1, tensors=frozenset({number})) for number, size in enumerate(weights)]
 
@@ -106,14 +144,37 @@ def test_the_fullest_part_is_as_little_full_as_in_any_split(weights, used):
 
 
 def test_splits_beside_another_differ_in_one_block_at_a_border():
-    assert list(beside([0, 0, 1, 1])) == [[0, 1, 1, 1], [0, 0, 0, 1]]
-    assert list(beside([0, 0])) == []
+    alone = [[0], [1], [2], [3]]
+    assert list(beside([0, 0, 1, 1], alone)) == [[0, 1, 1, 1], [0, 0, 0, 1]]
+    assert list(beside([0, 0], alone[:2])) == []
+    assert list(beside([0, 0, 1, 0], [[0, 3], [1], [2]])) == [[0, 1, 1, 0], [0, 0, 0, 0]]
 
 
 def test_hops_count_the_way_back_of_the_output():
     assert crossings([0, 0, 1, 1], chain(1, 1, 1, 1)) == (2, 2)
     assert crossings([0, 1, 1, 0], chain(1, 1, 1, 1)) == (2, 2)
     assert crossings([0, 0, 0, 0], chain(1, 1, 1, 1)) == (0, 0)
+
+
+def test_what_is_tied_goes_together():
+    blocks = chain(1, 1, 2)
+    tied = [*blocks, replace(blocks[0], path="3")]
+    assert groups_of(tied) == [[0, 3], [1], [2]]
+    assert {(split[0], split[3]) for split in assignments(tied, [9, 9])} == {(0, 0)}
+    assert best_split(Need(tied), [9, 9], 2) == [0, 0, 1, 0]
+
+
+def test_every_assignment_is_tried_where_there_are_few_and_gpus_that_are_alike_are_used_in_turn():
+    assert assignments(chain(1, 1), [9, 9]) == [[0, 0], [0, 1]]
+    assert assignments(chain(1, 1), [9, 8]) == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert assignments(chain(*range(1, 14)), [9, 9]) == []
+
+
+def test_a_tensor_that_is_no_module_goes_with_what_runs_after_it_and_makes_no_hop():
+    blocks = chain(1, 1, 1)
+    blocks[1] = replace(blocks[1], passed=0, is_module=False)
+    assert groups_of(blocks) == [[0], [1, 2]]
+    assert crossings([0, 1, 0], blocks) == (0, 0)
 
 
 def test_more_gpus_than_blocks_have_no_split():

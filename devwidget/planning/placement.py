@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -93,7 +94,9 @@ class PlacedCopy:
         if not used or "disk" in dict(self.device_map).values():
             raise DevwidgetError(f"a plan cannot use the device map {places}", why="it names no GPU, or the disk")
         self.home = self.last = used[0]
-        self.placed = self.inner = accelerate.dispatch_model(self.inner, places, main_device=self.home, force_hooks=True)
+        with warnings.catch_warnings():  # a map may name tensors, as those that accelerate proposes do
+            warnings.filterwarnings("ignore", "The following device_map keys do not match any submodules")
+            self.placed = self.inner = accelerate.dispatch_model(self.inner, places, main_device=self.home, force_hooks=True)
 
 
 def proposed(model: nn.Module, capacities: Sequence[int]) -> dict[str, Any]:

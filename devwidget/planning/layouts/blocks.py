@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from devwidget.capture.modules import all_tensors, registered, walk
+from devwidget.capture.modules import all_tensors, own_tensors, registered, walk
 from devwidget.capture.tensors import tensors_in
 from devwidget.planning.watcher import bytes_by_gpu
 from devwidget.simulator.devices.ledger import Account
@@ -20,7 +20,7 @@ class Block:
     """One of them, in bytes.
 
     Attributes:
-        path: of the module.
+        path: of the module, or of a tensor of a module that is taken apart.
         weights: parameters and buffers; `trained` of them have gradients.
         kept: held when its forward ends and not before, such as what backward needs.
         beyond: held at its forward's peak beyond what it keeps.
@@ -29,6 +29,7 @@ class Block:
         shape: of the same.
         order: when it ran first; None if it never did.
         tensors: storages of its weights, by which ties are known.
+        is_module: else it is a tensor of a module that is taken apart.
     """
 
     path: str
@@ -41,32 +42,39 @@ class Block:
     shape: tuple[int, ...] = ()
     order: int | None = None
     tensors: frozenset[int] = frozenset()
+    is_module: bool = True
 
 
-def paths_of_blocks(model: nn.Module) -> list[str]:
+def paths_of_blocks(model: nn.Module, finest: bool = False) -> list[str]:
     """Paths of the modules that together are the whole model and are not taken apart, in the order of the model.
 
     Lists are taken apart, and what has a list of modules in it and no tensor of its own; other modules may use what
     their parts return on one device, as a residual connection does.
+
+    Args:
+        finest: take apart what has tensors of its own too; each of them is a block, before the parts of its module.
     """
-    return [path for path, _ in _blocks("", model, frozenset(getattr(model, "_no_split_modules", None) or ()))]
+    return list(_blocks("", model, frozenset(getattr(model, "_no_split_modules", None) or ()), finest))
 
 
-def _blocks(path: str, module: nn.Module, whole: frozenset[str]) -> Iterator[tuple[str, nn.Module]]:
+def _blocks(path: str, module: nn.Module, whole: frozenset[str], finest: bool) -> Iterator[str]:
     children = registered(module, "_modules")
-    if not children or not _comes_apart(module, whole):
+    if not children or not _comes_apart(module, whole, finest):
         if path == "" or any(True for _ in all_tensors(module)):
-            yield path, module
+            yield path
         return
+    below = f"{path}." if path else ""
+    yield from (f"{below}{name}" for name in own_tensors(module))
     for name, child in children:
-        yield from _blocks(f"{path}.{name}" if path else name, child, whole)
+        yield from _blocks(f"{below}{name}", child, whole, finest)
 
 
-def _comes_apart(module: nn.Module, whole: frozenset[str]) -> bool:
+def _comes_apart(module: nn.Module, whole: frozenset[str], finest: bool) -> bool:
     if isinstance(module, nn.ModuleList | nn.Sequential):
         return True
-    has_own = registered(module, "_parameters") or registered(module, "_buffers")
-    return not has_own and type(module).__name__ not in whole and any(_is_list(inner) for _, inner in walk(module))
+    if type(module).__name__ in whole or (own_tensors(module) and not finest):
+        return False
+    return any(_is_list(inner) for _, inner in walk(module))
 
 
 def _is_list(module: nn.Module) -> bool:
@@ -89,17 +97,19 @@ class BlockWatcher:
     _before: dict[str, int] = field(default_factory=dict)
     _handles: list[Any] = field(default_factory=list)
 
-    def attach(self, copied: nn.Module) -> None:
-        """Watch every block of a copy; the hooks are on the copy alone."""
-        modules = dict(walk(copied))
-        for path in paths_of_blocks(copied):
-            tensors = list(all_tensors(modules[path]))
+    def attach(self, copied: nn.Module, paths: Sequence[str]) -> None:
+        """Watch these blocks of a copy; the hooks are on the copy alone."""
+        for path in paths:
+            part = _part(copied, path)
+            tensors = all_tensors(part) if isinstance(part, nn.Module) else [part]
             weights, trained = (_bytes(part) for part in (tensors, [each for each in tensors if each.requires_grad]))
-            self.blocks[path] = Block(path, weights, trained, tensors=frozenset(t.untyped_storage()._cdata for t in tensors))
-            self._handles += [
-                modules[path].register_forward_pre_hook(self._begins(path)),
-                modules[path].register_forward_hook(self._ends(path)),
-            ]
+            storages = frozenset(tensor.untyped_storage()._cdata for tensor in tensors)
+            self.blocks[path] = Block(path, weights, trained, tensors=storages, is_module=isinstance(part, nn.Module))
+            if isinstance(part, nn.Module):
+                self._handles += [
+                    part.register_forward_pre_hook(self._begins(path)),
+                    part.register_forward_hook(self._ends(path)),
+                ]
 
     def _held(self) -> int:
         self.settle()
@@ -139,6 +149,15 @@ class BlockWatcher:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+
+def _part(module: nn.Module, path: str) -> nn.Module | torch.Tensor:
+    """A module or a tensor by its path."""
+    name, _, rest = path.partition(".")
+    if not name:
+        return module
+    child: nn.Module | None = dict(registered(module, "_modules")).get(name)
+    return own_tensors(module)[name] if child is None else _part(child, rest)
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:

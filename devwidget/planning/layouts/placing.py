@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -17,8 +17,8 @@ from devwidget.planning.batches import with_lengths
 from devwidget.planning.changes import Changed
 from devwidget.planning.child.process import ask
 from devwidget.planning.gpus import gpu
-from devwidget.planning.layouts.blocks import Block, BlockWatcher
-from devwidget.planning.layouts.splits import Need, beside, best_split, crossings, weights_of
+from devwidget.planning.layouts.blocks import Block, BlockWatcher, paths_of_blocks
+from devwidget.planning.layouts.splits import Need, assignments, beside, best_split, crossings, fullness, groups_of, weights_of
 from devwidget.planning.placement import placed_copy
 from devwidget.planning.refusals import refuse
 from devwidget.planning.rehearsal import rehearse
@@ -31,20 +31,26 @@ from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import UNLIMITED, parse_cluster
 from devwidget.simulator.devices.ledger_listeners import settle
 
-MOST_TRIES = 4
-"""Runs of one kind of split: each tells how far the estimate of a GPU was off, and the next split counts with it."""
+MOST_TRIES = 8
+"""Runs of one kind of layout: each tells how far the estimate of a GPU was off, and the next counts with it."""
+
+FAR_OFF = 1.25
+"""Times the memory, by the estimate as runs have corrected it: not run."""
 
 MOST_SHOWN = 8
 """Rejected layouts in the answer, the last ones."""
 
+Best = Callable[[Sequence[int]], list[int] | None]
+"""Of the room of each GPU: the best layout of a kind that was not run yet."""
 
-def measure(model: nn.Module, inputs: Arguments, asked: dict[str, Any], lengths_stay: bool) -> Need:
-    """What each block takes, from one step on one GPU of any size."""
+
+def measure(model: nn.Module, inputs: Arguments, asked: dict[str, Any], paths: Sequence[str], lengths_stay: bool) -> Need:
+    """What each of these blocks takes, from one step on one GPU of any size."""
     cluster = parse_cluster(1, UNLIMITED, False)
     watcher = Watcher(1)
     with placed_copy(model, "as is", cluster, watcher, Changed(prepare=_to_first)) as (copied, (account,)):
         blocks = BlockWatcher(account, settle)
-        blocks.attach(copied.inner)
+        blocks.attach(copied.inner, paths)
         step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
         phases = rehearse(*step, after_forward=blocks.detach, lengths_stay=lengths_stay)
         device = watcher.device(0, account, sum(block.weights for block in blocks.blocks.values()))
@@ -83,50 +89,51 @@ class Proposals:
     _plans: dict[tuple[int, ...], Plan | None] = field(default_factory=dict)
     _nearest: tuple[float, list[int], Plan] | None = None
 
-    def search(self) -> Layout:
+    def search(self) -> Layout | None:
         """The layout with the fewest hops that fits when it is run; if none does, the one that needs least.
 
-        Raises:
-            DevwidgetError: if no layout can be run.
+        Returns:
+            None if no layout can be run.
         """
-        for used, last_home in self._kinds():
-            if (found := self._try(used, last_home)) is not None:
+        for best in self._kinds():
+            if (found := self._try(best)) is not None:
                 return self._layout(*found)
-        if self._nearest is None:
-            why = self.rejected[-1].why if self.rejected else "there are fewer blocks than GPUs"
-            raise DevwidgetError(f"{type(self.model).__name__} fits on no split of its {len(self.need.blocks)} blocks", why=why)
-        _, split, plan = self._nearest
-        return self._layout(split, plan)
+        return None if self._nearest is None else self._layout(*self._nearest[1:])
 
-    def _kinds(self) -> Iterator[tuple[int, int]]:
-        """Numbers of GPUs, and of last blocks that are on the first GPU again, where the output has to go."""
-        for used in range(1, len(self.capacities) + 1):
-            yield used, 0
-            if used > 1:
-                yield used, 1
+    def _kinds(self) -> Iterator[Best]:
+        """Assignments with more and more hops, where there are few; else splits in order over more and more GPUs."""
+        hops: dict[int, list[list[int]]] = {}
+        for split in assignments(self.need.blocks, self.capacities):
+            hops.setdefault(crossings(split, self.need.blocks)[0], []).append(split)
+        yield from (functools.partial(self._best_of, hops[count]) for count in sorted(hops))
+        for used in range(1, len(self.capacities) + 1) if not hops else ():
+            yield from (functools.partial(self._best_in_order, used, home) for home in range(min(used, 2)))
 
-    def _try(self, used: int, last_home: int) -> tuple[list[int], Plan] | None:
-        for split in self._splits(used, last_home):
-            if tuple(split) in self._plans:
-                continue
-            self._plans[tuple(split)] = plan = None if self._weighs_too_much(split) else self._run(split)
+    def _best_of(self, splits: Sequence[list[int]], room: Sequence[int]) -> list[int] | None:
+        left = (split for split in splits if tuple(split) not in self._plans)
+        return min(left, key=lambda split: fullness(self.need, split, room), default=None)
+
+    def _best_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
+        """With so many blocks at the end on the first GPU again, where the output has to go; then one beside the nearest."""
+        split = best_split(self.need, room, used, last_home)
+        near = [] if self._nearest is None else beside(self._nearest[1], groups_of(self.need.blocks))
+        left = (each for each in [split, *near] if each is not None and tuple(each) not in self._plans)
+        return None if split is None else next(left, None)
+
+    def _try(self, best: Best) -> tuple[list[int], Plan] | None:
+        """Run what is best by the estimate, then by the estimate as runs have corrected it."""
+        room = list(self.capacities)
+        for tries in range(MOST_TRIES):
+            if (split := best(room)) is None or self._weighs_too_much(split):
+                return None
+            if tries and fullness(self.need, split, room) > FAR_OFF:
+                return None
+            self._plans[tuple(split)] = plan = self._run(split)
             if plan is not None and plan.fits:
                 return split, plan
+            if plan is not None:
+                room = [self._room(index, split, plan) for index in range(len(room))]
         return None
-
-    def _splits(self, used: int, last_home: int) -> Iterator[list[int]]:
-        """The best by the estimate, the best by the estimate as runs have corrected it, and those beside the nearest."""
-        room = list(self.capacities)
-        for _ in range(MOST_TRIES):
-            split = best_split(self.need, room, used, last_home)
-            if split is None or tuple(split) in self._plans:
-                break
-            yield split
-            if (plan := self._plans[tuple(split)]) is None:
-                return
-            room = [self._room(index, split, plan) for index in range(len(room))]
-        if self._nearest is not None:
-            yield from beside(self._nearest[1])
 
     def _weighs_too_much(self, split: list[int]) -> bool:
         """Whether a run would tell nothing: the weights alone have no room."""
@@ -212,6 +219,20 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
 
 
 def layout_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
-    """The layout of a step; see `devwidget.place`."""
-    need = with_lengths(lambda lengths_stay: measure(model, inputs, asked, lengths_stay))
-    return Proposals(model, inputs, asked, need, capacities).search()
+    """The layout of a step; see `devwidget.place`.
+
+    Raises:
+        DevwidgetError: if none can be run.
+    """
+    found: list[Layout] = []
+    rejected: list[Rejected] = []
+    for paths in dict.fromkeys(tuple(paths_of_blocks(model, finest)) for finest in (True, False)):
+        need = with_lengths(functools.partial(measure, model, inputs, asked, paths))
+        layout = Proposals(model, inputs, asked, need, capacities, rejected).search()
+        if layout is not None and layout.fits:
+            return layout
+        found += [] if layout is None else [layout]
+    if not found:
+        why = rejected[-1].why if rejected else "there are fewer blocks than GPUs"
+        raise DevwidgetError(f"{type(model).__name__} fits on no split of its {len(paths)} blocks", why=why)
+    return min(found, key=lambda layout: max(gpu.on_card / gpu.capacity for gpu in layout.devices))

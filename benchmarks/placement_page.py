@@ -1,0 +1,79 @@
+"""The part of docs/plan.md that says how often layouts fit: a table, and the cases in which they do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+Case = dict[str, Any]
+BEGIN, END = "<!-- written by benchmarks/placement_quality.py -->", "<!-- up to here -->"
+
+
+def write_page(steps: list[dict[str, Any]], path: Path | None) -> None:
+    """Print the part, and put it in the page between its marks."""
+    part = "\n".join(lines(steps))
+    print(part)
+    if path is not None:
+        before, _, rest = path.read_text().partition(BEGIN)
+        path.write_text(f"{before}{BEGIN}\n{part}\n{END}{rest.partition(END)[2]}")
+
+
+def lines(steps: list[dict[str, Any]]) -> list[str]:
+    """The part, line by line."""
+    told = [step for step in steps if "cases" in step]
+    cases = [{**case, "step": step["step"], "every": step["every"]} for step in told for case in step["cases"]]
+    more = [case for case in cases if case["factor"] > 1]
+    rows = [_row(f"{factor:g}", [case for case in cases if case["factor"] == factor]) for factor in _factors(cases)]
+    return [
+        "| times the least memory | cases | `place` | `infer_auto_device_map` | balanced | every assignment run | `place` |",
+        "|---|---|---|---|---|---|---|",
+        *rows,
+        _row("1.1 to 1.5", more),
+        "",
+        *_hops(cases),
+        *_misses(more),
+        *_left_out(steps),
+    ]
+
+
+def _factors(cases: list[Case]) -> list[float]:
+    return sorted({case["factor"] for case in cases})
+
+
+def _row(name: str, cases: list[Case]) -> str:
+    every = [case for case in cases if case["every"]]
+    counts = [len(cases), *(_fits(cases, who) for who in ("place", "infer", "auto")), len(every), _fits(every, "place")]
+    return f"| {name} | {' | '.join(map(str, counts))} |"
+
+
+def _fits(cases: list[Case], who: str) -> int:
+    return sum(case[who] is not None for case in cases)
+
+
+def _hops(cases: list[Case]) -> list[str]:
+    """Where both fit, who has more."""
+
+    def said(who: str) -> str:
+        pairs = [(case["place"], case[who]) for case in cases if None not in (case["place"], case[who])]
+        more, fewer = sum(ours > theirs for ours, theirs in pairs), sum(ours < theirs for ours, theirs in pairs)
+        return f"{len(pairs)} cases, more hops in {more} and fewer in {fewer}"
+
+    return [
+        f"Where both fit, layouts have: beside `infer_auto_device_map` in {said('infer')}; beside the balanced one in",
+        f"{said('auto')}; beside the assignment that fits with the fewest in {said('any')}.",
+    ]
+
+
+def _misses(cases: list[Case]) -> list[str]:
+    missed = Counter(case["step"] for case in cases if case["place"] is None)
+    theirs = sum(case["place"] is None and (case["infer"] is not None or case["auto"] is not None) for case in cases)
+    names = ", ".join(f"{step} ({count})" for step, count in sorted(missed.items()))
+    return [
+        f"No layout was found at 1.1 to 1.5 times in: {names or 'none'}; a proposal of accelerate fits in {theirs} of these."
+    ]
+
+
+def _left_out(steps: list[dict[str, Any]]) -> list[str]:
+    left = [f"{step['step']} ({step['left_out']})" for step in steps if "left_out" in step]
+    return [f"Left out: {', '.join(left)}."] if left else []
