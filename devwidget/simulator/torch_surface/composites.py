@@ -6,7 +6,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
@@ -17,6 +17,7 @@ from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import VariableFunctions, functions, target
 from devwidget.simulator.without_values import known_values, meta_kernels
+from devwidget.simulator.without_values import recurrent as recurrent_layers
 
 SAME_DEVICE = {
     "meshgrid": "torch.meshgrid expects all tensors to have the same device",
@@ -60,9 +61,27 @@ def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
         hidden, weights = (args[1], args[2]) if packed else (args[0], args[1])
         for kind, tensors in (("parameter", weights), ("hidden", hidden)):
             _same_as_input(given, tensors, kind)
-        return original(given, *args, **kwargs)
+        if labels.label_of(given) < 0:
+            return original(given, *args, **kwargs)
+        if SimulationState.compute:
+            with step_by_step():
+                return original(given, *args, **kwargs)
+        sizes = args[0].tolist() if packed else None
+        states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
+        return recurrent_layers.run(original.__name__, given, sizes, states, weights, *args[3 if packed else 2 :], **kwargs)
 
     return recurrent
+
+
+@contextlib.contextmanager
+def step_by_step() -> Iterator[None]:
+    """Not by the one kernel that oneDNN has for a whole `lstm`, whose workspace no GPU has."""
+    was, settings = torch.backends.mkldnn.enabled, cast(Any, torch.backends.mkldnn)
+    settings.enabled = False
+    try:
+        yield
+    finally:
+        settings.enabled = was
 
 
 def _same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
