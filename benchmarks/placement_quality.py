@@ -1,8 +1,8 @@
 """How often `place` fits, against accelerate's proposals and every assignment of blocks, for small transformers.
 
-The least memory is that of the best of all assignments of the blocks to GPUs where there are few blocks, otherwise of all
-splits in the order in which they run, and of accelerate's proposals; each is run. All are then given 1 to 1.5 times of it. What a
-device map takes does not depend on the memory, so each is run once.
+The least memory is that of the best of all assignments of the blocks to GPUs where there are few blocks, otherwise of
+all splits in the order in which they run, and of accelerate's proposals; each is run. All are then given 1 to 1.5 times
+of it. What a device map takes does not depend on the memory, so each is run once.
 
     python benchmarks/placement_quality.py --minutes 5     # goes on where the last piece ended; the last writes docs/plan.md
     python benchmarks/placement_quality.py gpt2 llama      # these alone, without keeping them
@@ -32,7 +32,7 @@ from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.planning.batches import with_lengths
 from devwidget.planning.layouts import placing
 from devwidget.planning.layouts.blocks import Block, paths_of_blocks
-from devwidget.planning.layouts.splits import Need, groups_of
+from devwidget.planning.layouts.splits import Need, groups_of, placed
 from devwidget.records.answers.layout import Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -43,7 +43,8 @@ from tests.measured import total
 FACTORS = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)
 BELOW = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Accelerate may divide what is a block here, and then need less."""
-FEW_GROUPS = 6
+MOST_GROUPS = 6
+"""Of tied blocks, of which every assignment is ever run."""
 MOST_BLOCKS = 40
 GPUS = 2
 KEPT = Path("artifacts/placement")
@@ -58,12 +59,14 @@ class Runs:
     Attributes:
         model, batch, asked: of the step.
         peaks: of each GPU, by device map; None if it does not run on GPUs alone.
+        few: groups of blocks of which every assignment is run.
     """
 
     model: Any
     batch: Any
     asked: dict[str, Any]
     peaks: dict[Key, list[int] | None] = field(default_factory=dict)
+    few: int = 5
     _measured: dict[tuple[str, ...], Need] = field(default_factory=dict)
 
     def need(self, places: Places) -> int | None:
@@ -117,15 +120,14 @@ def key_of(places: Places) -> Key:
     return next(iter(places.values())), *sorted(places.items())
 
 
-def assignments(blocks: Sequence[Block]) -> Iterator[Places]:
-    """Every assignment of few groups of tied blocks, the first on the first GPU; of more every split as they run."""
+def assignments(blocks: Sequence[Block], few: int) -> Iterator[Places]:
+    """Every assignment of few groups of tied blocks, the first on the first GPU; every split of more as they run."""
     groups = groups_of(blocks)
     every: Iterator[tuple[int, ...]] = itertools.product(range(GPUS), repeat=len(groups) - 1)
-    if len(groups) > FEW_GROUPS:
+    if len(groups) > few:
         every = (tuple(int(index >= cut) for index in range(1, len(groups))) for cut in range(1, len(groups) + 1))
     for rest in every:
-        there = {index: gpu for group, gpu in zip(groups, (0, *rest), strict=True) for index in group}
-        yield {block.path: there[index] for index, block in enumerate(blocks)}
+        yield {block.path: gpu for block, gpu in zip(blocks, placed(groups, (0, *rest)), strict=True)}
 
 
 def proposed(model: Any, memory: int, balanced: bool) -> Places:
@@ -160,7 +162,8 @@ def compare(runs: Runs) -> dict[str, Any]:
             blocks = runs.measured(paths).blocks
         except DevwidgetError as error:
             return {"left_out": error.what}
-        if tried := [places for places in assignments(blocks) if runs.need(places) is not None]:
+        few = MOST_GROUPS if _all_run(blocks, runs) else runs.few
+        if tried := [places for places in assignments(blocks, few) if runs.need(places) is not None]:
             break
     else:
         return {"left_out": "no plan of it runs"}
@@ -168,7 +171,12 @@ def compare(runs: Runs) -> dict[str, Any]:
     for below, balanced in itertools.product(BELOW, (True, False)):
         least = min(least, runs.need(proposed(runs.model, int(least * below), balanced)) or least)
     cases = [_case(runs, tried, factor, int(least * factor)) for factor in FACTORS]
-    return {"blocks": len(paths), "every": len(groups_of(blocks)) <= FEW_GROUPS, "least": least, "cases": cases}
+    return {"blocks": len(paths), "every": _all_run(blocks, runs), "least": least, "cases": cases}
+
+
+def _all_run(blocks: Sequence[Block], runs: Runs) -> bool:
+    is_few = len(groups_of(blocks)) <= MOST_GROUPS
+    return is_few and all(key_of(each) in runs.peaks for each in assignments(blocks, MOST_GROUPS))
 
 
 def _case(runs: Runs, tried: list[Places], factor: float, memory: int) -> dict[str, Any]:
@@ -196,6 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*")
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--few", type=int, default=5, help="groups of tied blocks of which every assignment is run")
     parser.add_argument("--again", action="store_true", help="ask `place` again, with what was run before")
     given = parser.parse_args()
     ends, done = time.monotonic() + 60 * given.minutes, {} if given.again else dict(_known())
@@ -203,6 +212,7 @@ def main() -> None:
     for step, runs in steps(wanted) if wanted else ():
         if time.monotonic() > ends:
             sys.exit("there is more to do")
+        runs.few = given.few
         if step not in done:
             done[step] = _told(step, runs)
     write_page(list(done.values()), Path("docs/plan.md") if not given.models else None)
