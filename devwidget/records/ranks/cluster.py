@@ -15,7 +15,7 @@ from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
 State = Literal["answered", "hung", "busy", "stopped", "stale", "dead", "missing"]
-"""answered: at once. hung: it answered, and waits in a collective that others have not begun, or longer than is usual.
+"""answered: at once. hung: it answered, and waits in a collective with a dead or stopped rank, or longer than is usual.
 busy: alive, and gave no answer in time. stopped: by a signal. stale: its file is older than the others'. dead: its process has
 gone. missing: the job counts it, and nobody heard of it."""
 
