@@ -157,6 +157,8 @@ class Recorder:
             error=self._error,
             failure=self._failure,
             copy_checks=tuple(self._state.copy_checks.records()) if self._state.copy_checks is not None else (),
+            collectives=self._state.collectives.calls(),
+            groups=self._state.collectives.groups(),
             not_checked=tuple(log.troubles),
             seconds=self._seconds,
             samples=self._samples,

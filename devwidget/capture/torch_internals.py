@@ -73,6 +73,10 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "WorkerServer": "torch._C._distributed_c10d._WorkerServer",
         "register_handler": "torch._C._distributed_c10d._register_handler",
     },
+    "drawing a pipeline": {
+        "schedule_class": "torch.distributed.pipelining.schedules.get_schedule_class",
+        "schedule_ops": "torch.distributed.pipelining._schedule_visualizer.get_schedule_ops",
+    },
     "watching compiled code": {
         "eval_frame": "torch._dynamo.eval_frame",
         "generic_scan": "torch._higher_order_ops.scan.generic_scan",
@@ -81,6 +85,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
 """What for -> our name -> the path in torch, and others that do as well, best first."""
 OPTIONAL: Mapping[str, str] = {
     "C": "torch._C",
+    "ProcessGroup": "torch.distributed.ProcessGroup",
     "any_dispatch_mode": "torch.utils._python_dispatch.any_torch_dispatch_mode_on_stack",
     "cuda_has_context": "torch._C._cuda_hasPrimaryContext",
     "collective_counts": "torch._C._distributed_c10d._dump_fr_trace_json",
@@ -90,15 +95,19 @@ OPTIONAL: Mapping[str, str] = {
     "nccl_counts": "torch._C._distributed_c10d._dump_nccl_trace_json",
     "nccl_entries": "torch._C._distributed_c10d._dump_nccl_trace",
     "process_groups": "torch.distributed.distributed_c10d._world",
+    "ranks_of_group": "torch.distributed.get_process_group_ranks",
+    "resolve_group": "torch._C._distributed_c10d._resolve_process_group",
     "set_function_state": "torch._C._set_torch_function_state",
     "tell_dynamo": "torch.utils._python_dispatch.set_is_in_mode_without_ignore_compile_internals",
 }
 """Names that not every build has, and that are None there."""
 
+DTENSORS = "torch.distributed.tensor"
 DYNAMO = "torch._dynamo.eval_frame"
 EXPORT = "torch.export._trace"
 FAKE_TENSORS = "torch._subclasses.fake_tensor"
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp_state"
+FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 HIGHER_ORDER = "torch._higher_order_ops"
 TENSOR_METHODS = "torch._tensor"
 COMPILED_MODULE = "torch._dynamo.eval_frame.OptimizedModule"

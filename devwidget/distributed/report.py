@@ -24,9 +24,16 @@ from devwidget.distributed.stack import is_in_step, main_frames, stack_of
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport
+from devwidget.records.ranks.traced import TracedStep
 
 _TRIES = 5
+_recorded: list[TracedStep] = []
 ReadMemory = Callable[[], Iterable[DeviceMemory]]
+
+
+def remember_step(step: TracedStep) -> None:
+    """What this process tells of itself from now on: the step that it has recorded last."""
+    _recorded[:] = [step]
 
 
 class Reporter:
@@ -79,6 +86,7 @@ class Reporter:
             checksums_of(model) if checksums and is_module(model) else (),
             sum(_local_bytes(tensor) for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {})),
             "" if held else "no variable of its main thread holds a model",
+            _recorded[0] if _recorded else None,
         )
 
     def _place(self) -> tuple[int, Progress]:

@@ -9,7 +9,8 @@ from torch import nn
 
 from devwidget.distributed.folder import file_of, made_private, trace_of, write_whole
 from devwidget.distributed.identity import identity
-from devwidget.distributed.report import ReadMemory, Reporter
+from devwidget.distributed.report import ReadMemory, Reporter, remember_step
+from devwidget.records.ranks.steps import step_of
 from devwidget.records.schema.writing import dumps
 from devwidget.records.trace import Trace
 
@@ -33,6 +34,7 @@ class Written:
 
     def write(self, trace: Trace, model: nn.Module | None) -> None:
         """Both files; without a model the largest that a variable of the main thread holds."""
+        remember_step(step_of(trace))
         report = Reporter(model, self._memory, counts=False).report(self._who, checksums=self._checksums)
         write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
         write_whole(file_of(self._folder, self._who.rank), dumps(report))

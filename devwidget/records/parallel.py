@@ -1,10 +1,11 @@
-"""What one call of nn.DataParallel did: how it cut the batch, what it copied, and what its replicas gave back."""
+"""What runs in parallel: the calls of nn.DataParallel with their replicas, and collectives between processes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
+from devwidget.records.phase import Phase
 from devwidget.records.schema.bounds import Duration, Length, Size
 from devwidget.records.site import Site
 
@@ -115,3 +116,54 @@ class DataParallelCall:
     gather_seconds: Duration = 0.0
     backward: bool = False
     with_grad: bool = False
+
+
+UNKNOWN = -1
+"""The other end of a collective that has none, or of which nobody said so."""
+POINT_TO_POINT = frozenset({"send", "recv"})
+"""Kinds with two ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """Processes that communicate.
+
+    Attributes:
+        name: torch's own, by which all its ranks know it.
+        label: what it is called: `mesh_dp`, `default_pg`, else its name.
+        ranks: in the order of the group.
+    """
+
+    name: str
+    label: str
+    ranks: tuple[Size, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCall:
+    """One collective, or one end of a message from rank to rank.
+
+    Attributes:
+        kind: `all_reduce`, `all_gather`, `reduce_scatter`, `send`, ...
+        group: place of its process group among those of the recording.
+        sequence: how many of this group this process has begun in the recording, this one included; messages are counted
+            for each end and direction.
+        bytes: that this rank gives; of `recv` that it takes.
+        number: its place in the trace.
+        module: path of the module whose hooks or `forward` asked for it, or whose parameters it carries; None outside.
+        phase: part of the step.
+        site: the user's line.
+        by: the part of torch that asked: `FSDP`, `DTensor`, `DDP`, ...; "" for the user's own call.
+        peer: of `send` and `recv` the rank at the other end.
+    """
+
+    kind: str
+    group: Size
+    sequence: Size
+    bytes: Size
+    number: int
+    module: str | None
+    phase: Phase
+    site: Site | None
+    by: str = ""
+    peer: int = UNKNOWN

@@ -9,7 +9,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.failure import Failure
 from devwidget.records.finding import Finding
 from devwidget.records.memory_curve import MemoryCurve
-from devwidget.records.parallel import DataParallelCall, Replica
+from devwidget.records.parallel import CollectiveCall, DataParallelCall, ProcessGroup, Replica
 from devwidget.records.phase import Phase as Phase
 from devwidget.records.schema.bounds import Duration, Length, Size
 from devwidget.records.schema.record import Record
@@ -380,6 +380,8 @@ class Trace(Record):
         not_restored: what the step changed and could not be put back, each with its reason.
         virtual_gpus: how many virtual GPUs were active, 0 for none.
         seconds: wall time of the recording.
+        collectives: what this process began with others, in order.
+        groups: the process groups of them.
         samples: length of the batch, 0 where its tensors have several lengths or it is not known.
     """
 
@@ -402,3 +404,5 @@ class Trace(Record):
     failure: Failure | None = None
     samples: Size = 0
     copy_checks: tuple[CopyCheck, ...] = ()
+    collectives: tuple[CollectiveCall, ...] = ()
+    groups: tuple[ProcessGroup, ...] = ()

@@ -13,12 +13,15 @@ from devwidget.records.memory import CATEGORIES, DeviceMemory
 from devwidget.records.memory_curve import ROLES
 from devwidget.records.parallel import Piece
 from devwidget.records.plan import Plan
+from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.style.words import device_list, piece_words, site_words
+from devwidget.report.text.step_text import difference_words
 from devwidget.views.placement import join, place
+from devwidget.views.ranks.meetings import meetings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,8 +37,14 @@ def snapshot_frame(snapshot: Snapshot, part: str = "") -> pd.DataFrame:
 
 @presents("frame", Trace)
 def trace_frame(trace: Trace, part: str = "") -> pd.DataFrame:
-    """`moves`, `ops`, `modules`, `memory`, `findings` or `replicas`."""
+    """`moves`, `ops`, `modules`, `memory`, `findings`, `replicas` or `collectives`."""
     return _frame(trace, part or "moves", _TRACE_PARTS)
+
+
+@presents("frame", Cluster)
+def cluster_frame(cluster: Cluster, part: str = "") -> pd.DataFrame:
+    """One row for each rank (`ranks`), or for each collective of a traced step (`collectives`)."""
+    return _frame(cluster, part or "ranks", _CLUSTER_PARTS)
 
 
 @presents("frame", Plan)
@@ -167,6 +176,32 @@ def _replicas(trace: Trace) -> Columns:
     return columns
 
 
+def _collectives(trace: Trace) -> Columns:
+    names = ("number", "kind", "sequence", "bytes", "module", "phase", "by", "peer")
+    columns = _columns(trace.collectives, *names)
+    columns["group"] = [trace.groups[call.group].label for call in trace.collectives]
+    columns["ranks"] = [trace.groups[call.group].ranks for call in trace.collectives]
+    return columns | _sites([call.site for call in trace.collectives])
+
+
+def _ranks(cluster: Cluster) -> Columns:
+    return _columns(
+        cluster.ranks, "number", "state", "host", "pid", "coordinates", "placement", "device", "step", "age", "note"
+    )
+
+
+def _of_all_ranks(cluster: Cluster) -> Columns:
+    """Those of groups whose ranks did the same stand once, with how many groups there are."""
+    met = meetings(cluster.traced) if cluster.traced is not None else ()
+    calls = [meeting.call for meeting in met]
+    columns = _columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
+    columns["group"] = [meeting.group.label for meeting in met]
+    columns["ranks"] = [tuple(part.rank for part in meeting.parts) for meeting in met]
+    columns["groups"] = [meeting.times for meeting in met]
+    columns["differs"] = [difference_words(meeting) for meeting in met]
+    return columns | _sites([call.site for call in calls])
+
+
 def _planned(plan: Plan) -> Columns:
     parts = ("weights", "gradients", "optimizer", "activations")
     columns = _columns(plan.devices, "device", "capacity", "peak", *parts, "reserved", "context", "on_card", "fits")
@@ -217,6 +252,7 @@ _SNAPSHOT_PARTS: dict[str, Callable[[Any], Columns]] = {
     "memory": lambda snapshot: _device_columns(snapshot.memory),
 }
 _PLAN_PARTS: dict[str, Callable[[Any], Columns]] = {"devices": _planned, "device_map": _map}
+_CLUSTER_PARTS: dict[str, Callable[[Any], Columns]] = {"ranks": _ranks, "collectives": _of_all_ranks}
 _TRACE_PARTS: dict[str, Callable[[Any], Columns]] = {
     "moves": _moves,
     "ops": _ops,
@@ -224,4 +260,5 @@ _TRACE_PARTS: dict[str, Callable[[Any], Columns]] = {
     "memory": _memory,
     "findings": _findings,
     "replicas": _replicas,
+    "collectives": _collectives,
 }

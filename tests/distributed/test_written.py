@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.distributed.identity import identity
+from devwidget.distributed.report import Reporter
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.trace import Trace
 
@@ -48,3 +50,18 @@ def test_a_process_that_is_no_rank_leaves_nothing(tmp_path: pathlib.Path, monkey
     with pytest.raises(DevwidgetError, match="this process is no rank"):
         devwidget.record(path=tmp_path / "job")
     assert not (tmp_path / "job").exists()
+
+
+def test_the_steps_of_ranks_are_told_together_and_by_what_a_rank_says_of_itself(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    model, folder = nn.Linear(4, 4), tmp_path / "job"
+    for number in range(3):
+        rank_leaves(number, folder, monkeypatch, model)
+    cluster = devwidget.ranks(folder)
+    assert cluster.traced is not None
+    assert [kind.ranks for kind in cluster.traced.kinds] == [((0, 2),)]
+    assert [span.class_name for span in cluster.traced.kinds[0].step.modules] == ["Linear"]
+    told = Reporter(model, tuple).report(identity()).traced
+    assert told is not None
+    assert told.modules == cluster.traced.kinds[0].step.modules

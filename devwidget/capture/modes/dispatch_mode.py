@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
+from devwidget.capture.modes.collective_mode import CollectivesOnly, is_spread
 from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode
+from devwidget.capture.recording.collectives.kinds import KINDS
 from devwidget.capture.recording.event_log import Devices, joined
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import is_hooked
@@ -21,7 +23,7 @@ from devwidget.records.trace import Phase
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
 _MOVES = ("_to_copy", "copy_")
 _HIGHER_ORDER = "higher-order operator"
-_APART = (*_MOVES, _HIGHER_ORDER)
+_APART = frozenset({*_MOVES, _HIGHER_ORDER, *KINDS})
 _names: dict[int, tuple[str, bool, Any]] = {}
 """Operators by id: their names, whether they take a path of their own, and the operator itself, which keeps its id. Its hash
 would be a call of Python code."""
@@ -74,8 +76,12 @@ class Ops(DispatchMode):
         """Run the operator, then write down where it ran."""
         name, is_apart, _ = _names.get(id(func)) or _named(func)
         if is_apart:
-            return self._moved(func, name, args, kwargs) if name in _MOVES else take_apart(self, func, args, kwargs)
-        out = func(*args, **kwargs) if kwargs else func(*args)
+            return self._apart(func, name, args, kwargs)
+        if types and is_spread(types):
+            with CollectivesOnly(self._state.collectives):
+                out = func(*args, **(kwargs or {}))
+        else:
+            out = func(*args, **kwargs) if kwargs else func(*args)
         self._log(name, args, out)
         return out
 
@@ -90,6 +96,16 @@ class Ops(DispatchMode):
         if entry is None:
             entry = self._first(key)
         entry[0] += 1
+
+    def _apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
+        if name in _MOVES:
+            return self._moved(func, name, args, kwargs)
+        if name == _HIGHER_ORDER:
+            return take_apart(self, func, args, kwargs)
+        self._state.collectives.begin(func, name, args, sys._getframe(1).f_back)
+        out = func(*args, **(kwargs or {}))
+        self._log(name, args, out)
+        return out
 
     def _moved(self, func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
         started = time.perf_counter()

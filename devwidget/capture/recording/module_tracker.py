@@ -81,7 +81,7 @@ class ModuleTracker:
         self._forwarded = False
         self._stepping: CodeType | None = None
         self._trainable = ModuleSet()
-        self._module_call = _module_call()
+        self._module_call = module_call()
 
     @property
     def here(self) -> Place:
@@ -269,7 +269,7 @@ class ModuleTracker:
 
 
 @functools.cache
-def _module_call() -> CodeType | None:
+def module_call() -> CodeType | None:
     """The code in which torch runs a module's hooks and its `forward`; None where it has no function for that."""
     inner = (each for each in torch_internals.module_call.co_consts if isinstance(each, CodeType) and each.co_name == "inner")
     return next(inner, None)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.recording.births import Births
+from devwidget.capture.recording.collectives.calls import Collectives
 from devwidget.capture.recording.copy_checks import CopyChecks
 from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.module_tracker import ModuleTracker
@@ -80,4 +81,5 @@ class State:
         self.ties = Ties(self.log, self.births, self.tracker)
         self.transfers = Transfers(self.tracker)
         self.copy_checks: CopyChecks | None = None
+        self.collectives = Collectives(self.log, self.tracker)
         self.parallel = ParallelCalls()

@@ -9,6 +9,7 @@ from devwidget.records.loading.typed_reader import checked
 from devwidget.records.parallel import DataParallelCall
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.ranks.rank import RankModel, RankReport
+from devwidget.records.ranks.traced import TracedJob, TracedStep
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Trace
@@ -55,6 +56,7 @@ def _devices(call: DataParallelCall) -> Wrong:
 @checked(Trace)
 def _replicas(trace: Trace) -> Wrong:
     """A replica belongs to a call, and runs on one of its devices."""
+    yield from _groups(trace)
     calls = {call.number: call for call in trace.parallel}
     for place, replica in enumerate(trace.replicas):
         call = calls.get(replica.call)
@@ -103,3 +105,23 @@ def _tables(cluster: Cluster) -> Wrong:
             yield f"ranks[{at}].coordinates", "one for each axis, or none"
         elif any(each >= axis.size for each, axis in zip(rank.coordinates, cluster.axes, strict=False)):
             yield f"ranks[{at}].coordinates", "inside the mesh"
+
+
+@checked(TracedStep)
+def _groups(traced: Trace | TracedStep) -> Wrong:
+    """A collective belongs to a process group."""
+    for at, call in enumerate(traced.collectives):
+        if call.group >= len(traced.groups):
+            yield f"collectives[{at}].group", "a place in `groups`"
+
+
+@checked(TracedJob)
+def _kinds(job: TracedJob) -> Wrong:
+    """Each rank is of one kind, and has as many groups as it."""
+    for at, rank in enumerate(job.ranks):
+        if rank.kind >= len(job.kinds):
+            yield f"ranks[{at}].kind", "a place in `kinds`"
+        elif len(rank.groups) != len(job.kinds[rank.kind].step.groups):
+            yield f"ranks[{at}].groups", "one for each group of its kind"
+        if any(group >= len(job.groups) for group in rank.groups):
+            yield f"ranks[{at}].groups", "places in `groups`"

@@ -10,6 +10,8 @@ from typing import Literal
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankMemory, RankModule
+from devwidget.records.ranks.runs import Runs as Runs
+from devwidget.records.ranks.traced import TracedJob
 from devwidget.records.schema.bounds import Duration, Size
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
@@ -18,9 +20,6 @@ State = Literal["answered", "hung", "busy", "stopped", "stale", "dead", "missing
 """answered: at once. hung: it answered, and waits in a collective with a dead or stopped rank, or longer than is usual.
 busy: alive, and gave no answer in time. stopped: by a signal. stale: its file is older than the others'. dead: its process has
 gone. missing: the job counts it, and nobody heard of it."""
-
-Runs = tuple[tuple[Size, Size], ...]
-"""Numbers as first and last of each run: `((0, 7), (12, 12))`."""
 
 NOWHERE = -1
 """In `held`: this rank does not have that module. In a rank: it has not said."""
@@ -99,6 +98,7 @@ class Cluster(Record):
         asked: seconds since the epoch.
         checked: the rules that could decide.
         not_checked: `rule: why it could not decide`.
+        traced: the step that its ranks have recorded; None if they have recorded none.
     """
 
     axes: tuple[Axis, ...]
@@ -111,6 +111,7 @@ class Cluster(Record):
     asked: float = 0.0
     checked: tuple[str, ...] = ()
     not_checked: tuple[str, ...] = ()
+    traced: TracedJob | None = None
 
     def holding(self, placement: int, module: int) -> Holding | None:
         """What one module holds on the ranks of a placement; None where they do not have it."""

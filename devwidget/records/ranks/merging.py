@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Placement, Rank, State
 from devwidget.records.ranks.rank import Axis, Collective, Holding, RankModel, RankModule, RankReport
 from devwidget.records.ranks.runs import runs_of
+from devwidget.records.ranks.steps import job_of
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 
@@ -83,7 +84,8 @@ class _Merging:
             for held, at in self._placements.places.items()
         )
         modules, stacks = tuple(self._modules.values()), tuple(self._stacks.places)
-        return Cluster(self._axes, ranks, modules, holdings, placements, stacks, asked=self._asked)
+        traced = job_of({each.rank: each.report.traced for each in everyone if each.report and each.report.traced})
+        return Cluster(self._axes, ranks, modules, holdings, placements, stacks, asked=self._asked, traced=traced)
 
     def _rank(self, heard: Heard) -> Rank:
         said = heard.report

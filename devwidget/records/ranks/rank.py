@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
+from devwidget.records.ranks.traced import TracedStep
 from devwidget.records.schema.bounds import Duration, Length, Size
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
@@ -185,6 +186,7 @@ class RankReport(Record):
         checksums: `(path, checksum)` of what was asked to be compared.
         optimizer_bytes: of the states of its optimizer.
         note: what a reader should know, such as why no model was found.
+        traced: the step that it has recorded last; None if it has recorded none.
     """
 
     rank: Size
@@ -206,3 +208,4 @@ class RankReport(Record):
     checksums: tuple[tuple[str, str], ...] = ()
     optimizer_bytes: Size = 0
     note: str = ""
+    traced: TracedStep | None = None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from devwidget.records.ranks.cluster import Runs
+from devwidget.records.schema.bounds import Size
 from devwidget.records.schema.message import Message
+
+Runs = tuple[tuple[Size, Size], ...]
+"""Numbers as first and last of each run: `((0, 7), (12, 12))`."""
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:

@@ -16,6 +16,7 @@ from devwidget.report.style.safe_text import safe_text, text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
 from devwidget.report.style.words import first_line, ranks_words, site_words
 from devwidget.report.text.finding_text import finding_lines
+from devwidget.report.text.step_text import step_lines
 
 _MOST_RANKS, _MOST_LINES = 16, 6
 
@@ -53,6 +54,9 @@ def _lines(cluster: Cluster) -> Iterator[str]:
         yield from _stack_lines(cluster, rank)
     if len(odd) > _MOST_RANKS:
         yield "  " + say("and {count} more", count=len(odd) - _MOST_RANKS)
+    if cluster.traced is not None:
+        yield ""
+        yield from step_lines(cluster.traced)
     for finding in cluster.findings:
         yield ""
         yield from finding_lines(finding)

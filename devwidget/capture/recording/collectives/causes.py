@@ -1,0 +1,62 @@
+"""Which part of torch asked for a collective, on behalf of which module, at which line of the user."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from devwidget.capture import torch_internals
+from devwidget.capture.modules import is_module
+from devwidget.capture.recording.module_tracker import module_call
+from devwidget.capture.source_code.call_sites import RawSite, is_library, locals_of, site_of
+
+_PARTS = {
+    "torch.distributed.fsdp": "FSDP",
+    "torch.distributed.tensor": "DTensor",
+    "torch.nn.parallel.distributed": "DDP",
+    "torch.distributed.pipelining": "pipeline",
+    "torch.distributed.checkpoint": "checkpoint",
+    "torch.distributed.optim": "optimizer",
+}
+_BACKWARD = "torch.autograd.graph"
+"""Where this calls C++, of all that C++ does in backward only DDP's reducer begins collectives."""
+
+
+class Cause(NamedTuple):
+    """What asked: a word for the part of torch, "" for the user's own call; the module, None where none is known; the line."""
+
+    by: str
+    module: nn.Module | None
+    site: RawSite | None
+
+
+def cause_of(frame: FrameType | None) -> Cause:
+    """The cause of an operator that was called from here; the user's frames are not read."""
+    if frame is None or _name(frame) == _BACKWARD:
+        by, module = "DDP", None
+    else:
+        by, module = "", None
+    while frame is not None and is_library(frame.f_code.co_filename):
+        name = _name(frame)
+        by = by or next((word for part, word in _PARTS.items() if name.startswith(part)), "")
+        module = module or _owner(frame, name)
+        frame = frame.f_back
+    return Cause(by, module, site_of(frame) if frame is not None else None)
+
+
+def _name(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _owner(frame: FrameType, name: str) -> nn.Module | None:
+    """The module whose hooks and `forward` a frame runs, or whose parameters it gathers and reduces."""
+    if frame.f_code is module_call():
+        found = locals_of(frame).get("self")
+    elif name == torch_internals.FSDP_GROUP:
+        of_group: Any = locals_of(frame).get("self")
+        found = next(iter(getattr(of_group, "modules", ())), None)
+    else:
+        return None
+    return found if is_module(found) else None
