@@ -37,6 +37,7 @@ from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster, asker_of, may_be_asked_again
 from devwidget.records.ranks.parallel_plan import ParallelPlan
+from devwidget.records.ranks.pipeline import Pipeline
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
-    "explain", "is_about_placement", "load", "open", "place", "plan", "ranks", "record", "serve", "set_language", "show",
-    "simulate", "snapshot", "trace",
+    "explain", "is_about_placement", "load", "open", "pipeline", "place", "plan", "ranks", "record", "serve", "set_language",
+    "show", "simulate", "snapshot", "trace",
 ]  # fmt: skip
 
 
@@ -758,6 +759,28 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
         return judge_cluster(hear(source, _served, patience=patience))
 
     return may_be_asked_again(ask(), ask)
+
+
+def pipeline(schedule: Any, *, ranks: int = 4, microbatches: int = 8, stages_per_rank: int | None = None) -> Pipeline:
+    """What each rank of a pipeline computes when, and how long it waits: the order of torch's own visualiser, without a GPU.
+
+    Every stage is taken to be as long as the others, a backward twice as long as a forward, and messages to take no time.
+
+    Args:
+        schedule: a schedule of `torch.distributed.pipelining`, which knows its sizes; or a name such as `"1F1B"`, or a class.
+        ranks: of the pipeline, for a name or a class.
+        microbatches: of a batch, for a name or a class.
+        stages_per_rank: for a name or a class; by default what the schedule needs at least.
+
+    Returns:
+        A frozen record to print or show, with `.idle`, `.ranks`, `.to_html(path)` and `.save(path)`.
+
+    Raises:
+        DevwidgetError: if torch has no such schedule, or refuses these sizes.
+    """
+    from devwidget.planning.parallel.schedules import read_pipeline
+
+    return read_pipeline(schedule, ranks, microbatches, stages_per_rank)
 
 
 def _asking_the_others() -> Callable[[], Cluster] | None:

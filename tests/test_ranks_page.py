@@ -32,11 +32,28 @@ TRAINING, ASKING, ENGINES = (
     block("python", "ipyparallel"),
 )
 TORCHRUN, SCRIPT, LOOK, ACCELERATE = (block("bash", word) for word in ("torchrun", "SBATCH", "--overlap", "accelerate"))
+STEP, STEPPED, TOLD = block("python", "record(path="), block("python", 'ranks("one-step")'), block("text", "one step of")
+PIPELINE, SCHEDULE = block("python", "devwidget.pipeline("), block("text", "Schedule1F1B")
 PLAN, PLANNED = block("python", "devwidget.plan("), block("text", "Plan:")
 
 
 def test_no_block_is_forgotten_here():
-    known = [TRAINING, ASKING, ENGINES, TORCHRUN, SCRIPT, LOOK, ACCELERATE, PLAN, PLANNED]
+    known = [
+        TRAINING,
+        ASKING,
+        ENGINES,
+        TORCHRUN,
+        SCRIPT,
+        LOOK,
+        ACCELERATE,
+        PLAN,
+        PLANNED,
+        STEP,
+        STEPPED,
+        TOLD,
+        PIPELINE,
+        SCHEDULE,
+    ]
     assert [text for _, text in BLOCKS if text not in known] == []
 
 
@@ -93,6 +110,21 @@ def test_the_program_is_a_job_that_answers_and_the_blocks_that_ask_it_work(tmp_p
         assert "<!DOCTYPE html>" in (tmp_path / "job.html").read_text(encoding="utf-8")
         monkeypatch.setitem(sys.modules, "ipyparallel", types.SimpleNamespace(Client=lambda: view_of(job)))
         exec(ENGINES, {})
+
+
+@pytest.mark.slow
+def test_the_step_of_two_ranks_prints_as_the_page_shows(tmp_path, monkeypatch, capsys):
+    (tmp_path / "step.py").write_text(STEP, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with running(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "step.py"]) as job:
+        assert job.process.wait() == 0
+    exec(STEPPED, {"devwidget": devwidget})
+    assert capsys.readouterr().out == TOLD
+
+
+def test_the_schedule_prints_as_the_page_shows(capsys):
+    exec(PIPELINE, {"devwidget": devwidget})
+    assert capsys.readouterr().out == SCHEDULE
 
 
 def ran(text, folder, **environ):

@@ -8,6 +8,7 @@ from devwidget.report.text.cluster_text import cluster_text, report_text
 from devwidget.report.text.comparison_text import comparison_text
 from devwidget.report.text.explanation_text import explanation_text
 from devwidget.report.text.finding_text import finding_text
+from devwidget.report.text.pipeline_text import pipeline_text
 from devwidget.report.text.plan_text import plan_text
 from devwidget.report.text.snapshot_text import snapshot_text
 from devwidget.report.text.trace_text import trace_text
@@ -20,6 +21,7 @@ __all__ = [
     "generation_text",
     "layout_text",
     "parallel_plan_text",
+    "pipeline_text",
     "plan_text",
     "report_text",
     "snapshot_text",

@@ -59,7 +59,7 @@ def test_what_is_saved_loads_equal_and_shows_in_every_view() -> None:
     (("data", "modules"), {}, "modules: expected a list, got an object of 0"),
     (("data",), ..., "expected a trace, got null"),
     (("record",), "Model", "expected one of Snapshot, Trace, Finding, Explanation, Plan, LargestBatch, Changes, "
-     "Layout, ParallelPlan, Generation, Comparison, Cluster, RankReport as `record`, got 'Model'"),
+     "Layout, ParallelPlan, Generation, Comparison, Cluster, RankReport, Pipeline as `record`, got 'Model'"),
     (("devwidget",), True, "expected a whole number of 1 or more as the version `devwidget`, got true"),
     (("devwidget",), 1.0, "expected a whole number of 1 or more as the version `devwidget`, got 1.0"),
 ])  # fmt: skip

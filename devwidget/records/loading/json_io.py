@@ -18,6 +18,7 @@ from devwidget.records.loading.typed_reader import Unexpected, known_messages, r
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.parallel_plan import ParallelPlan
+from devwidget.records.ranks.pipeline import Pipeline
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.writing import SCHEMA_VERSION
@@ -42,6 +43,7 @@ _KINDS = (
     Comparison,
     Cluster,
     RankReport,
+    Pipeline,
 )
 _ROOTS: dict[str, type] = {kind.__name__: kind for kind in _KINDS}
 
