@@ -62,3 +62,20 @@ def test_no_english_word_is_left_on_a_chinese_page(opened, number):
     left = {text for text in english & chinese if text not in records and not set(WORD.findall(text)) <= names}
     assert left == set()
     assert len(chinese) > 20
+
+
+def test_an_open_page_is_drawn_anew_in_the_language_that_was_chosen(opened):
+    page = opened(panel_page(split_model(), one_step()))
+    page.locator("[data-row]").first.wait_for()
+    page.evaluate("""() => {
+      const { panel, tree } = globalThis.page?.models ?? page.models;
+      tree.set("words", { expand: "展开" });
+      panel.set("words", { Findings: "问题" });
+      panel.set("words", { Findings: "问题", Modules: "模块" });
+    }""")
+    page.get_by_role("tab", name="问题").click()
+    assert page.locator(".dw-finding").count() == 2
+    page.get_by_role("tab", name="模块").click()
+    page.get_by_role("button", name="Expand all rows").click()
+    assert page.locator(".dw-panel").count() == page.locator(".dw-modules").count() == 1
+    assert page.locator(".dw-modules button").first.inner_text() == "展开"
