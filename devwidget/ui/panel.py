@@ -25,6 +25,7 @@ from devwidget.report.page.content import (
     tree_content,
 )
 from devwidget.report.page.panel_text import panel_html, panel_text, saved_html
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui import refresh
 from devwidget.ui.actions import PanelActions, TraceRequest
@@ -148,7 +149,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._request = request or self._request
             self._say("busy", say("tracing …"))
             try:
-                trace = self._actions.trace(self._request, lambda text: self._say("busy", text))
+                trace = self._actions.trace(self._request, lambda text: self._say("busy", code_word(text)))
             except DevwidgetError as error:
                 self._say("error", message(error))
                 raise

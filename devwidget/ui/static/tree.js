@@ -12,7 +12,10 @@ const SIGN = { info: "ℹ", warning: "▲", error: "✖" };
 let tables = 0;
 
 // A number with its noun, which a narrow table says to screen readers alone.
-const numbered = (number, text) => [number, h("span", { class: "dw-noun" }, text.slice(String(number).length))];
+function numbered(number, text) {
+  const end = text.indexOf(String(number)) + String(number).length;
+  return [text.slice(0, end), h("span", { class: "dw-noun" }, text.slice(end))];
+}
 
 // A cell's classes say what it is, and at which widths of the table it is left out.
 const cellOf = ({ key, cell, widths }) => ({ class: ["dw-cell", `dw-${key}`, `dw-is-${cell}`, ...WIDTHS.filter((_, at) => !widths[at]).map((width) => `dw-not-${width}`)].join(" ") });
@@ -279,7 +282,7 @@ export class TreeView {
       if (own) parts.push(this.badge(SEVERITY[mark[4]], numbered(own, sayCount("{count} finding", "{count} findings", own))));
       if (below && (shut || !own)) parts.push(this.badge(SEVERITY[mark[5]], say("{count} below", { count: below }), !shut));
       const hops = shut ? mark[1] : mark[0];
-      if (hops) parts.push(h("span", { class: "dw-hop" }, "⇄ ", numbered(hops, sayCount("{count} hop", "{count} hops", hops))));
+      if (hops) parts.push(h("span", { class: "dw-hop" }, numbered(hops, sayCount("⇄ {count} hop", "⇄ {count} hops", hops))));
     }
     if (this.rows.isAttribute(row)) parts.push(h("span", { class: "dw-soft" }, say("unregistered")));
     const count = !this.found && !this.sort && this.rows.folds[row];
