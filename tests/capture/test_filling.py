@@ -141,3 +141,13 @@ def test_a_tensor_that_was_written_into_is_still_where_its_maker_put_it():
 
     (finding,) = found_in(body, heal=True)
     assert (finding.kind, finding.birth.text) == ("wrong-device", "rows = torch.zeros(2, 3)")
+
+
+def test_a_value_that_is_read_is_waited_for_where_its_tensor_is_whatever_was_written_into_it():
+    def body():
+        there, here = torch.ones(3, device="cuda"), torch.ones(3)
+        there[1:] = torch.zeros(2)
+        here[1:] = torch.zeros(2, device="cuda")
+        there.tolist(), here.tolist()
+
+    assert [finding.headline for finding in found_in(body)] == ["the host waits for cuda:0 at `there.tolist()`, 1 time"]

@@ -145,7 +145,8 @@ class Calls(BirthWatch):
         if not is_tensor(tensor):
             return
         birth = self._state.births.get(tensor)
-        came = birth.transfer.source if birth is not None and birth.transfer is not None else tensor.device
+        moved = birth.transfer if birth is not None and birth.transfer is not None and birth.transfer.into is None else None
+        came = moved.source if moved is not None else tensor.device
         if birth is not None and birth.transfers:
             self._state.transfers.used(birth, site)
         if is_accelerator(came):
