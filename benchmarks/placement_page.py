@@ -10,13 +10,17 @@ Case = dict[str, Any]
 BEGIN, END = "<!-- written by benchmarks/placement_quality.py -->", "<!-- up to here -->"
 
 
-def write_page(steps: list[dict[str, Any]], path: Path | None) -> None:
-    """Print the part, and put it in the page between its marks."""
-    part = "\n".join(lines(steps))
+def write_page(steps: list[dict[str, Any]], wanted: int, path: Path | None) -> None:
+    """Print the part, and put it in the page between its marks; `wanted` are all steps, also those that were not run yet."""
+    part = "\n".join([f"{len(steps)} of {wanted} steps, of {len({_model(step) for step in steps})} models.", "", *lines(steps)])
     print(part)
     if path is not None:
         before, _, rest = path.read_text().partition(BEGIN)
         path.write_text(f"{before}{BEGIN}\n{part}\n{END}{rest.partition(END)[2]}")
+
+
+def _model(step: dict[str, Any]) -> str:
+    return str(step["step"]).partition(",")[0]
 
 
 def lines(steps: list[dict[str, Any]]) -> list[str]:
