@@ -25,6 +25,9 @@ WHY = """
   (`bare_check` in `benchmarks/snapshot_cost.py`) reads each field once, in loops of C.
 """
 
+FEW = 3
+"""Missing figures that are named one by one."""
+
 
 def this_machine() -> dict[str, str]:
     """What the figures were taken on."""
@@ -61,7 +64,7 @@ def page(measured: dict[str, Any], asked: list[str]) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in measured["machine"].items())
     rounds = " Few rounds were run (`--quick`), on a machine with other work." if measured["quick"] else ""
     if missing:
-        rounds += f" {_missing(missing)} of {len(asked)} figures are missing."
+        rounds += f" Of {len(asked)} figures {len(missing)} are missing: {_missing(missing)}."
     parts = (
         "# Performance\n\n`make bench` writes this page: one process for each figure, processor time against plain PyTorch in\n"
         f"the same process, medians, one thread.{rounds}\n\nMeasured on: {machine}.",
@@ -81,9 +84,10 @@ def page(measured: dict[str, Any], asked: list[str]) -> str:
 
 
 def _missing(names: list[str]) -> str:
-    """How many, and of which tools; those of no tool by their kind."""
-    of = Counter(tool or kind for kind, _, tool in (name.split("|") for name in names))
-    return f"{len(names)} ({', '.join(f'{tool}: {count}' for tool, count in of.items())})"
+    """Which, if they are few; else how many of each kind."""
+    few = [", ".join(filter(None, name.split("|"))) for name in names]
+    kinds = Counter(name.split("|")[0] for name in names)
+    return "; ".join(few) if len(few) <= FEW else ", ".join(f"{kind} {count}" for kind, count in kinds.items())
 
 
 def _table(head: list[str], rows: Any) -> str:
