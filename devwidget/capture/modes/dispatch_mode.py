@@ -34,7 +34,7 @@ def _named(func: Any) -> tuple[str, bool, Any]:
     return _names.setdefault(id(func), (name, name in _APART, func))
 
 
-_Tensor, _Parameter = torch.Tensor, nn.Parameter
+_Tensor, _Parameter, _DisableTorchFunction = torch.Tensor, nn.Parameter, torch_internals.DisableTorchFunction
 
 
 def _devices(args: tuple[Any, ...]) -> Devices:
@@ -91,7 +91,8 @@ class Ops(DispatchMode):
             out = out[0] if type(out) in (list, tuple) and out else None
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         site = here.site or tracker.site(sys._getframe(2))
-        key = name, here.path, phase, site, _devices(args), out.device if isinstance(out, _Tensor) else None
+        with _DisableTorchFunction():  # function modes are active here while autograd runs: our looking is no call for them
+            key = name, here.path, phase, site, _devices(args), out.device if isinstance(out, _Tensor) else None
         entry = self._ops.get(key)
         if entry is None:
             entry = self._first(key)
