@@ -20,7 +20,7 @@ CONSTRAINTS = os.path.join(VENV, "devwidget-constraints.txt")
 OLDEST = (3, 11)
 TORCH = os.environ.get("TORCH", "torch==2.13.0")
 
-JUPYTER = ["jupyterlab>=4.2", "notebook>=7.2", "ipykernel", "ipywidgets>=8.1,<9", "anywidget>=0.11"]
+JUPYTER = ["jupyterlab>=4.2", "notebook>=7.2", "ipykernel", "ipywidgets>=8.1.5,<9", "anywidget>=0.11"]
 """Must stand in `.venv` itself even if the Python around it has them: JupyterLab looks for its files beside its Python."""
 
 GROUPS = {"lab": [], "test": ["dev"], "bench": ["dev", "bench"]}
