@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.language.speaking import say
 from devwidget.records.ranks.pipeline import Pipeline, PipelineAction
 from devwidget.records.schema.record import presents
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted
@@ -21,21 +23,32 @@ def pipeline_text(pipeline: Pipeline) -> str:
 
 def _lines(pipeline: Pipeline) -> Iterator[str]:
     yield pipeline_headline(pipeline)
-    yield from columns([(f"rank {at}", *_cells(pipeline, actions)) for at, actions in enumerate(pipeline.ranks)], indent="  ")
+    yield from columns(
+        [(say("rank {number}", number=at), *_cells(pipeline, actions)) for at, actions in enumerate(pipeline.ranks)],
+        indent="  ",
+    )
     yield f"  {pipeline_key(pipeline)}"
 
 
 def pipeline_headline(pipeline: Pipeline) -> str:
     """`Schedule1F1B: 4 ranks, 4 stages, 8 microbatches; ranks wait 27 % of the time`."""
-    sizes = f"{counted(len(pipeline.ranks), 'rank')}, {pipeline.stages} stages, {pipeline.microbatches} microbatches"
-    return f"{pipeline.schedule}: {sizes}; ranks wait {pipeline.idle:.0%} of the time".replace("%", " %")
+    return say(
+        "{schedule}: {ranks}, {stages} stages, {microbatches} microbatches; ranks wait {idle} % of the time",
+        schedule=pipeline.schedule,
+        ranks=counted(len(pipeline.ranks), "rank"),
+        stages=pipeline.stages,
+        microbatches=pipeline.microbatches,
+        idle=f"{pipeline.idle:.0%}".rstrip("%"),
+    )
 
 
 def pipeline_key(pipeline: Pipeline) -> str:
     """What the letters mean."""
     used = dict.fromkeys(action.kind for actions in pipeline.ranks for action in actions)
-    stage = ", after it its stage" if pipeline.stages > len(pipeline.ranks) else ""
-    return f"{', '.join(f'{LETTERS[kind]} {kind}' for kind in used)}; the number is that of the microbatch{stage}"
+    letters = ", ".join(f"{LETTERS[kind]} {code_word(kind)}" for kind in used)
+    if pipeline.stages > len(pipeline.ranks):
+        return say("{letters}; the number is that of the microbatch, after it its stage", letters=letters)
+    return say("{letters}; the number is that of the microbatch", letters=letters)
 
 
 def action_words(pipeline: Pipeline, action: PipelineAction) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.language.speaking import language, say
 from devwidget.records.ranks.pipeline import Pipeline, PipelineAction
 from devwidget.records.schema.record import presents
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.text.pipeline_text import action_words, pipeline_headline, pipeline_key
 
@@ -36,14 +38,14 @@ def pipeline_page(pipeline: Pipeline) -> str:
     """One page that stands alone."""
     light_or_dark = element("style", Markup(":root { color-scheme: light dark }"))
     head = element("head", Markup('<meta charset="utf-8">'), element("title", pipeline_headline(pipeline)), light_or_dark)
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', pipeline_html(pipeline)), lang='en')}\n"
+    return f"<!DOCTYPE html>\n{element('html', head, element('body', pipeline_html(pipeline)), lang=language())}\n"
 
 
 @presents("notebook", Pipeline)
 def pipeline_html(pipeline: Pipeline) -> Markup:
     """What a notebook shows."""
     rows = (
-        element("tr", element("th", f"rank {at}", scope="row"), *_cells(pipeline, actions))
+        element("tr", element("th", say("rank {number}", number=at), scope="row"), *_cells(pipeline, actions))
         for at, actions in enumerate(pipeline.ranks)
     )
     table = element("div", element("table", *rows))
@@ -57,7 +59,8 @@ def _cells(pipeline: Pipeline, actions: tuple[PipelineAction, ...]) -> Iterator[
         if action.start > at:
             yield element("td", colspan=str(action.start - at))
         at = action.start + action.width
-        title = f"{action.kind} of microbatch {action.microbatch} in stage {action.stage}"
+        facts = {"kind": code_word(action.kind), "microbatch": action.microbatch, "stage": action.stage}
+        title = say("{kind} of microbatch {microbatch} in stage {stage}", **facts)
         yield element(
             "td", action_words(pipeline, action), colspan=str(action.width), title=title, class_=_CLASSES[action.kind]
         )
