@@ -80,9 +80,10 @@ def sliders() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", choices=["place", "sliders", []], default=["place", "sliders"])
-    for name in parser.parse_args().what:
-        {"place": place, "sliders": sliders}[name]()
+    parser.add_argument("what", nargs="*", help="place, sliders; both if nothing is named")
+    known = {"place": place, "sliders": sliders}
+    for name in parser.parse_args().what or known:
+        known[name]()
 
 
 if __name__ == "__main__":
