@@ -9,6 +9,7 @@ slowest; 1,000 modules on four ranks are what `devwidget.ranks` takes beyond a q
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pathlib
 import signal
@@ -134,12 +135,13 @@ def steps(runs: int) -> Iterator[tuple[str, list[float]]]:
         return 1_000_000 * (time.process_time() - began) / STEPS
 
     train()
+    folder = f"/tmp/devwidget-cost-{os.getpid()}"
     alone, served = [], []
-    for _ in range(runs):
-        alone.append(train())
-        with devwidget.serve(model, folder=f"/tmp/devwidget-cost-{os.getpid()}"):
-            served.append(train())
-    os.rmdir(f"/tmp/devwidget-cost-{os.getpid()}")
+    for turn in range(runs):
+        for serves in (turn % 2 > 0, turn % 2 == 0):  # neither is always the first
+            with devwidget.serve(model, folder=folder) if serves else contextlib.nullcontext():
+                (served if serves else alone).append(train())
+    os.rmdir(folder)
     yield "a step without an agent, in microseconds", alone
     yield "a step with one that nobody asks", served
     yield "the difference, turn by turn", [after - before for before, after in zip(alone, served, strict=True)]
