@@ -55,13 +55,13 @@ class Given:
 
     Attributes:
         site: where that function stood.
-        name: of the argument.
-        beside: name of the argument that is on the right device.
+        name: of the argument; of what the failing function reads from an object, `self.scale`.
+        beside: names of arguments, or of variables there, that are on the right device.
     """
 
     site: Site | None
     name: str
-    beside: str
+    beside: tuple[str, ...]
 
 
 MOST_LETTERS = 40

@@ -102,3 +102,21 @@ def test_an_argument_that_was_computed_with_is_moved_where_it_came_in(function):
 def test_an_argument_that_may_be_none_or_is_given_another_value_is_moved_elsewhere(function):
     (finding,) = found_in(lambda x: function(x, torch.ones(3)))
     assert "move it where it comes in" not in [fix.summary for fix in finding.fixes]
+
+
+class Scheduler:
+    """Keeps on the CPU what it computes with."""
+
+    def __init__(self):
+        self.sigmas = torch.ones(4)
+
+    def step(self, x):
+        sigma = self.sigmas[1]
+        return torch.stack([x.sum(), sigma.log()])
+
+
+def test_what_a_function_reads_from_an_object_and_computes_with_is_moved_where_it_is_read():
+    scheduler = Scheduler()
+    (finding,) = found_in(scheduler.step)
+    (fix,) = [fix for fix in finding.fixes if fix.summary == "move it where it comes in"]
+    assert fix.code == "sigma = self.sigmas[1].to(x.device)"

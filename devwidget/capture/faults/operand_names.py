@@ -229,12 +229,15 @@ class Names:
         for frame in reversed(self._frames):
             code, values = frame.f_code, locals_of(frame)
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            tensors = {name: value for name in names if is_tensor(value := values.get(name))}
-            stray = next((name for name, value in tensors.items() if any(value is member for member in family)), "")
-            beside = next((name for name, value in tensors.items() if value.device == target), "")
-            if stray and beside:
-                return Given(to_site(site_of(frame)), stray, beside)
-        return None
+            given = {name: values[name] for name in names if name in values}
+            if (found := _among(frame, given, given, family, target)) is not None:
+                return found
+        here = self._frame
+        if here is None or not here.f_code.co_argcount:
+            return None
+        owner, values = here.f_code.co_varnames[0], locals_of(here)
+        read = {f"{owner}.{name}": value for name, value in dict_of(values.get(owner)).items()}
+        return _among(here, read, values, family, target)
 
     def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
         """The line that asked to move one of these tensors and dropped the result."""
@@ -326,6 +329,15 @@ def _module_of(state: State, code: CodeType | None) -> nn.Module | None:
             return module
         other.add(id(type(module)))
     return None
+
+
+def _among(
+    frame: FrameType, values: dict[str, Any], others: dict[str, Any], family: list[torch.Tensor], target: torch.device
+) -> Given | None:
+    """The first of these values in a frame that is one of the tensors, if others are on the right device."""
+    stray = next((name for name, value in values.items() if any(value is member for member in family)), "")
+    beside = tuple(name for name, value in others.items() if is_tensor(value) and value.device == target) if stray else ()
+    return Given(to_site(site_of(frame)), stray, beside) if beside else None
 
 
 def _askers(attempt: Birth) -> Iterator[RawSite]:

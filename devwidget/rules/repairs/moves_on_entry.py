@@ -1,4 +1,4 @@
-"""A move where a stray tensor came in as an argument, for one that was handed on or computed with before it failed."""
+"""A move where a stray tensor came in, for one that was handed on or computed with before it failed."""
 
 from __future__ import annotations
 
@@ -6,37 +6,69 @@ import ast
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Operand
+from devwidget.records.trace import Given, Operand
 from devwidget.rules.repairs.code import Code, Function, code_at
 from devwidget.rules.repairs.edits import Draft, fix
 
 
 def on_entry(stray: Operand) -> Fix | None:
-    """`As = As.to(x.device)` at the head of the function that was given both, or after what last gave `As` a value there."""
+    """`As = As.to(x.device)` at the head of the function that was given both, or after what last gave `As` a value there.
+
+    What a function reads from an object is moved wherever it reads it: `self.scale[i].to(x.device)`.
+    """
     given = stray.given
     at = code_at(given.site) if given is not None else None
-    if given is None or at is None:
+    if given is None or at is None or stray.expression == given.name:  # the failing line can move it as well
         return None
     code, statement = at
     function = code.scope(statement)
-    if not isinstance(function, Function) or stray.expression == given.name:  # the failing line can move it as well
+    if not isinstance(function, Function):
         return None
+    draft = Draft(code)
+    if "." in given.name:
+        _where_read(draft, function, given)
+    else:
+        _where_given(draft, function, statement, given)
+    return fix(Message("move it where it comes in"), draft)
+
+
+def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: Given) -> None:
+    code = draft.code
     around = [statement, *code.around(statement)]
     inside = next(index for index, each in enumerate(function.body) if each in around)
-    before, rest = function.body[:inside], function.body[inside:]
     first = next(each for each in function.body if not _is_docstring(each))
-    last = next((each for each in reversed(before) if _stores(code, each, given.name)), None)
-    changes = any(_stores(code, each, given.name) for each in rest) or any(
-        _stores(code, each, given.beside) for each in function.body
-    )
-    if changes or given.beside not in code.bound(first) or (last is None and given.name not in code.bound(first)):
-        return None
-    draft, move = Draft(code), f"{given.name} = {given.name}.to({given.beside}.device)"
+    last = next((each for each in reversed(function.body[:inside]) if _stores(code, each, given.name)), None)
+    device = _device(code, function, first, given)
+    changes = any(_stores(code, each, given.name) for each in function.body[inside:])
+    if changes or not device or (last is None and given.name not in code.bound(first)):
+        return
+    move = f"{given.name} = {given.name}.to({device})"
     if last is None:
         draft.before(first, move)
     else:
         draft.after(last, move)
-    return fix(Message("move it where it comes in"), draft)
+
+
+def _where_read(draft: Draft, function: Function, given: Given) -> None:
+    code = draft.code
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and code.text(node) == given.name:
+            around = code.parents.get(node)
+            item = around if isinstance(around, ast.Subscript) and around.value is node else node
+            reader = code.statement_of(node)
+            device = _device(code, function, reader, given) if reader is not None else ""
+            if device and isinstance(item.ctx, ast.Load) and not isinstance(code.parents.get(item), ast.Attribute):
+                draft.append(item, f".to({device})")
+
+
+def _device(code: Code, function: Function, statement: ast.stmt, given: Given) -> str:
+    """An expression for the right device that means the same before a statement; "" if there is none."""
+    arguments = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    for name in given.beside:
+        values = (name in arguments) + sum(_stores(code, each, name) for each in function.body)
+        if values == 1 and name in code.bound(statement):
+            return f"{name}.device"
+    return ""
 
 
 def _is_docstring(statement: ast.stmt) -> bool:
