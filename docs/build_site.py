@@ -108,6 +108,7 @@ def _output(output: dict[str, Any]) -> str:
     data = output.get("data", {})
     html = "".join(data.get("text/html", ()))
     if html:
+        html = re.sub(r"<style.*?</style>", lambda style: style[0].replace("\n", " "), html, flags=re.DOTALL)
         line = html.strip().replace("\n", "&#10;")  # a blank line would end the HTML within Markdown
         return f'<div class="output">{line}</div>' if len(html) < SHOWN_AT_MOST else ""
     text = "".join(data.get("text/plain", output.get("text", ()))).rstrip()
