@@ -12,7 +12,8 @@ from tests.browser.axe import violations
 from tests.browser.chromium import Watched
 from tests.browser.esm import BarePage
 from tests.browser.lab import ARTIFACTS
-from tests.records.ranks.made_up import cluster, faulty, reports
+from tests.records.ranks.made_up import cluster, faulty, model, report, reports
+from tests.records.ranks.made_up_steps import sharded
 from tests.views.builders import split_model
 
 EMPTY = Finding(
@@ -176,3 +177,26 @@ def test_a_panel_without_an_agent_offers_none(browser):
     bare.page.get_by_role("tab", name="Parallel").click()
     expect(bare.page.locator(".dw-others")).to_be_hidden()
     bare.close()
+
+
+def stepped():
+    """Three ranks that recorded a step, of which one reduces where the others scatter."""
+    of = model(1, 4)
+    steps = (sharded(3), sharded(3, backward="all_reduce"), sharded(3))
+    return cluster([dataclasses.replace(report(at, 3, of), traced=each) for at, each in enumerate(steps)])
+
+
+def test_a_collective_is_told_where_it_is_pointed_at_and_by_the_arrow_keys(shown):
+    page = shown(stepped())
+    expect(page.locator(".dw-step-name")).to_have_text(["rank 0", "rank 1", "rank 2"])
+    expect(page.locator(".dw-step-dot")).to_have_count(9)
+    page.locator(".dw-step-dot").first.hover()
+    expect(page.locator(".dw-step-said")).to_contain_text("all_gather number 1 of default_pg, 1 KiB from each rank, for up")
+    page.locator(".dw-step-chart").focus()
+    page.keyboard.press("End")
+    expect(page.locator(".dw-step-said")).to_contain_text("reduce_scatter on ranks 0, 2, all_reduce on rank 1")
+    expect(page.locator(".dw-lit-row .dw-outlier")).to_be_visible()
+
+
+def test_a_job_without_a_step_shows_no_lanes(shown):
+    expect(shown(troubled()).locator(".dw-step")).to_be_hidden()

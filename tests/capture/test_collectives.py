@@ -23,6 +23,7 @@ from devwidget.capture.recording.collectives import calls
 from devwidget.capture.recording.collectives.kinds import KINDS, places_of
 from devwidget.records.parallel import CollectiveCall
 from devwidget.records.trace import Trace
+from tests.distributed.stepping import Block
 
 
 @pytest.fixture(autouse=True)
@@ -31,15 +32,6 @@ def _four_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=4)
     yield
     dist.destroy_process_group()
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.down(self.up(x).relu())
 
 
 def stepped(model: nn.Module) -> tuple[CollectiveCall, ...]:

@@ -13,7 +13,8 @@ from devwidget.report.page.ranks.content import ranks_content
 from devwidget.ui.panel import DeviceWidget
 from devwidget.ui.ranks_panel import RanksWidget
 from tests.browser.handmade_panel import Fake
-from tests.records.ranks.made_up import cluster, faulty, reports
+from tests.records.ranks.made_up import cluster, faulty, model, report, reports
+from tests.records.ranks.made_up_steps import sharded
 
 MOST_BYTES = 200_000
 """To the notebook, for 256 ranks."""
@@ -126,3 +127,35 @@ def test_a_rank_that_answers_is_known_without_loading_what_answers(monkeypatch):
     monkeypatch.setitem(sys.modules, "devwidget.distributed.agent", types.SimpleNamespace(serving=lambda: agent))
     monkeypatch.setattr(api, "ranks", lambda folder: f"those of {folder}")
     assert api._asking_the_others()() == "those of runs"
+
+
+def traced(ranks, **steps):
+    """A job whose ranks have recorded a step, some of them another one: `r1=...`."""
+    of = model(1, 4)
+    said = [dataclasses.replace(report(at, ranks, of), traced=steps.get(f"r{at}", sharded(ranks))) for at in range(ranks)]
+    return cluster(said)
+
+
+def test_a_recorded_step_is_drawn_with_a_line_for_each_collective():
+    step = ranks_content(traced(2))["step"]
+    assert [lane["name"] for lane in step["lanes"]] == ["rank 0", "rank 1"]
+    assert [[lane for lane, _ in ends] for ends, *_ in step["links"]] == [[0, 1]] * 3
+    assert step["links"][0][3] == "all_gather number 1 of default_pg, 1 KiB from each rank, for up"
+    assert [(kind, count, size) for kind, count, size, *_ in step["rows"]] == [
+        ("all_gather", 2, "1 KiB"),
+        ("reduce_scatter", 1, "2 KiB"),
+    ]
+
+
+def test_a_collective_that_ranks_do_not_agree_on_is_marked_and_told():
+    step = ranks_content(traced(2, r1=sharded(2, backward="all_reduce")))["step"]
+    assert [odd for *_, odd in step["links"]] == [False, False, True]
+    assert step["rows"][-1][-1] == "number 3 of group default_pg: reduce_scatter on rank 0, all_reduce on rank 1"
+
+
+def test_a_job_without_a_recorded_step_has_no_lanes():
+    assert ranks_content(faulty())["step"] is None
+
+
+def test_the_step_of_256_ranks_adds_little_to_what_is_sent():
+    assert len(json.dumps(ranks_content(traced(256))["step"])) < 3_000

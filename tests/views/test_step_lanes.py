@@ -70,3 +70,9 @@ def test_a_large_model_shows_its_outer_modules_and_says_how_many_are_left_out():
     assert len(found.lanes[0].boxes) == MOST_BOXES
     assert found.lanes[0].boxes[0].span.path == ""
     assert found.modules_left_out == 1000 - MOST_BOXES
+
+
+def test_every_group_is_drawn_where_each_rank_has_a_lane():
+    pairs = [ProcessGroup(str(at), "shard", (at, at + 2)) for at in range(2)]
+    found = drawn(*[step([begun("all_gather", 20)], pairs[number % 2]) for number in range(4)])
+    assert [[lane for lane, _ in link.ends] for link in found.links] == [[0, 2], [1, 3]]

@@ -17,9 +17,10 @@ PANEL = (
     "panel_widget.js",
 )  # fmt: skip
 RANKS = (
-    "words.js", "dom.js", "tables.js", "findings.js", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_widget.js",
+    "words.js", "dom.js", "tables.js", "findings.js", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_step.js",
+    "ranks_widget.js",
 )  # fmt: skip
-RANKS_STYLES = ("base.css", "panel.css", "ranks.css")
+RANKS_STYLES = ("base.css", "panel.css", "ranks.css", "ranks_step.css")
 
 SLIDERS = ("words.js", "dom.js", "sliders.js")
 

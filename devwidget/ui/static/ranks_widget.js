@@ -3,6 +3,7 @@ import { ask, h, keepKeys, prose } from "./dom.js";
 import { findingsView } from "./findings.js";
 import { filterRanks } from "./ranks_filter.js";
 import { RanksMap } from "./ranks_map.js";
+import { StepView } from "./ranks_step.js";
 import { memoryTable, PlacementTable, stateTag, troubledTable } from "./ranks_table.js";
 import { say, spoken } from "./words.js";
 
@@ -17,6 +18,7 @@ async function render({ model, el, host, signal }) {
   const detail = h("div", { class: "dw-rank-detail", role: "region", tabindex: "0", "aria-label": say("the chosen rank") });
   const map = new RanksMap(show);
   const placements = new PlacementTable();
+  const step = new StepView();
   const [findings, troubled, memory] = [h("div"), h("div"), h("div")];
   const place = h("div", { class: "dw-rank-map" }, map.el, detail);
   let content;
@@ -31,6 +33,7 @@ async function render({ model, el, host, signal }) {
     findings,
     place,
     troubled,
+    step.el,
     h("h4", null, say("Memory")),
     memory,
     h("h4", null, say("What each module holds")),
@@ -83,6 +86,7 @@ async function render({ model, el, host, signal }) {
     }
     map.filter(kept);
     troubled.replaceChildren(...[troubledTable(content, kept, show)].flat().filter(Boolean));
+    step.show(content, kept);
     memory.replaceChildren(...[memoryTable(content, show)].filter(Boolean));
     placements.show(content, kept);
   }

@@ -50,12 +50,12 @@ class Meeting:
         return "missing" if self.missing else "size" if self.kinds else ""
 
 
-def meetings(job: TracedJob) -> tuple[Meeting, ...]:
-    """All of them, group by group, each in its order; equal groups of other ranks are told once."""
+def meetings(job: TracedJob, *, every_group: bool = False) -> tuple[Meeting, ...]:
+    """All, group by group, each in its order; groups whose ranks did the same are told once, unless every one is asked for."""
     ranks = {rank.number: rank for rank in job.ranks}
     alike: dict[tuple[object, ...], list[int]] = {}
     for place, group in enumerate(job.groups):
-        alike.setdefault(_signature(job, ranks, place, group), []).append(place)
+        alike.setdefault((place,) if every_group else _signature(job, ranks, place, group), []).append(place)
     return tuple(meeting for same in alike.values() for meeting in _of_group(job, ranks, same[0], len(same)))
 
 

@@ -60,7 +60,7 @@ def step_lanes(job: TracedJob) -> StepLanes:
     """The lanes of a job, with what its ranks began together drawn at one place."""
     rows = _rows(job)
     lane_of = {number: at for at, (ranks, _) in enumerate(rows) for number in numbers_in(ranks)}
-    met = meetings(job)
+    met = meetings(job, every_group=len(job.ranks) <= MOST_RANKS)
     ends = [tuple(dict.fromkeys(Call(lane_of[rank], at) for rank, at in each.parts if rank in lane_of)) for each in met]
     walks = [Walk(step) for _, step in rows]
     places = meet(walks, ends)

@@ -10,6 +10,7 @@ from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.runs import runs_of
 from devwidget.report.page.cards import finding_card
 from devwidget.report.page.ranks.holdings import placement_columns
+from devwidget.report.page.ranks.step import step_content
 from devwidget.report.style.safe_text import displayed
 from devwidget.report.style.units import counted, format_bytes, format_seconds
 from devwidget.report.style.words import first_line, ranks_words, site_words
@@ -38,6 +39,7 @@ def ranks_content(cluster: Cluster) -> Content:
         "checked": list(cluster.checked),
         "not_checked": list(cluster.not_checked),
         "columns": [[ranks_words(each.ranks), format_bytes(each.bytes), each.ranks] for each in cluster.placements],
+        "step": step_content(cluster.traced) if cluster.traced is not None else None,
         **placement_columns(cluster),
     }
 
