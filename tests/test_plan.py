@@ -55,6 +55,24 @@ def test_parts_add_up_and_are_what_adam_needs():
     assert device.weights + device.gradients + device.optimizer + device.activations == device.peak
 
 
+class CostlyStart(torch.optim.SGD):
+    """Its first step takes more than the later ones, for the start of its state."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            if "average" not in self.state[parameter]:
+                self.state[parameter]["average"] = torch.cat([parameter.grad] * 8)[: len(parameter)].clone()
+
+
+def test_a_peak_of_the_first_step_of_an_optimizer_has_the_state_that_is_made_by_then():
+    device = devwidget.plan(mlp(), torch.randn(8, 1024), gpus=1, memory="1GiB", loss_fn=total, optimizer=CostlyStart).devices[0]
+    first = 4096 * 1024 * 4 + 4096 * 4
+    assert device.peak_at.phase == "optimizer"
+    assert device.optimizer == first  # at the start of the second weight, which is the peak
+    assert device.gradients == device.weights
+
+
 def test_a_model_that_overrides_its_walks_is_planned_as_it_is_stored():
     def none(self, *args, **kwargs):
         raise RuntimeError("not yet gathered")

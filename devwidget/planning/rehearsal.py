@@ -17,7 +17,7 @@ from devwidget.planning.gpus import gpu
 from devwidget.planning.lines import deepest_line
 from devwidget.planning.optimizers import optimizer_for
 from devwidget.planning.placement import PlacedCopy
-from devwidget.planning.watcher import Watcher, bytes_by_gpu
+from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.trace import Phase
 from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
@@ -55,6 +55,7 @@ def rehearse(
     """
     batch = batch_for(copied, inputs, lengths_stay)
     step = MeanStep(copied.placed, batch, _there(loss_fn), optimizer_for(model, copied.inner, optimizer))
+    watcher.making = step.optimizer
     phases: list[Phase] = []
     with CurrentModule(copied.inner) as watcher.where, watcher.counting_gradients(copied.inner):
         for _ in range(1 if step.optimizer is None else 2):
@@ -64,8 +65,7 @@ def rehearse(
                 if phase == "forward":
                     after_forward()
             if step.optimizer is not None:
-                states = (value for state in step.optimizer.state.values() for value in state.values())
-                watcher.optimizer = bytes_by_gpu([value for value in states if isinstance(value, torch.Tensor)])
+                watcher.has_stepped(step.optimizer)
     return phases
 
 

@@ -41,6 +41,7 @@ class _Peak:
     optimizer: int = 0
     moment: _Moment | None = None
     tips_over: _Moment | None = None
+    made: tuple[int, int] | None = None
 
 
 @dataclass
@@ -53,6 +54,7 @@ class Watcher:
         phase: what runs.
         placing: path of the module whose tensors are being placed, before the step.
         gradients, optimizer: bytes of each GPU, up to now.
+        making: the optimizer while its first step makes its state.
         guesses: where the step went on by a guessed choice.
     """
 
@@ -62,6 +64,7 @@ class Watcher:
     placing: str | None = None
     gradients: dict[int, int] = field(default_factory=dict)
     optimizer: dict[int, int] = field(default_factory=dict)
+    making: torch.optim.Optimizer | None = None
     guesses: dict[_Moment, None] = field(default_factory=dict)
     _arrived: set[int] = field(default_factory=set)
     _peaks: list[_Peak] = field(default_factory=list)
@@ -72,10 +75,11 @@ class Watcher:
     def saw(self, index: int, held: int) -> None:
         """One allocation; `held` is what the GPU holds with it."""
         peak = self._peaks[index]
-        if held < peak.held:  # of equal peaks the last counts: by then the optimizer has its state
+        if held < peak.held:  # of equal peaks the last counts
             return
         peak.held, peak.moment = held, self._now()
         peak.gradients, peak.optimizer = self.gradients.get(index, 0), self.optimizer.get(index, 0)
+        peak.made = _made(self.making) if self.making is not None and self.phase == "optimizer" else None
 
     def refused(self, index: int) -> None:
         """One that did not fit, and that is made nevertheless."""
@@ -117,6 +121,13 @@ class Watcher:
             for index, size in bytes_by_gpu([gradient]).items():
                 self.gradients[index] = self.gradients.get(index, 0) + size
 
+    def has_stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """The state is counted; a peak during the step that made it held what was made by then."""
+        for index, peak in enumerate(self._peaks):
+            if peak.made is not None:
+                peak.optimizer, peak.made = bytes_by_gpu(_state(optimizer, *peak.made)).get(index, 0), None
+        self.optimizer, self.making = bytes_by_gpu(_state(optimizer)), None
+
     def device(self, index: int, account: Account, weights: int) -> DevicePlan:
         """What was seen of one GPU; `weights` are bytes of parameters and buffers."""
         peak = self._peaks[index]
@@ -129,6 +140,19 @@ class Watcher:
         reserved = account.peak_reserved if account.allocator else 0
         sizes = account.capacity, peak.held, *parts
         return DevicePlan(DeviceId(gpu(index).type, index), *sizes, at, tips_over, reserved, account.context)
+
+
+def _made(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
+    """How many parameters have state, and how many values the last of them has; both are kept as they were made."""
+    return len(optimizer.state), len(next(reversed(optimizer.state.values()), ()))
+
+
+def _state(optimizer: torch.optim.Optimizer, entries: int | None = None, last: int | None = None) -> list[torch.Tensor]:
+    """Tensors of the state, or of what was made when `_made` said these numbers."""
+    states = [list(state.values()) for state in optimizer.state.values()][:entries]
+    if states:
+        states[-1] = states[-1][:last]
+    return [value for state in states for value in state if isinstance(value, torch.Tensor)]
 
 
 def bytes_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, int]:

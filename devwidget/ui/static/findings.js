@@ -45,7 +45,7 @@ function findingCard(card, reveal) {
     traceLink(card, reveal),
     card.fault && !card.fault.text ? h("span", { class: "dw-soft", title: card.fault.file }, `  ${card.fault.place}`) : "",
     operands(card.operands),
-    source(card.fault, say("fails here")),
+    source(card.fault, card.severity === "error" ? say("fails here") : say("happens here")),
     source(card.birth, say("placed here"), true),
   );
   const entries = [entry(say("where"), where)];
