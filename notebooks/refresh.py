@@ -1,7 +1,7 @@
 """Runs each notebook from top to bottom and keeps what it shows; `make notebooks`.
 
 What differs from run to run (times, addresses) is no change: a notebook is written only if anything else differs.
-With `--check` none is written, and the exit status says whether one would be.
+With `--check` none is written, and the exit status says whether one would be. Names of files run those alone.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _settled(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Run them all, and write those that show something else than before; 1 if with `--check` there are any."""
     differing = 0
-    for path in (*paths(), *translations()):
+    names = {argument for argument in arguments if argument != "--check"}
+    for path in (path for path in (*paths(), *translations()) if not names or path.name in names):
         began = time.perf_counter()
         before, now = nbformat.read(path, as_version=4), executed(path)
         changed = shown(before) != shown(now)
