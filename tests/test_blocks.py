@@ -32,11 +32,7 @@ loss_fn, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters())
 PLAIN = MODEL.format(placed="", device="")
 PLACED = MODEL.format(placed='.to("cuda:0")', device=', device="cuda:0"')
 PLACED += "self, loss = model, loss_fn(model(batch), target)\n"
-LANGUAGE_MODEL = """
-from transformers import GPT2Config, GPT2LMHeadModel
-writer = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=32, n_positions=4096))
-ids = torch.ones(1, 4, dtype=torch.long)
-"""
+SMALL_GPT2 = "GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=32))"
 
 
 @dataclass(frozen=True)
@@ -61,9 +57,10 @@ STAGES = {
     "faq.md": Stage(PLAIN + "loss = torch.ones(1)\n"),
     "command-line.md": Stage(PLACED + "class Net(nn.Linear):\n    def __init__(self): super().__init__(4, 2)\n"
                              "from torch.optim import Adam\n", 1),
-    "plan.md": Stage(PLAIN + LANGUAGE_MODEL, instead=(
-        ('devwidget.plan(model, {"input_ids"', 'devwidget.plan(writer, {"input_ids"'),
-        ("new_tokens=2000", "new_tokens=20"),
+    "plan.md": Stage(PLAIN, instead=(
+        ("GPT2Config())", SMALL_GPT2),
+        ("torch.ones(8, 256", "torch.ones(1, 4"),
+        ("new_tokens=500", "new_tokens=20"),
         ('memory="24GiB", loss', 'memory="64KiB", loss'),
     )),
     "virtual-gpus.md": Stage(),

@@ -43,7 +43,7 @@ def built(hint: Any, text: str, name: str = "") -> Any:
     """A value of a type with `text` in every text of it; every tuple has one item, every optional is there."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        return built(args[0], text)
+        return built(args[0], text, name)
     if origin in (types.UnionType, typing.Union):
         return built(next(each for each in args if each is not types.NoneType), text)
     if origin is typing.Literal:
@@ -52,7 +52,7 @@ def built(hint: Any, text: str, name: str = "") -> Any:
         return (built(args[0], text),) if args[-1] is Ellipsis else tuple(built(each, text) for each in args)
     if hint is str:
         return text
-    return _record(hint, text) if dataclasses.is_dataclass(hint) else hint(-1 if name == "parent" else name != "depth")
+    return _record(hint, text) if dataclasses.is_dataclass(hint) else hint(-1 if name == "parent" else name not in ("depth", "group"))
 
 
 def _record(kind: Any, text: str) -> Any:
