@@ -70,6 +70,7 @@ class Reporter:
         held = read_holdings(model) if is_module(model) else None
         step, (collective, groups) = self._place()
         optimizers = list(self._steps)
+        runs = is_in_step(frames) or is_in_step(main_frames())  # it may have begun since
         return RankReport(
             *who,
             time.time(),
@@ -82,7 +83,7 @@ class Reporter:
             collective,
             groups,
             stack_of(frames),
-            held.unsharded if held and not is_in_step(frames) else (),
+            held.unsharded if held and not runs else (),
             checksums_of(model) if checksums and is_module(model) else (),
             sum(_local_bytes(tensor) for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {})),
             "" if held else "no variable of its main thread holds a model",
