@@ -30,7 +30,8 @@ def lines(steps: list[dict[str, Any]]) -> list[str]:
     more = [case for case in cases if case["factor"] > 1]
     rows = [_row(f"{factor:g}", [case for case in cases if case["factor"] == factor]) for factor in _factors(cases)]
     return [
-        "| times the least memory | cases | `place` | `infer_auto_device_map` | balanced | every assignment run: one fits | `place` finds one |",
+        "| times the least memory | cases | `place` | `infer_auto_device_map` | balanced | every assignment run: one fits "
+        "| `place` finds one |",
         "|---|---|---|---|---|---|---|",
         *rows,
         _row("1.1 to 1.5", more),
@@ -47,7 +48,8 @@ def _factors(cases: list[Case]) -> list[float]:
 
 def _row(name: str, cases: list[Case]) -> str:
     every = [case for case in cases if case["every"]]
-    counts = [len(cases), *(_fits(cases, who) for who in ("place", "infer", "auto")), _fits(every, "any"), _fits(every, "place")]
+    fitting = [_fits(cases, who) for who in ("place", "infer", "auto")]
+    counts = [len(cases), *fitting, _fits(every, "any"), _fits(every, "place")]
     return f"| {name} | {' | '.join(map(str, counts))} |"
 
 

@@ -28,7 +28,7 @@ AXES = {"ddp": ["rank"], "fsdp2": ["rank"], "hsdp": ["replicate", "shard"], "tp"
 def check_told(cluster: Cluster, way: str) -> None:
     """All four ranks answer, nothing is found, and each placement is as it is."""
     assert [rank.state for rank in cluster.ranks] == ["answered"] * 4
-    assert [finding.headline for finding in cluster.findings] == []
+    assert cluster.findings == (), [finding.headline for finding in cluster.findings]
     assert [axis.name for axis in cluster.axes] == AXES[way]
     assert [in_words(placement.ranks) for placement in cluster.placements] == ["ranks 0-3"]
     held = tensors(cluster)

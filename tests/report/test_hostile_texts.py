@@ -52,7 +52,9 @@ def built(hint: Any, text: str, name: str = "") -> Any:
         return (built(args[0], text),) if args[-1] is Ellipsis else tuple(built(each, text) for each in args)
     if hint is str:
         return text
-    return _record(hint, text) if dataclasses.is_dataclass(hint) else hint(-1 if name == "parent" else name not in ("depth", "group"))
+    if dataclasses.is_dataclass(hint):
+        return _record(hint, text)
+    return hint(-1 if name == "parent" else name not in ("depth", "group"))
 
 
 def _record(kind: Any, text: str) -> Any:

@@ -39,8 +39,10 @@ def _largest_group(rank: Rank) -> tuple[str, int, int]:
     return group.name, group.first, group.size
 
 
-def _begun(rank: Rank) -> int:
-    return max(rank.groups, key=lambda group: (group.size, group.begun)).begun
+def _begun(rank: Rank) -> tuple[int, int]:
+    """Collectives of the largest group, and of all groups: on a mesh, a step may have none in which all ranks meet."""
+    largest = max(rank.groups, key=lambda group: (group.size, group.begun))
+    return largest.begun, sum(group.begun for group in rank.groups)
 
 
 def _apart(ranks: list[Rank]) -> bool:
@@ -52,8 +54,12 @@ def _apart(ranks: list[Rank]) -> bool:
     places = {_place_of(rank) for rank in ranks}
     if len(places) == 1 and None not in places:  # nobody moves, and all are at one place
         return len({rank.step for rank in ranks}) > 1
-    in_step = [rank for rank in ranks if _begun(rank) >= rank.step]  # some ways to train do not meet at each step
-    return any(a.step >= b.step + 2 and _begun(a) <= _begun(b) for a in _extreme(ranks) for b in in_step)
+    in_step = [rank for rank in ranks if _begun(rank)[0] >= rank.step]  # some ways to train do not meet at each step
+    return any(a.step >= b.step + 2 and _no_further(a, b) for a in _extreme(ranks) for b in in_step)
+
+
+def _no_further(a: Rank, b: Rank) -> bool:
+    return all(ours <= theirs for ours, theirs in zip(_begun(a), _begun(b), strict=True))
 
 
 def _extreme(ranks: list[Rank]) -> list[Rank]:

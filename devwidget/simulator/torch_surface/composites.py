@@ -75,7 +75,7 @@ def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class StepByStep(contextlib.AbstractContextManager[None]):
-    """Not by the one kernel that oneDNN has for a whole `lstm`, whose workspace no GPU has; replicas run in threads of their own.
+    """Not by the one kernel that oneDNN has for a whole `lstm`, whose workspace no GPU has; replicas run in threads.
 
     By the names in C: those in Python may be locked, by `torch.backends.disable_global_flags`.
     """

@@ -184,6 +184,15 @@ def test_steps_that_were_left_out_are_told_while_ranks_move():
     assert only(cluster(said)).kind == "step-disagrees"
 
 
+def test_ranks_of_a_mesh_that_only_meet_in_pairs_are_not_held_against_what_all_did_before():
+    def moving(said: RankReport) -> RankReport:
+        further = 2 * said.rank
+        pair = GroupProgress("shard", 30 + 3 * further, 30 + 3 * further, said.rank // 2 * 2, 2)
+        return dataclasses.replace(said, groups=(GroupProgress("default_pg", 96, 96, 0, 4), pair), step=10 + further)
+
+    assert found(cluster([moving(each) for each in copies()])) == []
+
+
 def test_plain_parameters_beside_those_that_fsdp_cuts_are_told():
     def wrapped(said: RankReport, root: bool) -> RankReport:
         assert said.model is not None
