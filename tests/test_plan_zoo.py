@@ -20,6 +20,7 @@ FEW = ["gpt2", "bert", "llama", "vit", "mixtral", "t5"]
 NEED_VALUES = {"vits"}  # the length of its output is a prediction
 """Models that decide by what their weights make of the batch: a plan says so."""
 WIDER = {
+    "encodec": 0.03,  # its LSTM is one kernel of oneDNN with a workspace on the CPU, and many kernels in a plan
     "switch_transformers": 0.15,  # its 16 tokens are not spread evenly over the experts, as the plan says that it guesses
 }
 """Models for which the prediction may be off by more, with the most."""

@@ -154,7 +154,7 @@ def test_screenshots(session, theme, width):
 def test_the_parallel_flow_is_drawn_for_eight_gpus(session, theme):
     session.use_theme(theme)
     session.python("from tests.views.builders import data_parallel\npanel.show_trace(data_parallel(8))", statements=True)
-    session.page.get_by_role("tab", name="Parallel", exact=True).click()
+    session.page.locator(".dw-panel").get_by_role("tab", name="Parallel").click()
     expect(session.page.locator(".dw-flow .annotation-text").filter(has_text="cuda:7")).to_be_visible()
     expect(session.page.locator(".dw-replica")).to_have_count(8)
     for width in (700, 1600):

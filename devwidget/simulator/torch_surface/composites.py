@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import C, VariableFunctions, functions, target
+from devwidget.simulator.torch_internals import VariableFunctions, functions, target
 from devwidget.simulator.without_values import known_values, meta_kernels
 from devwidget.simulator.without_values import recurrent as recurrent_layers
 
@@ -65,39 +64,12 @@ def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
         if labels.label_of(given) < 0:
             return original(given, *args, **kwargs)
         if SimulationState.compute:
-            with step_by_step:
-                return original(given, *args, **kwargs)
+            return original(given, *args, **kwargs)
         sizes = args[0].tolist() if packed else None
         states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
         return recurrent_layers.run(original.__name__, given, sizes, states, weights, *args[3 if packed else 2 :], **kwargs)
 
     return recurrent
-
-
-class StepByStep(contextlib.AbstractContextManager[None]):
-    """Not by the one kernel that oneDNN has for a whole `lstm`, whose workspace no GPU has; replicas run in threads.
-
-    By the names in C: those in Python may be locked, by `torch.backends.disable_global_flags`.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._was = threading.Lock(), 0, True
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._was = C._get_mkldnn_enabled()
-                C._set_mkldnn_enabled(False)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                C._set_mkldnn_enabled(self._was)
-
-
-step_by_step = StepByStep()
 
 
 def _same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
