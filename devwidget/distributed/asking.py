@@ -110,9 +110,9 @@ def _waits_in(path: pathlib.Path) -> Collective | None:
 
 def written_only(rank: int, written: RankReport | None) -> Heard:
     """A rank that has left a file and no socket."""
-    return (
-        Heard(rank, "missing", note=Message("its file cannot be read")) if written is None else Heard(rank, "answered", written)
-    )
+    if written is None:
+        return Heard(rank, "missing", note=Message("its file cannot be read"))
+    return Heard(rank, "answered", written)
 
 
 def aged(heard: list[Heard]) -> list[Heard]:
@@ -123,13 +123,10 @@ def aged(heard: list[Heard]) -> list[Heard]:
 
 def _aged(heard: Heard, newest: float) -> Heard:
     age = newest - heard.report.taken if heard.report is not None else 0.0
-    return (
-        heard
-        if age <= OLD
-        else dataclasses.replace(
-            heard, state="stale", note=Message("its file is {age} s older than the newest", age=round(age))
-        )
-    )
+    if age <= OLD:
+        return heard
+    note = Message("its file is {age} s older than the newest", age=round(age))
+    return dataclasses.replace(heard, state="stale", note=note)
 
 
 def _written(path: pathlib.Path) -> RankReport | None:

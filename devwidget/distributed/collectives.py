@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
+from devwidget.records.parallel import group_label
 from devwidget.records.ranks.rank import Collective, GroupProgress
 
 _ITEM_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
@@ -84,11 +85,7 @@ def groups_here() -> Groups:
         return {}
     members = {group: tuple(sorted(ranks)) for group, ranks in list(world.pg_group_ranks.items())}
     named = [(str(number), group) for group, number in list(world.pg_names.items()) if type(group) is not int]  # not our groups
-    return {number: Group(_label(number, group.group_desc), members.get(group, ())) for number, group in named}
-
-
-def _label(number: str, description: str) -> str:
-    return description if description not in ("", "undefined") else number
+    return {number: Group(group_label(number, group.group_desc), members.get(group, ())) for number, group in named}
 
 
 def counted(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupProgress, ...]:
@@ -123,7 +120,7 @@ def collective_of(entry: Mapping[str, Any], groups: Groups) -> Collective:
     return Collective(
         kind=str(entry.get("profiling_name", "")).partition(":")[2],
         sequence=int(entry.get("p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id", 0)),
-        group=_label(number, name),
+        group=group_label(number, name),
         ranks=groups[number].ranks if number in groups else (),
         bytes=sum(math.prod(shape) * _ITEM_BYTES.get(dtype, 1) for shape, dtype in sizes),
         finished=False,

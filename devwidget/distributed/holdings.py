@@ -207,6 +207,6 @@ def _groups(module: nn.Module) -> tuple[Any, ...]:
     if state is None:
         return ()
     groups = getattr(state, "_fsdp_param_groups", None)
-    return tuple(
-        groups if groups is not None else filter(None, [state._fsdp_param_group])
-    )  # a single one, or None, in torch 2.11
+    if groups is None:
+        groups = filter(None, [state._fsdp_param_group])  # a single one, or None, in torch 2.11
+    return tuple(groups)

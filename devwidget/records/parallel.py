@@ -139,6 +139,11 @@ class ProcessGroup:
     ranks: tuple[Size, ...]
 
 
+def group_label(name: str, description: str) -> str:
+    """What a process group is called: as whoever made it described it, else as torch counts it."""
+    return description if description not in ("", "undefined") else name
+
+
 @dataclass(frozen=True, slots=True)
 class CollectiveCall:
     """One collective, or one end of a message from rank to rank.

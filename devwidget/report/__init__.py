@@ -4,7 +4,8 @@ Importing this package teaches the records how to print, how to become data fram
 """
 
 from devwidget.report import all_texts, frames
-from devwidget.report.page import comparison_html, html, plan_html, what_if_html
+from devwidget.report.page import html
+from devwidget.report.page.answers import comparison_html, plan_html, what_if_html
 from devwidget.report.page.ranks import page as ranks_page
 from devwidget.report.page.ranks import pipeline_html
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from devwidget.language.speaking import say
 from devwidget.records.ranks.runs import runs_of
@@ -19,8 +19,9 @@ _MOST_ROWS = 24
 
 def step_lines(job: TracedJob) -> Iterator[str]:
     """The step below the headline of a cluster."""
-    rows, _ = collective_rows(meetings(job))
-    yield f"  {step_headline(job)}"
+    met = meetings(job)
+    rows, _ = collective_rows(met)
+    yield f"  {step_headline(job, met)}"
     cells = [
         (f"{row.count} x {row.kind}", size_words(row), cause_words(row), group_words(row), site_words(row.site)) for row in rows
     ]
@@ -33,9 +34,9 @@ def step_lines(job: TracedJob) -> Iterator[str]:
             yield f"    {difference_words(row.meeting)}"
 
 
-def step_headline(job: TracedJob) -> str:
+def step_headline(job: TracedJob, met: Iterable[Meeting]) -> str:
     """`one step of ranks 0-3: 12 collectives, each rank gives 34 KiB`."""
-    count = sum(meeting.times for meeting in meetings(job))
+    count = sum(meeting.times for meeting in met)
     least, most = given(job)
     return say(
         "one step of {ranks}: {collectives}, each rank gives {size}",

@@ -75,7 +75,7 @@ export class StepView {
     return h(
       "div",
       { class: "dw-step-lane", style: `height:${height}px` },
-      bands.map(([phase, left, width]) => h("span", { class: `dw-step-band dw-phase-${phase}`, style: place(left, width), title: phase }, phase)),
+      bands.map(([phase, left, width, said]) => h("span", { class: `dw-step-band dw-phase-${phase}`, style: place(left, width), title: said }, said)),
       boxes.map(([left, width, level, path, kind]) => h("span", { class: "dw-step-box", style: `${place(left, width)};top:${STRIP_PX + level * LEVEL_PX}px`, title: `${path} (${kind})` }, path.split(".").pop())),
     );
   }

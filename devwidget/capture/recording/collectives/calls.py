@@ -13,7 +13,7 @@ from devwidget.capture.recording.collectives.kinds import KINDS, given_bytes, gr
 from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
-from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup
+from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup, group_label
 
 MOST_CALLS = 20_000
 """Collectives kept; a loop that begins more is read no better for the rest."""
@@ -72,9 +72,4 @@ class Collectives:
 
 def _record_of(group: Any) -> ProcessGroup:
     name, ranks = str(group.group_name), torch_internals.ranks_of_group(group)
-    return ProcessGroup(name, label_of(name, str(group.group_desc)), tuple(map(int, ranks)))
-
-
-def label_of(name: str, description: str) -> str:
-    """What a group is called: as whoever made it described it, else as torch counts it."""
-    return description if description not in ("", "undefined") else name
+    return ProcessGroup(name, group_label(name, str(group.group_desc)), tuple(map(int, ranks)))

@@ -34,10 +34,7 @@ class Cause(NamedTuple):
 
 def cause_of(frame: FrameType | None) -> Cause:
     """The cause of an operator that was called from here; the user's frames are not read."""
-    if frame is None or _name(frame) == _BACKWARD:
-        by, module = "DDP", None
-    else:
-        by, module = "", None
+    by, module = "DDP" if frame is None or _name(frame) == _BACKWARD else "", None
     while frame is not None and is_library(frame.f_code.co_filename):
         name = _name(frame)
         by = by or next((word for part, word in _PARTS.items() if name.startswith(part)), "")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.language.speaking import language, say
+from devwidget.language.speaking import say
 from devwidget.records.ranks.pipeline import Pipeline, PipelineAction
 from devwidget.records.schema.record import presents
+from devwidget.report.page.answers.static_page import static_page, style
 from devwidget.report.style.code_words import code_word
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.text.pipeline_text import action_words, pipeline_headline, pipeline_key
@@ -36,9 +37,7 @@ _CLASSES = {
 @presents("html", Pipeline)
 def pipeline_page(pipeline: Pipeline) -> str:
     """One page that stands alone."""
-    light_or_dark = element("style", Markup(":root { color-scheme: light dark }"))
-    head = element("head", Markup('<meta charset="utf-8">'), element("title", pipeline_headline(pipeline)), light_or_dark)
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', pipeline_html(pipeline)), lang=language())}\n"
+    return static_page(pipeline_headline(pipeline), pipeline_html(pipeline))
 
 
 @presents("notebook", Pipeline)
@@ -50,7 +49,7 @@ def pipeline_html(pipeline: Pipeline) -> Markup:
     )
     table = element("div", element("table", *rows))
     parts = (element("p", element("b", pipeline_headline(pipeline))), table, element("p", pipeline_key(pipeline)))
-    return together(element("style", Markup(_STYLE)), element("div", *parts, class_="devwidget-pipeline"))
+    return together(style(_STYLE), element("div", *parts, class_="devwidget-pipeline"))
 
 
 def _cells(pipeline: Pipeline, actions: tuple[PipelineAction, ...]) -> Iterator[Markup]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from devwidget.records.ranks.runs import in_words
+from devwidget.language.speaking import say
 from devwidget.records.ranks.traced import TracedJob
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import first_line, module_words, site_words
+from devwidget.report.style.words import first_line, module_words, ranks_words, site_words
 from devwidget.report.text.step_text import (
     cause_words,
     difference_words,
@@ -15,7 +16,7 @@ from devwidget.report.text.step_text import (
     size_words,
     step_headline,
 )
-from devwidget.views.ranks.meetings import Meeting
+from devwidget.views.ranks.meetings import Meeting, meetings
 from devwidget.views.ranks.placing import Band, Box
 from devwidget.views.ranks.step_lanes import Lane, Link, StepLanes, step_lanes
 from devwidget.views.ranks.step_rows import CollectiveRow, collective_rows, kind_of
@@ -32,7 +33,7 @@ def step_content(job: TracedJob) -> dict[str, Any]:
     largest = max((link.meeting.call.bytes for link in drawn.links), default=0)
     links = zip(drawn.links[:MOST_LINKS], row_of, strict=False)
     return {
-        "title": step_headline(job),
+        "title": step_headline(job, meetings(job)),
         "units": round(drawn.width, 1),
         "lanes": [_lane(lane, scale) for lane in drawn.lanes],
         "links": [_link(link, row, scale, largest) for link, row in links],
@@ -43,7 +44,7 @@ def step_content(job: TracedJob) -> dict[str, Any]:
 
 def _lane(lane: Lane, scale: float) -> dict[str, Any]:
     return {
-        "name": in_words(lane.ranks),
+        "name": ranks_words(lane.ranks),
         "ranks": lane.ranks,
         "boxes": [_box(box, scale) for box in lane.boxes],
         "bands": [_band(band, scale) for band in lane.bands],
@@ -55,7 +56,7 @@ def _box(box: Box, scale: float) -> list[Any]:
 
 
 def _band(band: Band, scale: float) -> list[Any]:
-    return [band.phase, *_from_to(band.start, band.stop, scale)]
+    return [band.phase, *_from_to(band.start, band.stop, scale), code_word(band.phase)]
 
 
 def _from_to(start: float, stop: float, scale: float) -> tuple[float, float]:
@@ -70,15 +71,17 @@ def _link(link: Link, row: int, scale: float, largest: int) -> list[Any]:
 
 
 def _words(meeting: Meeting) -> str:
-    """`all_gather number 3, 1.1 KiB from each rank, for layers.0`."""
+    """`all_gather number 3 of default_pg, 1.1 KiB from each rank, for layers.0`."""
     call = meeting.call
-    size = format_bytes(call.bytes) if call.bytes else ""
-    module = f"for {module_words(call.module)}" if call.module is not None else ""
+    size = format_bytes(call.bytes)
+    module = say("for {modules}", modules=module_words(call.module)) if call.module is not None else ""
     if kind_of(meeting) == "message":
-        way = " to ".join(str(part.rank) for part in meeting.parts)
-        return ", ".join(filter(None, (f"message number {call.sequence} from rank {way}", size, module)))
-    each = f"{size} from each rank" if size else ""
-    return ", ".join(filter(None, (f"{call.kind} number {call.sequence} of {meeting.group.label}", each, module)))
+        way = " → ".join(str(part.rank) for part in meeting.parts)
+        what = say("message number {number} from rank {way}", number=call.sequence, way=way)
+    else:
+        what = say("{kind} number {number} of {group}", kind=call.kind, number=call.sequence, group=meeting.group.label)
+        size = say("{size} from each rank", size=size)
+    return ", ".join(filter(None, (what, size if call.bytes else "", module)))
 
 
 def _row(row: CollectiveRow) -> list[Any]:
@@ -90,9 +93,9 @@ def _left_out(drawn: StepLanes) -> list[str]:
     """What the drawing does not show, in sentences."""
     found = []
     if drawn.modules_left_out:
-        found.append(f"{counted(drawn.modules_left_out, 'module')} inside others are not drawn.")
+        found.append(say("Not drawn: {modules} inside others.", modules=counted(drawn.modules_left_out, "module")))
     if drawn.kinds_left_out:
-        found.append(f"Ranks of {drawn.kinds_left_out} more kinds have no lane.")
+        found.append(say("Without a lane: {kinds} of ranks.", kinds=counted(drawn.kinds_left_out, "kind")))
     if len(drawn.links) > MOST_LINKS:
-        found.append(f"Only the first {MOST_LINKS:,} collectives are drawn; the table tells of all.")
+        found.append(say("Only the first {count} collectives are drawn; the table tells of all.", count=f"{MOST_LINKS:,}"))
     return found

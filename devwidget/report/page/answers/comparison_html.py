@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from devwidget.language.speaking import language, say
+from devwidget.language.speaking import say
 from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.finding import Finding
 from devwidget.records.schema.record import presents
+from devwidget.report.page.answers.static_page import static_page, style
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.text.comparison_text import change_rows, verdict_words
 from devwidget.report.text.finding_text import finding_text
@@ -25,13 +26,7 @@ _STYLE = """
 @presents("html", Comparison)
 def comparison_page(compared: Comparison) -> str:
     """One page that stands alone."""
-    head = element(
-        "head",
-        Markup('<meta charset="utf-8">'),
-        element("title", say("devwidget: before and after")),
-        _style(":root { color-scheme: light dark }"),
-    )
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', comparison_html(compared)), lang=language())}\n"
+    return static_page(say("devwidget: before and after"), comparison_html(compared))
 
 
 @presents("notebook", Comparison)
@@ -44,7 +39,7 @@ def comparison_html(compared: Comparison) -> Markup:
         _row("td", say("in both"), _findings(compared.left), _findings(compared.left)),
     ]
     parts = (element("p", element("b", verdict_words(compared))), element("table", *rows), element("table", *findings))
-    return together(_style(_STYLE), element("div", *parts, class_="devwidget-compare"))
+    return together(style(_STYLE), element("div", *parts, class_="devwidget-compare"))
 
 
 def _findings(findings: Iterable[Finding]) -> Markup:
@@ -53,7 +48,3 @@ def _findings(findings: Iterable[Finding]) -> Markup:
 
 def _row(cell: str, *texts: str) -> Markup:
     return element("tr", *(element(cell, text) for text in texts))
-
-
-def _style(rules: str) -> Markup:
-    return element("style", Markup(rules))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from devwidget.language.speaking import language, said, say
+from devwidget.language.speaking import said, say
 from devwidget.records.plan import DevicePlan, Plan
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
+from devwidget.report.page.answers.static_page import static_page, style
 from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.style.units import format_bytes
@@ -33,13 +34,7 @@ _STYLE = """
 @presents("html", Plan)
 def plan_page(plan: Plan) -> str:
     """One page that stands alone."""
-    head = element(
-        "head",
-        Markup('<meta charset="utf-8">'),
-        element("title", say("Plan: {model}", model=plan.model)),
-        _style(":root { color-scheme: light dark }"),
-    )
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', plan_html(plan)), lang=language())}\n"
+    return static_page(say("Plan: {model}", model=plan.model), plan_html(plan))
 
 
 @presents("notebook", Plan)
@@ -63,12 +58,7 @@ def plan_html(plan: Plan) -> Markup:
         guesses,
         _map(plan),
     )
-    return together(_style(_STYLE), element("div", *parts, class_="devwidget-plan"))
-
-
-def _style(sheet: str) -> Markup:
-    """A style sheet of ours: no text of a record may stand in it."""
-    return element("style", Markup(sheet))
+    return together(style(_STYLE), element("div", *parts, class_="devwidget-plan"))
 
 
 def _bar(device: DevicePlan, reach: int) -> Markup:

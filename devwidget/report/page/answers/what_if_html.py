@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from devwidget.language.speaking import language, said, say
+from devwidget.language.speaking import said, say
 from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.schema.record import presents
+from devwidget.report.page.answers.static_page import static_page, style
 from devwidget.report.style.safe_text import Markup, element, together
 from devwidget.report.text.answers.generation_text import generation_rows, generation_sentence
 from devwidget.report.text.answers.layout_text import layout_rows, layout_sentence
@@ -28,9 +29,7 @@ Answer = LargestBatch | Changes | Layout | Generation
 @presents("html", Changes)
 def what_if_page(answer: Answer) -> str:
     """One page that stands alone."""
-    light_or_dark = element("style", Markup(":root { color-scheme: light dark }"))
-    head = element("head", Markup('<meta charset="utf-8">'), element("title", _sentence(answer)), light_or_dark)
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', what_if_html(answer)), lang=language())}\n"
+    return static_page(_sentence(answer), what_if_html(answer))
 
 
 @presents("notebook", Generation)
@@ -44,7 +43,7 @@ def what_if_html(answer: Answer) -> Markup:
     rejected = [_row("td", (said(each.what), said(each.why))) for each in answer.rejected] if isinstance(answer, Layout) else []
     tried = element("details", element("summary", say("tried before")), element("table", *rejected)) if rejected else ""
     parts = (element("p", element("b", _sentence(answer))), element("table", *lines), tried)
-    return together(element("style", Markup(_STYLE)), element("div", *parts, class_="devwidget-what-if"))
+    return together(style(_STYLE), element("div", *parts, class_="devwidget-what-if"))
 
 
 def _sentence(answer: Answer) -> str:

@@ -1,0 +1,1 @@
+"""Answers as pages without script: a plan, a comparison, what would fit."""
