@@ -29,8 +29,9 @@ from placement_page import write_page
 import devwidget
 from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.planning.batches import with_lengths
-from devwidget.planning.layouts import placing
+from devwidget.planning.layouts import placing, search
 from devwidget.planning.layouts.blocks import Block, paths_of_blocks
+from devwidget.planning.layouts.measuring import measure
 from devwidget.planning.layouts.splits import Need, groups_of, placed
 from devwidget.records.answers.layout import Layout
 from devwidget.records.device import DeviceId
@@ -85,7 +86,7 @@ class Runs:
 
     def layout(self, memory: int) -> Layout | None:
         """What `place` says; it finds here what was run before."""
-        placing.plan_of, placing.measure = self._plan_of, lambda *asked: self.measured(asked[3])  # type: ignore[assignment]
+        search.plan_of, placing.measure = self._plan_of, lambda *asked: self.measured(asked[3])  # type: ignore[assignment]
         try:
             return placing.layout_of(self.model, *self._step(memory), (memory,) * GPUS)
         except DevwidgetError:
@@ -109,9 +110,6 @@ class Runs:
     def _step(self, memory: int) -> tuple[Arguments, dict[str, Any]]:
         asked = {"gpus": GPUS, "memory": memory, "card": None, "loss_fn": None, "optimizer": None, **self.asked}
         return arguments(self.model, self.batch, target=None, has_loss=bool(self.asked)), asked
-
-
-measure = placing.measure
 
 
 def key_of(places: Places) -> Key:
