@@ -35,6 +35,8 @@ PIP_NAMES = {"pytorch": "torch"}
 """What conda calls otherwise than pip."""
 NOT_FROM_AN_INDEX = ("conda-forge", "python=", "pip")
 MOST_INSTALLED_BYTES = 2_500_000_000
+IN_SDIST = {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "README.zh.md", "pyproject.toml"}
+"""Beside the package."""
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
@@ -59,9 +61,15 @@ def package(session: nox.Session) -> None:
     session.run("twine", "check", "--strict", *map(str, wheel.parent.iterdir()))
     (sdist,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        compare(session, sdist, {name.partition("/")[2] for name in archive.getnames()})
+        found = {each.name.partition("/")[2] for each in archive.getmembers() if each.isfile()}
+    compare(session, sdist, found, IN_SDIST)
     with zipfile.ZipFile(wheel) as archive:
-        compare(session, wheel, set(archive.namelist()))
+        found = set(archive.namelist())
+        (metadata,) = [name for name in found if name.endswith("/METADATA")]
+        readme = archive.read(metadata).decode()
+    compare(session, wheel, found, {name for name in found if ".dist-info/" in name})
+    if dead := re.findall(r"\]\((?![a-z]+:)[^)]*\)|<img.*", readme):
+        session.error(f"an index would show links that lead nowhere: {dead}")
 
 
 @nox.session(python="3.12", venv_backend="virtualenv")
@@ -108,10 +116,10 @@ def as_pip_says(requirement: str) -> str:
     return PIP_NAMES.get(name, name) + re.sub(r"^=([\d.*]+)(=.*)?$", r"==\1", version)
 
 
-def compare(session: nox.Session, archive: Path, found: set[str]) -> None:
-    """An archive has every file of the package, and nothing of the tests."""
-    missing = sorted({name for name in known_to_git(session) if name.startswith("devwidget/")} - found)
-    beyond = sorted(name for name in found if name.startswith(("tests/", "notebooks/", "docs/")))
+def compare(session: nox.Session, archive: Path, found: set[str], other: set[str]) -> None:
+    """An archive has every file of the package, those other ones, and nothing else."""
+    wanted = {name for name in known_to_git(session) if name.startswith("devwidget/")} | other
+    missing, beyond = sorted(wanted - found), sorted(found - wanted)
     if missing or beyond:
         session.error(f"{archive.name}: missing {missing}, beyond {beyond}")
 

@@ -10,8 +10,13 @@ from urllib.parse import urldefrag
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb")])
+PAGES += sorted(page for folder in ("docs", "tests") for page in (ROOT / folder).rglob("*.md"))
+PROGRAMS = [ROOT / "Makefile", ROOT / "noxfile.py", ROOT / "pyproject.toml"]
+PROGRAMS += sorted(file for folder in ("devwidget", "benchmarks", "docs", "notebooks") for file in (ROOT / folder).rglob("*.py"))
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"|<(https?:[^>\s]+)>")
+NAMED = re.compile(r"(?<![\w/.-])(?:docs|notebooks|tests|benchmarks|binder|devwidget|\.ci|\.github)/[\w./-]+\.(?:py|md|toml|yml|ipynb|json)\b")
+"""A file of the repository, by its path."""
 ADDRESS = re.compile(r"https?://[^\s)>`\"';,\\]+[^\s)>`\"';,.\\]")
 
 
@@ -43,6 +48,13 @@ def is_there(page: Path, link: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_no_link_into_the_repository_is_dead(page: Path) -> None:
     assert [link for link in links(page) if "://" not in link and not is_there(page, link)] == []
+
+
+def test_every_file_that_a_page_or_a_program_names_by_its_path_is_there() -> None:
+    texts = {file: file.read_text(encoding="utf-8") for file in (*PAGES, *PROGRAMS)}
+    named = {(file.name, name) for file, text in texts.items() for name in NAMED.findall(text)}
+    assert len(named) > 100
+    assert [each for each in sorted(named) if not (ROOT / each[1]).exists()] == []
 
 
 def test_links_and_anchors_are_found_and_dead_ones_told_apart() -> None:

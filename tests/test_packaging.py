@@ -71,3 +71,29 @@ def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
 def test_a_type_checker_is_told_which_record_and_which_panel_come_back() -> None:
     told = {call: [each.__annotations__["return"] for each in get_overloads(call)] for call in (api.plan, api.show)}
     assert told == {api.plan: ["Plan", "ParallelPlan"], api.show: ["RanksWidget", "DeviceWidget"]}
+
+
+def shown_by_an_index() -> str:
+    """The page of the wheel, put together as its build does."""
+    hook = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    text = "".join(map(fragment, hook["fragments"]))
+    for each in hook["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    return text
+
+
+def fragment(part: dict[str, str]) -> str:
+    if "text" in part:
+        return part["text"]
+    text = (ROOT / part["path"]).read_text(encoding="utf-8")
+    text = text[text.index(part["start-at"]) :]
+    return text[: text.index(part["end-before"])] if "end-before" in part else text
+
+
+def test_an_index_shows_no_link_or_picture_that_only_the_repository_has_and_names_its_files_instead() -> None:
+    text = shown_by_an_index()
+    assert re.findall(r"\]\((?!https:)|<img|<picture|OWNER", text) == []
+    named = re.findall(r"`((?:docs|notebooks)/[\w./-]+|LICENSE)`", text)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert fragment({"path": "README.md", "start-at": "See where", "end-before": "\n\n"}) in text
