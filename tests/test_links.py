@@ -12,10 +12,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb")])
 PAGES += sorted(page for folder in ("docs", "tests") for page in (ROOT / folder).rglob("*.md"))
-PROGRAMS = [ROOT / "Makefile", ROOT / "noxfile.py", ROOT / "pyproject.toml"]
-PROGRAMS += sorted(file for folder in ("devwidget", "benchmarks", "docs", "notebooks") for file in (ROOT / folder).rglob("*.py"))
+FOLDERS = ("devwidget", "benchmarks", "docs", "notebooks")
+PROGRAMS = [ROOT / name for name in ("Makefile", "noxfile.py", "pyproject.toml")]
+PROGRAMS += [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"|<(https?:[^>\s]+)>")
-NAMED = re.compile(r"(?<![\w/.-])(?:docs|notebooks|tests|benchmarks|binder|devwidget|\.ci|\.github)/[\w./-]+\.(?:py|md|toml|yml|ipynb|json)\b")
+NAMED = re.compile(
+    r"(?<![\w/.-])(?:docs|notebooks|tests|benchmarks|binder|devwidget|\.ci)/[\w./-]+\.(?:py|md|ipynb|json|toml|yml)\b"
+)
 """A file of the repository, by its path."""
 ADDRESS = re.compile(r"https?://[^\s)>`\"';,\\]+[^\s)>`\"';,.\\]")
 

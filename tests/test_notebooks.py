@@ -4,6 +4,7 @@ import copy
 import functools
 import importlib.util
 import pathlib
+import re
 
 import nbformat
 import pytest
@@ -67,6 +68,15 @@ def test_a_notebook_is_stored_with_its_panels_and_without_widgets_or_anything_of
     assert len(text.encode()) < MOST_BYTES
     for word in ("widget-view", '"widgets"', str(ROOT), str(pathlib.Path.home()) + "/", "site-packages"):
         assert word not in text
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *refresh.translations()], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_size_in_the_texts_of_a_notebook_stands_in_its_cells_or_in_what_they_show(path):
+    cells = nbformat.read(path, as_version=4).cells
+    texts = "".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    shown = "".join(cell.source + str(cell.outputs) for cell in cells if cell.cell_type == "code")
+    sizes = set(re.findall(r"(?<![\w.])(\d[\d,.]*) ?(ms|s|%|KiB|MiB|GiB)(?!\w)", texts))
+    assert [size for size in sizes if not re.search(rf"(?<![\d.]){size[0]}(\.0+)? ?{size[1]}", shown)] == []
 
 
 @pytest.mark.parametrize(
