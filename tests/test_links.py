@@ -9,12 +9,15 @@ from urllib.parse import urldefrag
 
 import pytest
 
+import devwidget
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb")])
 PAGES += sorted(page for folder in ("docs", "tests") for page in (ROOT / folder).rglob("*.md"))
-FOLDERS = ("devwidget", "benchmarks", "docs", "notebooks")
+PACKAGE = Path(devwidget.__file__).parent  # of the wheel, where that is tested
+FOLDERS = (PACKAGE, *map(ROOT.joinpath, ("benchmarks", "docs", "notebooks")))
 PROGRAMS = [ROOT / name for name in ("Makefile", "noxfile.py", "pyproject.toml")]
-PROGRAMS += [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
+PROGRAMS += [file for folder in FOLDERS for file in folder.rglob("*.py")]
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"|<(https?:[^>\s]+)>")
 NAMED = re.compile(
     r"(?<![\w/.-])(?:docs|notebooks|tests|benchmarks|binder|devwidget|\.ci)/[\w./-]+\.(?:py|md|ipynb|json|toml|yml)\b"
@@ -57,7 +60,7 @@ def test_every_file_that_a_page_or_a_program_names_by_its_path_is_there() -> Non
     texts = {file: file.read_text(encoding="utf-8") for file in (*PAGES, *PROGRAMS)}
     named = {(file.name, name) for file, text in texts.items() for name in NAMED.findall(text)}
     assert len(named) > 100
-    assert [each for each in sorted(named) if not (ROOT / each[1]).exists()] == []
+    assert [each for each in sorted(named) if not any((folder / each[1]).exists() for folder in (ROOT, PACKAGE.parent))] == []
 
 
 def test_links_and_anchors_are_found_and_dead_ones_told_apart() -> None:
