@@ -414,3 +414,29 @@ def test_a_gradient_that_a_moved_leaf_does_not_get_is_found_through_virtual_gpus
 
     (found,) = recorded(program).findings
     assert (found.kind, found.fault.line) == ("non-leaf-grad", line_of(program, "moved.grad is None"))
+
+
+def test_what_a_call_computes_inside_is_not_called_like_its_argument():
+    tower = nn.Sequential(nn.Linear(8, 8).to("cuda:0"), nn.Linear(8, 8).to("cuda:1"))
+    given = torch.rand(4, 8, device="cuda:0")
+    trace = recorded(lambda _: tower(given * 2))
+    assert [operand.name for operand in trace.faults[0].operands if operand.stray] == ["input"]
+
+
+def test_the_output_is_not_called_like_what_was_made_for_the_trace():
+    layer, given = nn.Linear(8, 3).to("cuda:0"), torch.rand(4, 8, device="cuda:0")
+    loss, target = nn.CrossEntropyLoss(weight=torch.ones(3)), torch.zeros(4).long().cuda()
+    trace = devwidget.trace(layer, given, loss_fn=loss, target=target, optimizer=torch.optim.SGD(layer.parameters()))
+    assert [operand.name for operand in trace.faults[0].operands] == ["input", "target", "loss.weight"]
+
+
+def test_an_argument_computed_on_the_line_of_a_call_is_called_as_it_is_written():
+    layer, given = nn.Linear(8, 8).to("cuda:1"), torch.rand(4, 8, device="cuda:0")
+    assert recorded(lambda _: layer(given * 2)).faults[0].operands[0].name == "given * 2"
+
+
+def test_what_only_the_cpu_takes_is_not_held_against_others():
+    given, lengths = torch.rand(2, 5, 8, device="cuda:0"), torch.tensor([5, 3], device="cuda:0")
+    (found,) = recorded(lambda _: nn.utils.rnn.pack_padded_sequence(given, lengths, batch_first=True)).findings
+    assert found.headline == "`_pack_padded_sequence` was given a tensor on cuda:0 where it needs one on cpu"
+    assert "others" not in str(found)

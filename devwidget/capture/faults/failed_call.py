@@ -153,11 +153,16 @@ class FailedCall:
 
     def _sources(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]], *, direct: bool) -> dict[int, str]:
         """What the failing line writes for each tensor, by its id; what a library has computed from one counts as that one."""
-        text = call_text(raw_site(self.frame))
+        site = raw_site(self.frame)
+        text = call_text(site)
         found = written(text, self.args, self.kwargs, self.name, direct=direct)
         if direct or found:
             return found
-        nameless = [tensor for argument, tensor in given if not argument.endswith("]") and not names.expression(tensor)]
+        births = self.state.births
+        inside = {id(tensor) for _, tensor in given if (birth := births.get(tensor)) is not None and birth.site is site}
+        nameless = [
+            t for argument, t in given if not argument.endswith("]") and id(t) not in inside and not names.expression(t)
+        ]
         alike = {id(tensor): source for tensor in nameless if (source := names.alike(text, tensor))}
         one = computed(text)
         return alike | {id(tensor): one for tensor in nameless if one and id(tensor) not in alike}

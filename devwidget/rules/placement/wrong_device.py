@@ -42,7 +42,7 @@ def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
         fault,
         "wrong-device",
         headline=_headline(fault),
-        why=Message("a kernel runs on one device, and operands are not copied for you"),
+        why=_why(fault),
         birth=stray.birth,
         fixes=_fixes(fault, stray, literal=literal),
         notes=_notes(fault, stray),
@@ -51,7 +51,7 @@ def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
 
 
 def _headline(fault: Fault) -> str:
-    if len({operand.device for operand in fault.operands}) < 2:  # the call itself demands another device
+    if _demands(fault):
         return Message(
             "`{call}` was given a tensor on {devices} where it needs one on {target}",
             call=fault.call,
@@ -59,6 +59,19 @@ def _headline(fault: Fault) -> str:
             target=fault.target,
         )
     return Message("`{call}` was given tensors from {devices}", call=fault.call, devices=devices_of(fault))
+
+
+def _demands(fault: Fault) -> bool:
+    """Whether the call itself wants a device on which none of its tensors is."""
+    return all(operand.device != fault.target for operand in fault.operands)
+
+
+def _why(fault: Fault) -> str:
+    if _demands(fault):
+        return Message(
+            "`{call}` works with it on {target} alone, and it is not copied for you", call=fault.call, target=fault.target
+        )
+    return Message("a kernel runs on one device, and operands are not copied for you")
 
 
 def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
@@ -73,7 +86,7 @@ def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
         where = moved if stray.from_move else Message("`{name}` was made on {device}", name=name, device=stray.device)
     else:
         where = Message("`{name}` is on {device}, and no line seen here put it there", name=name, device=stray.device)
-    return (Message("{where}; the others are on {target}", where=where, target=fault.target),)
+    return (where if _demands(fault) else Message("{where}; the others are on {target}", where=where, target=fault.target),)
 
 
 def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
