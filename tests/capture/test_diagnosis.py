@@ -1,5 +1,6 @@
 """Which line is blamed, and for what: programs that once were told wrongly."""
 
+import copy
 import inspect
 import types
 
@@ -440,3 +441,34 @@ def test_what_only_the_cpu_takes_is_not_held_against_others():
     (found,) = recorded(lambda _: nn.utils.rnn.pack_padded_sequence(given, lengths, batch_first=True)).findings
     assert found.headline == "`_pack_padded_sequence` was given a tensor on cuda:0 where it needs one on cpu"
     assert "others" not in str(found)
+
+
+def test_a_copy_of_a_copied_model_stayed_behind_where_it_was_made():
+    def program(_):
+        model = copy.deepcopy(nn.Linear(3, 3))
+        average = {name: value.detach().clone() for name, value in model.named_parameters()}
+        model.to("cuda:0")
+        for name, value in model.named_parameters():
+            average[name].mul_(0.9).add_(value.detach())
+
+    (found,) = recorded(program).findings
+    assert found.birth.line == line_of(program, "average =")
+    codes = [fix.code for fix in found.fixes]
+    assert "average[name].mul_(0.9).add_(value.detach().to(average[name].device))" in codes  # nothing is multiplied twice
+
+
+class DictOfHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        heads = {"a": nn.Linear(3, 2), "b": nn.Linear(3, 2)}
+        self.heads = dict(heads)
+
+    def forward(self, x):
+        return {name: head(x) for name, head in self.heads.items()}
+
+
+def test_a_variable_of_a_comprehension_is_not_moved_before_its_line():
+    trace = devwidget.trace(DictOfHeads().to("cuda:0"), torch.ones(3, 3, device="cuda:0"))
+    codes = [fix.code for found in trace.findings for fix in found.fixes]
+    assert not any(code.startswith("head") for code in codes)
+    assert "self.heads = nn.ModuleDict(self.heads)" in codes

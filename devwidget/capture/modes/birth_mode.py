@@ -203,7 +203,7 @@ class BirthWatch(FunctionMode):
             if birth is not None:
                 before = birth.root().origin
                 if before is not None:
-                    before.root().moved_on = True
+                    before.made().moved_on = True
                 self._state.births.put(args[0], birth)
 
     # -- what `Calls` does more

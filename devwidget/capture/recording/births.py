@@ -163,6 +163,10 @@ class Birth(TensorRef):
         *_, last = self.chain()
         return last
 
+    def made(self) -> Birth:
+        """The birth of what this one shows: of the copy, where a tensor that was copied is the root."""
+        return next((birth for birth in self.chain() if birth.call), self.root())
+
     def decided(self) -> Birth:
         """The birth of the tensor that this one was put beside; its own root for one that was told a device."""
         root = self.root()

@@ -83,7 +83,8 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[F
         yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
-        yield Fix(Message("register the modules"), f"self.{attribute} = nn.ModuleList(self.{attribute})", "choice")
+        kind = "ModuleDict" if held.name.startswith((f"{attribute}['", f'{attribute}["')) else "ModuleList"
+        yield Fix(Message("register the modules"), f"self.{attribute} = nn.{kind}(self.{attribute})", "choice")
     elif "." in held.name:
         code = f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)"
         yield Fix(

@@ -50,8 +50,7 @@ def _is_inplace(name: str) -> bool:
 
 def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | None:
     """`shadow.lerp_(p, w)`: what is written stays where it is, so the others go there."""
-    home = fault.operands[0]
-    name = home.expression or home.source
+    name = _written(fault.operands[0])
     others = [o for o in fault.operands[1:] if not o.stray and o.shape]
     if not name or not others:
         return None
@@ -59,11 +58,19 @@ def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | No
     return fix(Message("move the other to the tensor that is written"), draft) if all(done) else None
 
 
+def _written(home: Operand) -> str:
+    """`shadow[k]` of `shadow[k].mul_(decay)`: what can be read once more; "" for what would be computed once more."""
+    node = parsed_expression(home.source) if home.source else None
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_inplace(node.func.attr):
+        node = node.func.value
+    return (_plain(ast.unparse(node)) if node is not None else "") or home.expression
+
+
 def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool) -> str:
     """An expression for the right device at the failing line: a partner's, best one that the line itself names."""
     if fault.target is not None and str(fault.target) == "cpu":
         return "'cpu'"
-    local = {name for node in ast.walk(statement) for name in code.local_names(node)}
+    local = _inner_names(code, statement)
     partners = [
         name
         for o in fault.operands
@@ -78,6 +85,11 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
     if best:
         return f"{best[0]}.device"
     return repr(str(fault.target)) if literal else ""
+
+
+def _inner_names(code: Code, statement: ast.stmt) -> set[str]:
+    """Variables of the comprehensions and lambdas in a statement: before it they mean nothing, or something else."""
+    return {name for node in ast.walk(statement) for name in code.local_names(node)}
 
 
 def _plain(text: str) -> str:
@@ -101,14 +113,17 @@ def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Oper
     """What the line does not name: an item gets the moved tensor, and a module that the line calls is moved itself."""
     if _is_compound(statement):
         return False
+    inner = _inner_names(draft.code, statement)
     place, call = parsed_expression(stray.expression), parsed_expression(fault.expression)
-    if isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant):
+    if isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant) and root_of(stray.expression) not in inner:
         if anew := _tuple_anew(fault, place, move):
             draft.before(statement, anew)
             return True
         draft.before(statement, f"{stray.expression} = {stray.expression}{move}")
         return True
     owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+    if root_of(owner) in inner:
+        return False
     is_module = stray.held is not None and stray.held.how in ("parameter", "buffer")
     if owner and (stray.expression.startswith(f"{owner}.") or (is_module and owner.startswith("self."))):
         draft.before(statement, f"{owner}{move}")
