@@ -472,3 +472,20 @@ def test_a_variable_of_a_comprehension_is_not_moved_before_its_line():
     codes = [fix.code for found in trace.findings for fix in found.fixes]
     assert not any(code.startswith("head") for code in codes)
     assert "self.heads = nn.ModuleDict(self.heads)" in codes
+
+
+class Centres(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centres = nn.Parameter(torch.randn(3, 2))
+
+    def forward(self, out, target):
+        return torch.cdist(out, self.centres).mean()
+
+
+def test_what_a_loss_keeps_was_made_where_its_class_says():
+    model, loss = nn.Linear(4, 2).to("cuda:0"), Centres()
+    trace = devwidget.trace(model, torch.ones(4, 4, device="cuda:0"), loss_fn=loss)
+    (found,) = (each for each in trace.findings if each.kind == "wrong-device")
+    assert found.birth.line == line_of(Centres, "self.centres =")
+    assert "self.centres = nn.Parameter(torch.randn(3, 2, device='cuda:0'))" in [fix.code for fix in found.fixes]

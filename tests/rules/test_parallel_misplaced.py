@@ -1,6 +1,7 @@
 """parallel-misplaced: a wrapper around a model that is elsewhere."""
 
 from devwidget.records.device import DeviceId
+from devwidget.records.trace import Held
 from tests.rules.builders import CPU, GPU0, fault, findings, is_silent, operand, site
 from tests.rules.builders import facts as known
 
@@ -22,6 +23,14 @@ def test_a_model_on_another_gpu_moves_to_the_first_of_device_ids(golden):
 def test_a_model_meant_for_the_cpu_loses_its_wrapper(golden):
     (found,) = wrapped("cpu", CPU, THIRD)
     golden(f"{KIND}-cpu.txt", found)
+
+
+def test_what_its_parameters_cause_inside_is_the_same_finding():
+    facts = known(device_ids="0, 1", found="cpu", wrapped="Net")
+    wrapper = fault(operand("w", CPU), what="parallel", facts=facts, target=GPU0, module="")
+    weight = operand("weight", CPU, stray=True, held=Held("module", "weight", "parameter", "Net", left_behind=""))
+    (found,) = findings(wrapper, fault(operand("x"), weight, number=1, module="module"))
+    assert (found.kind, found.explains) == (KIND, (0, 1))
 
 
 def test_a_target_on_another_gpu_than_the_gathered_output_is_another_kind():

@@ -193,18 +193,23 @@ class Names:
         return decisions(self._frames, roots[0], paths, tensor, aspect, moves=held.how in ("parameter", "buffer"))
 
     def _of_object(self, operand: Operand, family: list[torch.Tensor], target: torch.device) -> Operand:
-        """What an object that is no module keeps, such as a hook or an average: the line of its class that stores it."""
+        """What an object beside the model keeps, such as a loss, a hook or an average: the line of its class that stores it."""
         for frame in self._frames:
             code = frame.f_code
             owner = locals_of(frame).get(code.co_varnames[0]) if code.co_argcount else None
-            fields = dict_of(owner) if owner is not None and not is_module(owner) else {}
-            for name, value in stored(fields):
+            for name, value in self._kept_beside_the_model(owner):
                 kept = [t for t in tensors_in(value, depth=2) if any(t is each for each in family)]
                 if type(name) is str and kept:
                     site = in_class(type(owner), functools.partial(class_attributes.attribute_assignment, attribute=name))
                     made = attribute_makers(owner, name, kept[0].device)
                     return made_by(dataclasses.replace(operand, birth=site), made, target)
         return operand
+
+    def _kept_beside_the_model(self, owner: object) -> list[tuple[object, object]]:
+        """What an object keeps that is no module of the model."""
+        if is_module(owner):
+            return [*own_tensors(owner).items(), *stored(dict_of(owner))] if self._state.tracker.path_of(owner) is None else []
+        return list(stored(dict_of(owner))) if owner is not None else []
 
     def _put_there(self, operand: Operand, held: Held, tensor: torch.Tensor, target: torch.device) -> Operand:
         """What a module keeps, with the call that made it, as the methods of its class tell."""

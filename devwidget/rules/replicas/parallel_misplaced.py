@@ -9,6 +9,7 @@ Source: `torch.nn.DataParallel.forward`, "module must have its parameters and bu
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
@@ -18,6 +19,7 @@ from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.edits import Draft, mended
+from devwidget.rules.wording import strays_in
 
 
 @rule("parallel-misplaced", needs=("replicas",))
@@ -25,7 +27,16 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each wrapper that could not run."""
     for fault in trace.faults:
         if fault.what == "parallel":
-            yield _finding(fault)
+            finding = _finding(fault)
+            yield dataclasses.replace(finding, explains=(*finding.explains, *_met_inside(trace, fault)))
+
+
+def _met_inside(trace: Trace, wrapper: Fault) -> Iterator[int]:
+    """Numbers of the faults that the same parameters cause in the module that is run without its wrapper."""
+    places = dict(wrapper.facts)["found"].split(", ")
+    for fault, stray in strays_in(trace, "operands"):
+        if stray.held is not None and stray.held.how in ("parameter", "buffer") and str(stray.device) in places:
+            yield fault.number
 
 
 def _finding(fault: Fault) -> Finding:
