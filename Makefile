@@ -5,8 +5,8 @@
 # make coverage    the suite of `make test`, and the lines that it leaves out: artifacts/coverage/index.html
 # make check       ruff (rules and format) and mypy; where node is, check-page too
 # make check-page  TypeScript on the page's modules
-# make shots       screenshots of the panel in artifacts/
 # make pictures    the panels of the notebooks for README and docs: docs/pictures
+# make shots       make pictures, and screenshots of the panel in all its states: artifacts/
 # make docs        the documentation as a site that needs no network: artifacts/docs/built/index.html
 # make bench     what everything costs, beside the peers: docs/performance.md; BENCH=--quick takes fewer rounds
 # make words       new messages join the catalogues of translations, which are compiled
@@ -57,7 +57,7 @@ coverage: set-up-test
 test-slow: set-up-test
 	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) --timeout 900 -rP $(PYTEST_ARGS)
 
-shots: set-up-test
+shots: pictures
 	$(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"
 
 pictures: set-up-test
