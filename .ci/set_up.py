@@ -9,6 +9,7 @@ Standard library only, and readable by old Pythons, so that they can say what is
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -17,6 +18,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 PYTHON = os.path.join(VENV, "Scripts" if os.name == "nt" else "bin", "python")
 CONSTRAINTS = os.path.join(VENV, "devwidget-constraints.txt")
+OVERRIDES = os.path.join(ROOT, ".ci", "overrides.json")
+"""Of JupyterLab: it asks the network for no news, and no question about them lies over the panel."""
+
 OLDEST = (3, 11)
 TORCH = os.environ.get("TORCH", "torch==2.13.0")
 
@@ -41,12 +45,15 @@ def main(what):
         return
     make_venv()
     install(what)
+    settings = os.path.join(VENV, "share", "jupyter", "lab", "settings")
+    os.makedirs(settings, exist_ok=True)
+    shutil.copy(OVERRIDES, settings)
     write(stamp, wanted)
 
 
 def fingerprint():
     """Changes when the set-up has to be done again."""
-    parts = [read(os.path.join(ROOT, "pyproject.toml")), read(os.path.abspath(__file__)), sys.version, TORCH]
+    parts = [read(os.path.join(ROOT, "pyproject.toml")), read(os.path.abspath(__file__)), read(OVERRIDES), sys.version, TORCH]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

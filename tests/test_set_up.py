@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -58,6 +59,16 @@ def test_torch_comes_first_where_there_is_none(set_up: ModuleType, monkeypatch: 
     set_up.main("lab")
     assert [call[1] for call in set_up.calls] == ["torch==2.13.0", "--constraint"]
     assert Path(set_up.CONSTRAINTS).read_text() == "torch==2.13.0+cpu\n"
+
+
+def test_jupyterlab_asks_nobody_for_news_here_and_on_binder(set_up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_up, "version_of_torch", lambda python: None if python == sys.executable else "2.13.0")
+    monkeypatch.setattr(set_up, "is_borrowing", lambda: False)
+    set_up.main("lab")
+    place = "share/jupyter/lab/settings/overrides.json"
+    settings = json.loads((Path(set_up.VENV) / place).read_text())
+    assert settings == {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+    assert place in (ROOT / "binder" / "postBuild").read_text()
 
 
 def test_a_torch_that_is_there_is_kept_and_no_torch_is_installed(set_up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
