@@ -38,6 +38,7 @@ from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster, asker_of, may_be_asked_again
 from devwidget.records.ranks.parallel_plan import ParallelPlan
 from devwidget.records.ranks.pipeline import Pipeline
+from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
@@ -407,7 +408,9 @@ def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trac
 def _trace_of(given: str | pathlib.Path | Trace) -> Trace:
     record: Any = load(given) if isinstance(given, str | pathlib.Path) else given
     if not isinstance(record, Trace):
-        raise DevwidgetError(f"a {class_name(type(record))} is no trace", instead="devwidget.compare(before, after)")
+        raise DevwidgetError(
+            Message("a {kind} is no trace", kind=class_name(type(record))), instead="devwidget.compare(before, after)"
+        )
     return record
 
 
@@ -427,7 +430,10 @@ def _severities(fail_on: Iterable[Severity]) -> set[Severity]:
     known: tuple[Severity, ...] = get_args(Severity)
     chosen = set(words_of(fail_on, "fail_on", 'fail_on=("error", "warning")'))
     for word in sorted(chosen.difference(known)):
-        raise DevwidgetError(f"{word!r} is no severity{nearest(word, known)}", instead=f"one of {', '.join(known)}")
+        raise DevwidgetError(
+            Message("{word} is no severity{hint}", word=repr(word), hint=nearest(word, known)),
+            instead=Message("one of {known}", known=", ".join(known)),
+        )
     return {word for word in known if word in chosen}
 
 
@@ -436,7 +442,8 @@ def _refuse_unknown(step: Iterable[str]) -> None:
     for name in step:
         if name not in known:
             raise DevwidgetError(
-                f"`check` knows no argument `{name}`{nearest(name, known)}", instead=f"one of {', '.join(known)}"
+                Message("`check` knows no argument `{name}`{hint}", name=name, hint=nearest(name, known)),
+                instead=Message("one of {known}", known=", ".join(known)),
             )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Finding, spliced
+from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 
 
@@ -64,14 +65,18 @@ def refuse(edits: Mapping[str, list[Edit]]) -> None:
 def _rewritten(file: str, edits: Iterable[Edit]) -> tuple[bytes, bytes]:
     """A file before and after its edits."""
     if is_library(file):
-        raise DevwidgetError(f"{file} belongs to an installed package", why="only files of your own are written")
+        raise DevwidgetError(
+            Message("{file} belongs to an installed package", file=file), why=Message("only files of your own are written")
+        )
     try:
         old = pathlib.Path(file).read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(old).readline)
         lines = io.StringIO(old.decode(encoding), newline="").readlines()  # of any kind of line end, as Python's parser has it
         new = "".join(_edited(file, lines, list(edits))).encode(encoding)
     except (OSError, SyntaxError, UnicodeError) as error:
-        raise DevwidgetError(f"{file} cannot be edited", why=str(error), instead="write the fix by hand") from error
+        raise DevwidgetError(
+            Message("{file} cannot be edited", file=file), why=str(error), instead=Message("write the fix by hand")
+        ) from error
     return old, new
 
 
@@ -80,9 +85,14 @@ def _edited(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[str]
     bare = [line.rstrip("\r\n") for line in lines]
     stale = next((edit for edit in edits if not edit.fits(bare)), None)
     if stale is not None:
-        raise DevwidgetError(f"line {stale.first} of {file} is not what it was", instead="trace again, then apply")
+        raise DevwidgetError(
+            Message("line {first} of {file} is not what it was", first=stale.first, file=file),
+            instead=Message("trace again, then apply"),
+        )
     if any(one.meets(other) for one, other in itertools.combinations(edits, 2)):
-        raise DevwidgetError(f"two fixes want one line of {file}", instead="apply one, then trace again")
+        raise DevwidgetError(
+            Message("two fixes want one line of {file}", file=file), instead=Message("apply one, then trace again")
+        )
     ends = [line[len(text) :] for line, text in zip(lines, bare, strict=True)]
     is_open = bool(ends) and not ends[-1]
     if is_open:

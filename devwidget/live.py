@@ -24,6 +24,7 @@ from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -119,7 +120,9 @@ class Live:
         """
         model = self._model()
         if model is None:
-            raise DevwidgetError("the model is gone", why="it was deleted or replaced", instead="devwidget.show(model)")
+            raise DevwidgetError(
+                Message("the model is gone"), why=Message("it was deleted or replaced"), instead="devwidget.show(model)"
+            )
         return self._engine.trace(
             model,
             self._value("batch", request.batch),
@@ -143,7 +146,11 @@ class Live:
         if expression.strip() == GIVEN:
             if field not in self._given:
                 why = "what has no name in the notebook is kept only while its panel is shown"
-                raise BatchError(f"the {field} that `show` was given is gone", why=why, instead="give it a name")
+                raise BatchError(
+                    Message("the {field} that `show` was given is gone", field=Message(field)),
+                    why=why,
+                    instead=Message("give it a name"),
+                )
             return self._given[field]
         return evaluate(expression, field) if expression.strip() else None
 
@@ -161,9 +168,15 @@ def evaluate(expression: str, field: str) -> Any:
         hint = nearest(expression.strip(), [name for name, _ in user_variables()]) if is_a(error, NameError) else ""
         said = error_text(error)
         raise BatchError(
-            f"the {field} expression `{expression}` raised {said}{hint}",
+            Message(
+                "the {field} expression `{expression}` raised {error}{hint}",
+                field=Message(field),
+                expression=expression,
+                error=said,
+                hint=hint,
+            ),
             why=_last_calls(error),
-            instead="an expression such as `batch`, `(images, mask)` or `next(iter(loader))`",
+            instead=Message("an expression such as `batch`, `(images, mask)` or `next(iter(loader))`"),
         ) from error
 
 

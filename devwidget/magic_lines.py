@@ -29,17 +29,24 @@ def evaluated(shell: Any, expression: str) -> Any:
     """
     from devwidget import api
     from devwidget.records.errors import DevwidgetError, error_text, nearest
+    from devwidget.records.schema.message import Message
 
     try:
         return shell.ev(expression)
     except SyntaxError as error:
-        raise DevwidgetError(f"`{expression}` is no expression: {error.msg}", instead=example() or HELP) from None
+        raise DevwidgetError(
+            Message("`{expression}` is no expression: {problem}", expression=expression, problem=error.msg),
+            instead=example() or HELP,
+        ) from None
     except Exception as error:
         if isinstance(error, NameError) and expression.isidentifier():
             command, variable = nearest(expression, COMMANDS), nearest(expression, api.model_names())
-            what = f"`{expression}` is neither a variable nor a command{command or variable}"
+            facts = {"expression": expression, "hint": command or variable}
+            what = Message("`{expression}` is neither a variable nor a command{hint}", **facts)
             raise DevwidgetError(what, instead=HELP if command else example() or HELP) from None
-        raise DevwidgetError(f"`{expression}` raised {error_text(error)}", instead=HELP) from None
+        raise DevwidgetError(
+            Message("`{expression}` raised {error}", expression=expression, error=error_text(error)), instead=HELP
+        ) from None
 
 
 def example() -> str:
@@ -58,22 +65,28 @@ def refuse_other(words: list[str], known: list[str], command: str) -> None:
         DevwidgetError: with those that it does.
     """
     from devwidget.records.errors import DevwidgetError
+    from devwidget.records.schema.message import Message
 
     if words and (len(words) > 1 or words[0] not in known):
         right = " | ".join(f"%devwidget {each}" for each in (command, *(f"{command} {word}" for word in known)))
-        raise DevwidgetError(f"`{command}` does not know `{' '.join(words)}`", instead=right)
+        raise DevwidgetError(
+            Message("`{command}` does not know `{words}`", command=command, words=" ".join(words)), instead=right
+        )
 
 
 def in_one_line(command: Callable[[], Any]) -> Any:
     """Mistakes in a magic's line without a traceback: what is wrong, and a line that works."""
     from IPython.core.error import UsageError
 
+    from devwidget.language.speaking import said, say
     from devwidget.records.errors import DevwidgetError
 
     try:
         return command()
     except SyntaxError as error:
-        raise UsageError(f"{error.msg}, line {error.lineno}: {(error.text or '').strip()}") from None
+        facts = {"problem": error.msg, "line": error.lineno, "source": (error.text or "").strip()}
+        raise UsageError(say("{problem}, line {line}: {source}", **facts)) from None
     except DevwidgetError as error:
-        parts = (error.what, error.why and f"({error.why})", error.instead and f"-> {error.instead}")
+        what, why, instead = map(said, (error.what, error.why, error.instead))
+        parts = (what, why and f"({why})", instead and f"-> {instead}")
         raise UsageError(" ".join(" ".join(filter(None, parts)).split())) from None

@@ -7,20 +7,30 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from devwidget.language.speaking import said, say
 from devwidget.magic_lines import evaluated, example, in_one_line, parted, refuse_other
+from devwidget.records.schema.message import Message
 
-USAGE = """\
-%devwidget MODEL [BATCH]          open the panel of a model; both are variables, or expressions such as next(iter(loader))
-%devwidget why                    why the last device or dtype exception was raised
-%devwidget fix                    the fixes of the last trace or explanation, as a diff
-%devwidget fix apply              write them: into your files, with a backup, or as the text of the next cell
-%devwidget simulate N [MEMORY]    N virtual GPUs, such as: %devwidget simulate 2 16GiB
-%devwidget simulate off           stop them; without words: how many there are
-%devwidget births on | off        remember where tensors are made, in every cell; without words: whether it does
-%%devtrace [MODEL]                first line of a cell: run it, then say what moved and what went wrong"""
-
-OFFER = "devwidget: `%devwidget why` names the tensor and the line"
+_LINES = {
+    "%devwidget MODEL [BATCH]": Message(
+        "open the panel of a model; both are variables, or expressions such as next(iter(loader))"
+    ),
+    "%devwidget why": Message("why the last device or dtype exception was raised"),
+    "%devwidget fix": Message("the fixes of the last trace or explanation, as a diff"),
+    "%devwidget fix apply": Message("write them: into your files, with a backup, or as the text of the next cell"),
+    "%devwidget simulate N [MEMORY]": Message("N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
+    "%devwidget simulate off": Message("stop them; without words: how many there are"),
+    "%devwidget births on | off": Message("remember where tensors are made, in every cell; without words: whether it does"),
+    "%%devtrace [MODEL]": Message("first line of a cell: run it, then say what moved and what went wrong"),
+}
+_SUMMARY = Message("Open the panel of a model, explain an exception, mend its lines, or have virtual GPUs.")
+OFFER = Message("devwidget: `%devwidget why` names the tensor and the line")
 _SIMULATE = "%devwidget simulate 2 16GiB"
+
+
+def usage() -> str:
+    """The lines that there are, and what each does."""
+    return "\n".join(f"{line:<34}{said(words)}" for line, words in _LINES.items())
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -40,7 +50,7 @@ def unload_ipython_extension(shell: Any) -> None:
         shell.events.unregister("post_run_cell", _offer)
         shell.events.unregister("pre_run_cell", _fold)
     if "devwidget.api" in sys.modules:
-        _folded_frames().unfold(shell, OFFER)
+        _folded_frames().unfold(shell, said(OFFER))
     _births_off(shell)
     refresh = sys.modules.get("devwidget.ui.refresh")  # only if a panel was ever opened: unloading must not load the screen
     if refresh is not None:
@@ -54,14 +64,14 @@ def _offer(result: Any) -> None:
 
     error = getattr(result, "error_in_exec", None)
     if error is not None and not isinstance(error, DevwidgetError) and api.is_about_placement(error):
-        print(OFFER)
+        print(said(OFFER))
 
 
 def _fold(info: Any) -> None:
     """Keep frames of ours out of the tracebacks of cells, as soon as there can be any."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None and "devwidget.api" in sys.modules:
-        _folded_frames().fold(shell, OFFER)
+        _folded_frames().fold(shell, said(OFFER))
 
 
 def _folded_frames() -> Any:
@@ -70,11 +80,12 @@ def _folded_frames() -> Any:
     return folded_frames
 
 
-class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
-    __doc__ = f"Open the panel of a model, explain an exception, mend its lines, or have virtual GPUs.\n\n{USAGE}"
+class LineMagic:
+    """What `%devwidget` runs."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
+        self.__doc__ = f"{said(_SUMMARY)}\n\n{usage()}"  # what `%devwidget?` shows
 
     def __call__(self, line: str) -> Any:
         """Run one `%devwidget` line."""
@@ -87,9 +98,9 @@ class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
         return in_one_line(lambda: self._show(line.strip()))
 
     def _help(self) -> None:
-        print(USAGE)
+        print(usage())
         if shown := example():
-            print(f"\nin this notebook: {shown}")
+            print("\n" + say("in this notebook: {line}", line=shown))
 
     def _show(self, line: str) -> Any:
         from devwidget import api
@@ -111,7 +122,7 @@ class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
         refuse_other(words, ["apply"], "fix")
         apply, edits = bool(words), api.edits_to_apply()
         if not edits:
-            print("nothing was found that an edit can mend")
+            print(say("nothing was found that an edit can mend"))
         for changes in edits.values():
             print("\n".join(edit.diff() for edit in changes))
         if not apply:
@@ -121,7 +132,7 @@ class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
             if cell_label(file):
                 self.shell.set_next_input(api.edited_text(file, changes), replace=False)
             else:
-                print(f"written; {api.write_edits(file, changes)} is as it was")
+                print(say("written; {backup} is as it was", backup=api.write_edits(file, changes)))
 
     def _births(self, words: list[str]) -> None:
         from devwidget.api import background_births
@@ -130,12 +141,15 @@ class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
         if words == ["on"]:
             _births_on(self.shell)
             print(
-                f"each call that makes a tensor takes {background_births.cost_ns() / 1000:.1f} us longer, measured here and now"
+                say(
+                    "each call that makes a tensor takes {time} us longer, measured here and now",
+                    time=f"{background_births.cost_ns() / 1000:.1f}",
+                )
             )
-            print("compiled functions run eagerly until `%devwidget births off`")
+            print(say("compiled functions run eagerly until `%devwidget births off`"))
         if words == ["off"]:
             _births_off(self.shell)
-        print(f"births: {'off' if background_births.births() is None else 'on'}")
+        print(say("births: off") if background_births.births() is None else say("births: on"))
 
     def _simulate(self, words: list[str]) -> None:
         from devwidget import api
@@ -147,13 +161,14 @@ class LineMagic:  # noqa: D101 - made below, of what `%devwidget` prints
                 active.stop()
         elif words and words != ["status"]:
             if not words[0].lstrip("-").isdigit() or len(words) > 2:
-                raise SimulationError(f"cannot read `simulate {' '.join(words)}`", instead=_SIMULATE)
+                raise SimulationError(Message("cannot read `simulate {words}`", words=" ".join(words)), instead=_SIMULATE)
             try:
                 api.simulate(int(words[0]), words[1].strip("\"'") if len(words) == 2 else "16GiB").start()
             except SimulationError as error:
                 in_python = error.instead.startswith("devwidget.")
                 raise SimulationError(error.what, why=error.why, instead=_SIMULATE if in_python else error.instead) from None
-        print(f"virtual GPUs: {api.virtual_gpus() or 'off'}")
+        running = api.virtual_gpus()
+        print(say("virtual GPUs: {gpus}", gpus=running) if running else say("virtual GPUs: off"))
 
 
 class CellMagic:

@@ -30,10 +30,12 @@ def explain(error: object | None) -> Explanation:
     """See `devwidget.explain`."""
     found = error if error is not None else last_error()
     if found is None:
-        raise DevwidgetError("no exception has been raised yet", instead="devwidget.explain(error) with the exception itself")
+        raise DevwidgetError(
+            Message("no exception has been raised yet"), instead=Message("devwidget.explain(error) with the exception itself")
+        )
     if not is_a(found, BaseException):
         hint = "`except Exception as error: devwidget.explain(error)`"
-        raise DevwidgetError(f"this is a `{type(found).__name__}`, not an exception", instead=hint)
+        raise DevwidgetError(Message("this is a `{kind}`, not an exception", kind=type(found).__name__), instead=hint)
     linecache.checkcache()  # a file may have been edited since it was last looked at, by a fix for one
     reading = read_error(found)
     judged = rules.judge(Trace(faults=reading.faults, error=reading.error))

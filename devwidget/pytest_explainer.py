@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from devwidget import api
+from devwidget.language.speaking import say
 from devwidget.records.errors import PlacementError
 from devwidget.records.finding import Finding
 from devwidget.records.loading.json_io import dumps, loads
 from devwidget.report.formats.sarif import sarif
+from devwidget.report.style.units import counted
 
 
 class Explainer:
@@ -44,8 +46,10 @@ class Explainer:
         counts = Counter(finding.kind for findings in self._findings for finding in findings)
         gpus, failures = config.option.devwidget_gpus, len(self._findings)
         parts = [
-            f"{gpus} virtual GPU{'s' if gpus > 1 else ''}" if gpus else "",
-            f"{sum(map(bool, self._findings))} of {failures} failures explained" if failures else "no failures",
+            counted(gpus, "virtual GPU") if gpus else "",
+            say("{count} of {all} failures explained", count=sum(map(bool, self._findings)), all=failures)
+            if failures
+            else say("no failures"),
             ", ".join(f"{count} {kind}" for kind, count in counts.most_common()),
         ]
         terminalreporter.write_line(f"devwidget: {' · '.join(filter(None, parts))}")

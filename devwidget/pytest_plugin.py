@@ -7,23 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.message import Message
+
 if TYPE_CHECKING:
     from devwidget.api import Recording
 
-_MARKER = """placement(fail_on=("error", "warning"), allow=()): watch the test, which fails if a tensor of it is in the wrong \
-place; `allow` as for devwidget.check"""
+_MARKER = Message("watch the test, which fails if a tensor of it is in the wrong place; `allow` as for devwidget.check")
 _SIMULATION = pytest.StashKey[Any]()
 _EXPLAINER = "devwidget-explainer"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options that do nothing, and load nothing, unless they are given."""
-    add = parser.getgroup("devwidget", "placement of tensors").addoption
-    add("--devwidget-gpus", metavar="N", type=int, default=0, help="run the suite on N virtual GPUs, and explain failures")
-    add("--devwidget-memory", metavar="SIZE", help="of each virtual GPU, such as 16GiB")
-    add("--devwidget-card", metavar="NAME", help="in its place the kind of card that each is, such as A100-80GB")
-    add("--devwidget-sarif", metavar="FILE", help="explain failures, and write that as SARIF for a forge")
-    add("--devwidget-explain", action="store_true", help="explain failures that are about devices, on the GPUs that there are")
+    add = parser.getgroup("devwidget", say("placement of tensors")).addoption
+    add("--devwidget-gpus", metavar="N", type=int, default=0, help=say("run the suite on N virtual GPUs, and explain failures"))
+    add("--devwidget-memory", metavar="SIZE", help=say("of each virtual GPU, such as 16GiB"))
+    add("--devwidget-card", metavar="NAME", help=say("in its place the kind of card that each is, such as A100-80GB"))
+    add("--devwidget-sarif", metavar="FILE", help=say("explain failures, and write that as SARIF for a forge"))
+    add(
+        "--devwidget-explain",
+        action="store_true",
+        help=say("explain failures that are about devices, on the GPUs that there are"),
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -34,7 +40,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marker; start here where the plugin was loaded late, by a conftest."""
-    config.addinivalue_line("markers", _MARKER)
+    config.addinivalue_line("markers", f'placement(fail_on=("error", "warning"), allow=()): {said(_MARKER)}')
     _start(config, config.option)
     if config.option.devwidget_gpus or config.option.devwidget_explain or config.option.devwidget_sarif:
         _explain(config)

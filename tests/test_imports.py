@@ -37,14 +37,14 @@ MAY_IMPORT = {
     "applying": EVERYTHING,  # the half of `%devwidget fix` that writes
     "trying": EVERYTHING,  # the half of `trace` that tries fixes
     "rereading": EVERYTHING,  # the half of `show` that looks again after each cell
-    "magics": {"api", "records", "magic_lines"},  # records for the exceptions that it prints
-    "magic_lines": {"api", "records"},  # the half of the magics that reads a line
+    "magics": {"api", "records", "language", "magic_lines"},  # records for the exceptions that it prints
+    "magic_lines": {"api", "records", "language"},  # the half of the magics that reads a line
     "opening": {"records"},
     # all but api for what works without torch
     "cli": {"api", "records", "views", "report", "opening", "language", "distributed"},
     "__main__": {"cli"},
-    "pytest_plugin": {"api", "records", "pytest_explainer"},
-    "pytest_explainer": {"api", "records", "report"},  # the half of the plugin that is loaded when it is asked
+    "pytest_plugin": {"api", "records", "language", "pytest_explainer"},
+    "pytest_explainer": {"api", "records", "report", "language"},  # the half of the plugin that is loaded when it is asked
     "__init__": EVERYTHING,
     "_version": set(),
 }

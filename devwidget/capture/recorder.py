@@ -41,6 +41,7 @@ from devwidget.capture.validation import refuse_model
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.failure import Failure
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase, Trace
 
 if TYPE_CHECKING:
@@ -171,7 +172,9 @@ class Recorder:
             DevwidgetError: if it has begun before; nothing is changed then.
         """
         if not self._once.acquire(blocking=False):
-            raise DevwidgetError("a recording can be entered once", instead="with devwidget.record() as recording: ...")
+            raise DevwidgetError(
+                Message("a recording can be entered once"), instead="with devwidget.record() as recording: ..."
+            )
 
     def __enter__(self) -> Recorder:
         undo = self._undo  # a failure half-way: `__exit__` takes out what is in

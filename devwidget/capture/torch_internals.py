@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
 
 if TYPE_CHECKING:
     from torch import Generator as Generator
@@ -83,6 +84,15 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
     },
 }
 """What for -> our name -> the path in torch, and others that do as well, best first."""
+
+_PURPOSES = {
+    str(each): each
+    for each in (
+        *(Message("reading tensors"), Message("recording"), Message("restoring"), Message("explaining an error")),
+        *(Message("answering for a rank"), Message("drawing a pipeline"), Message("watching compiled code")),
+    )
+}
+"""The same in words."""
 OPTIONAL: Mapping[str, str] = {
     "C": "torch._C",
     "ProcessGroup": "torch.distributed.ProcessGroup",
@@ -191,11 +201,12 @@ def base(name: str) -> Any:
 
 
 def _refusal(purpose: str, missing: list[str]) -> DevwidgetError:
-    names = ", ".join(f"`{path}`" for path in missing)
+    facts = {"names": ", ".join(f"`{path}`" for path in missing), "purpose": _PURPOSES.get(purpose, purpose)}
     return DevwidgetError(
-        f"torch {torch.__version__} has no {names}, which {purpose} needs",
-        why="private parts of torch differ from version to version", instead=f"torch {TESTED}, with which this is tested",
-    )  # fmt: skip
+        Message("torch {version} has no {names}, which {purpose} needs", version=torch.__version__, **facts),
+        why=Message("private parts of torch differ from version to version"),
+        instead=Message("torch {tested}, with which this is tested", tested=TESTED),
+    )
 
 
 def __getattr__(name: str) -> Any:

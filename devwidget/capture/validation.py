@@ -11,6 +11,7 @@ from devwidget.capture.modules import is_module, own
 from devwidget.capture.object_fields import class_name, dict_of, is_a, parts_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
 
 
 def refuse_model(model: object) -> None:
@@ -20,12 +21,14 @@ def refuse_model(model: object) -> None:
         DevwidgetError: for everything else, and for a module whose `__init__` never called `super().__init__()`.
     """
     if not is_module(model):
-        raise DevwidgetError(f"the model is {_a(model)}, not a torch.nn.Module", instead=_instead_of_model(model))
+        raise DevwidgetError(
+            Message("the model is {given}, not a torch.nn.Module", given=_a(model)), instead=_instead_of_model(model)
+        )
     if own(model).keys().isdisjoint(("_modules", "_actual_script_module")):
         raise DevwidgetError(
-            f"this {class_name(type(model))} is not initialised",
-            why="its `__init__` has not called `super().__init__()`",
-            instead="call `super().__init__()` first in `__init__`",
+            Message("this {kind} is not initialised", kind=class_name(type(model))),
+            why=Message("its `__init__` has not called `super().__init__()`"),
+            instead=Message("call `super().__init__()` first in `__init__`"),
         )
 
 
@@ -37,7 +40,8 @@ def refuse_optimizer(optimizer: object) -> None:
     """
     if optimizer is not None and not is_a(optimizer, torch.optim.Optimizer):
         raise DevwidgetError(
-            f"the optimizer is {_a(optimizer)}, not a torch.optim.Optimizer", instead=_instead_of_optimizer(optimizer)
+            Message("the optimizer is {given}, not a torch.optim.Optimizer", given=_a(optimizer)),
+            instead=_instead_of_optimizer(optimizer),
         )
 
 
@@ -48,9 +52,15 @@ def refuse_loss(loss_fn: object) -> None:
         DevwidgetError: for everything else.
     """
     if is_a(loss_fn, type) and issubclass(loss_fn, nn.Module):
-        raise DevwidgetError(f"the loss is {_a(loss_fn)}", instead=f"make an instance first: `{class_name(loss_fn)}()`")
+        raise DevwidgetError(
+            Message("the loss is {given}", given=_a(loss_fn)),
+            instead=Message("make an instance first: `{kind}()`", kind=class_name(loss_fn)),
+        )
     if loss_fn is not None and not callable(loss_fn):
-        raise DevwidgetError(f"the loss is {_a(loss_fn)}, which cannot be called", instead="pass `torch.nn.CrossEntropyLoss()`")
+        raise DevwidgetError(
+            Message("the loss is {given}, which cannot be called", given=_a(loss_fn)),
+            instead=Message("pass `torch.nn.CrossEntropyLoss()`"),
+        )
 
 
 def words_of(value: object, name: str, example: str) -> tuple[str, ...]:
@@ -61,32 +71,34 @@ def words_of(value: object, name: str, example: str) -> tuple[str, ...]:
     """
     words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
     if not all(isinstance(word, str) for word in words):
-        raise DevwidgetError(f"`{name}` is {_a(value)}, not a text or several", instead=example)
+        raise DevwidgetError(Message("`{name}` is {given}, not a text or several", name=name, given=_a(value)), instead=example)
     return tuple(word for word in words if isinstance(word, str))
 
 
 def _a(value: object) -> str:
-    return f"the class `{class_name(value)}`" if is_a(value, type) else f"a `{class_name(type(value))}`"
+    if is_a(value, type):
+        return Message("the class `{kind}`", kind=class_name(value))
+    return Message("a `{kind}`", kind=class_name(type(value)))
 
 
 def _instead_of_model(value: object) -> str:
     if is_a(value, type):
-        return f"make an instance first: `{class_name(value)}(...)`"
+        return Message("make an instance first: `{kind}(...)`", kind=class_name(value))
     if is_a(value, dict) and any(map(is_tensor, parts_of(value))):
-        return "a state_dict is no model: load it with `model.load_state_dict(...)` and pass the model"
+        return Message("a state_dict is no model: load it with `model.load_state_dict(...)` and pass the model")
     if is_a(value, (list, tuple)) and any(map(is_module, parts_of(value))):
-        return "put the modules in `torch.nn.ModuleList` or `torch.nn.Sequential`"
+        return Message("put the modules in `torch.nn.ModuleList` or `torch.nn.Sequential`")
     if is_module(inner := _field(value, "model")):
-        return f"pass its `.model`, a {class_name(type(inner))}"
-    return "pass the model itself, an instance of `torch.nn.Module`"
+        return Message("pass its `.model`, a {kind}", kind=class_name(type(inner)))
+    return Message("pass the model itself, an instance of `torch.nn.Module`")
 
 
 def _instead_of_optimizer(value: object) -> str:
     if is_a(value, type) and issubclass(value, torch.optim.Optimizer):
-        return f"make an instance first: `{class_name(value)}(model.parameters())`"
+        return Message("make an instance first: `{kind}(model.parameters())`", kind=class_name(value))
     if is_a(_field(value, "optimizer"), torch.optim.Optimizer):
-        return "pass its `.optimizer`"
-    return "pass something like `torch.optim.Adam(model.parameters())`"
+        return Message("pass its `.optimizer`")
+    return Message("pass something like `torch.optim.Adam(model.parameters())`")
 
 
 def _field(value: object, name: str) -> object:

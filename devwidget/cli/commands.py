@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any, get_args
 from devwidget.cli import program
 from devwidget.records.errors import DevwidgetError, PlacementError
 from devwidget.records.finding import Severity
+from devwidget.records.schema.message import Message
 
 if TYPE_CHECKING:
     from devwidget.records.trace import Trace
 
 FINE, FOUND, FAILED = 0, 1, 2
 FILES = {
-    "save": "the trace, for `show`, `html` and `compare`",
-    "html": "the report as one page",
-    "sarif": "the findings as SARIF 2.1.0, with their fixes, for a forge or an editor",
-    "json": "the report as JSON, for scripts",
-    "brief": "the same within 4 kB, for agents",
-    "perfetto": "modules, moves and memory over time, for ui.perfetto.dev or chrome://tracing",
-    "memory-viz": "memory over time as a snapshot of torch, for docs.pytorch.org/memory_viz",
+    "save": Message("the trace, for `show`, `html` and `compare`"),
+    "html": Message("the report as one page"),
+    "sarif": Message("the findings as SARIF 2.1.0, with their fixes, for a forge or an editor"),
+    "json": Message("the report as JSON, for scripts"),
+    "brief": Message("the same within 4 kB, for agents"),
+    "perfetto": Message("modules, moves and memory over time, for ui.perfetto.dev or chrome://tracing"),
+    "memory-viz": Message("memory over time as a snapshot of torch, for docs.pytorch.org/memory_viz"),
 }
 """Options that write a file, and what is in it."""
 FORMATS = ("text", "json", "brief", "sarif", "perfetto", "memory-viz")
@@ -139,7 +140,10 @@ def html(options: Namespace) -> int:
     try:
         _loaded(options.file).to_html(options.out)
     except NotImplementedError as error:
-        raise DevwidgetError(f"{options.file.name}: {error}", instead=f"python -m devwidget show {options.file.name}") from None
+        raise DevwidgetError(
+            Message("{name}: {error}", name=options.file.name, error=error),
+            instead=f"python -m devwidget show {options.file.name}",
+        ) from None
     return FINE
 
 
@@ -160,9 +164,11 @@ def _loaded(file: pathlib.Path, kind: type = object) -> Any:
     try:
         record = open_file(file)
     except (OSError, ValueError) as error:
-        raise DevwidgetError(f"{file.name} cannot be read: {error}") from None
+        raise DevwidgetError(Message("{name} cannot be read: {error}", name=file.name, error=error)) from None
     if not isinstance(record, kind):
-        raise DevwidgetError(f"{file.name} holds a {type(record).__name__}, not a {kind.__name__}")
+        raise DevwidgetError(
+            Message("{name} holds a {kind}, not a {wanted}", name=file.name, kind=type(record).__name__, wanted=kind.__name__)
+        )
     return record
 
 
@@ -186,7 +192,9 @@ def _virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[objec
     from devwidget import api
 
     if not options.gpus and (options.memory or options.card):
-        raise DevwidgetError("the memory of how many GPUs?", instead="--gpus 2 --memory 16GiB, or --gpus 2 --card A100-80GB")
+        raise DevwidgetError(
+            Message("the memory of how many GPUs?"), instead="--gpus 2 --memory 16GiB, or --gpus 2 --card A100-80GB"
+        )
     return api.simulate(options.gpus, options.memory, card=options.card) if options.gpus else contextlib.nullcontext()
 
 

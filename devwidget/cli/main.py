@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gettext
 import os
 import pathlib
 import sys
@@ -10,31 +11,71 @@ from collections.abc import Sequence
 
 from devwidget._version import __version__
 from devwidget.cli import commands
+from devwidget.language.speaking import CATALOGUES, DOMAIN, said, say
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
 
-EXAMPLES = """\
-examples:
-  python -m devwidget run train.py --epochs 1             the script as it is, then a report of what went wrong
-  python -m devwidget run --gpus 2 train.py               the same on two virtual GPUs
-  python -m devwidget run --gpus 1 -m package.train       a module in place of a script
-  torchrun --nproc-per-node 4 -m devwidget run train.py   each rank answers devwidget.ranks(), and is not watched
-  python -m devwidget check --gpus 2 train:step           one step: train.step() returns (model, batch)
-  python -m devwidget plan train:step --gpus 4 --memory 24GiB
-  python -m devwidget show trace.json --format sarif      text, json, brief (json within 4 kB), sarif, ...
-  python -m devwidget html trace.json report.html
-  python -m devwidget compare before.json after.json
+EXAMPLES = (
+    ("python -m devwidget run train.py --epochs 1", Message("the script as it is, then a report of what went wrong")),
+    ("python -m devwidget run --gpus 2 train.py", Message("the same on two virtual GPUs")),
+    ("python -m devwidget run --gpus 1 -m package.train", Message("a module in place of a script")),
+    (
+        "torchrun --nproc-per-node 4 -m devwidget run train.py",
+        Message("each rank answers devwidget.ranks(), and is not watched"),
+    ),
+    ("python -m devwidget check --gpus 2 train:step", Message("one step: train.step() returns (model, batch)")),
+    ("python -m devwidget plan train:step --gpus 4 --memory 24GiB", ""),
+    ("python -m devwidget show trace.json --format sarif", Message("text, json, brief (json within 4 kB), sarif, ...")),
+    ("python -m devwidget html trace.json report.html", ""),
+    ("python -m devwidget compare before.json after.json", ""),
+)
+_WIDE = 56
+_STATUS = (
+    ("0", Message("nothing to report (check, compare), or it fits (plan)")),
+    ("1", Message("findings (check), new findings (compare), or it does not fit (plan)")),
+    ("2", Message("it could not be done: wrong arguments, no such file, or the code to be checked raised an exception")),
+    ("", Message("`run` ends as the script ends; with --fail-on, 1 if the script ended well and there are such findings.")),
+)
 
-exit status:
-  0  nothing to report (check, compare), or it fits (plan)
-  1  findings (check), new findings (compare), or it does not fit (plan)
-  2  it could not be done: wrong arguments, no such file, or the code to be checked raised an exception
-  `run` ends as the script ends; with --fail-on, 1 if the script ended well and there are such findings.
-"""
+
+_OF_ARGPARSE = (
+    Message("usage: "),
+    Message("positional arguments"),
+    Message("options"),
+    Message("show this help message and exit"),
+    Message("show program's version number and exit"),
+    Message("%(prog)s: error: %(message)s\n"),
+    Message("argument %(argument_name)s: %(message)s"),
+    Message("the following arguments are required: %s"),
+    Message("unrecognized arguments: %s"),
+    Message("expected one argument"),
+    Message("invalid %(type)s value: %(value)r"),
+    Message("invalid choice: %(value)r (choose from %(choices)s)"),
+    Message("not allowed with argument %s"),
+)
+"""What Python itself says on a command line, for which it asks gettext."""
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options; for this while Python's own words are looked up in our catalogue."""
+    before = gettext.textdomain()
+    gettext.bindtextdomain(DOMAIN, str(CATALOGUES))
+    gettext.textdomain(DOMAIN)
+    try:
+        return _parser().parse_args(argv)
+    finally:
+        gettext.textdomain(before)
+
+
+def _epilog() -> str:
+    lines = [say("examples:"), *(f"  {line:<{_WIDE if words else 0}}{said(words)}" for line, words in EXAMPLES)]
+    lines += ["", say("exit status:"), *(f"  {status:<{3 if status else 0}}{said(words)}" for status, words in _STATUS)]
+    return "\n".join([*lines, ""])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
-    options = _parser().parse_args(argv)
+    options = _parsed(argv)
     try:
         ended: int | BaseException = options.command(options)
     except DevwidgetError as error:
@@ -50,47 +91,49 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    words = "See where every tensor of a PyTorch program lives, and get the line that fixes a wrong device."
+    words = say("See where every tensor of a PyTorch program lives, and get the line that fixes a wrong device.")
     plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m devwidget", description=words, epilog=EXAMPLES, formatter_class=plain)
+    parser = argparse.ArgumentParser("python -m devwidget", description=words, epilog=_epilog(), formatter_class=plain)
     parser.add_argument("--version", action="version", version=f"devwidget {__version__}")
     add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
 
-    run = add("run", help="run a script or module as it is, and report")
+    run = add("run", help=say("run a script or module as it is, and report"))
     _gpus(run)
-    run.add_argument("--heal", action="store_true", help="repair each device fault in passing and go on, to find them all")
+    run.add_argument("--heal", action="store_true", help=say("repair each device fault in passing and go on, to find them all"))
     _judging(run)
-    run.add_argument("--verify-hops", action="store_true", help="compare checksums at both ends of every copy between GPUs")
-    run.add_argument("-m", dest="module", action="store_true", help="TARGET is a module, as for python -m")
-    run.add_argument("target", metavar="TARGET", help="a script, or a module with -m")
-    run.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="the arguments of the script")
+    run.add_argument(
+        "--verify-hops", action="store_true", help=say("compare checksums at both ends of every copy between GPUs")
+    )
+    run.add_argument("-m", dest="module", action="store_true", help=say("TARGET is a module, as for python -m"))
+    run.add_argument("target", metavar="TARGET", help=say("a script, or a module with -m"))
+    run.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help=say("the arguments of the script"))
     run.set_defaults(command=commands.run)
 
-    check = add("check", help="run one training step, and report")
+    check = add("check", help=say("run one training step, and report"))
     _gpus(check)
     _judging(check, fail_on="warning")
-    check.add_argument("--baseline", metavar="FILE", type=_path, help="a saved trace: only what is new fails")
+    check.add_argument("--baseline", metavar="FILE", type=_path, help=say("a saved trace: only what is new fails"))
     _subject(check)
     check.set_defaults(command=commands.check)
 
-    plan = add("plan", help="predict the memory of a step on GPUs that are not here")
+    plan = add("plan", help=say("predict the memory of a step on GPUs that are not here"))
     _gpus(plan, required=True)
-    plan.add_argument("--placement", default="as is", help='"as is", "data parallel" or "auto"')
-    plan.add_argument("--save", metavar="FILE", type=_path, help="keep the plan, for `show` and `html`")
+    plan.add_argument("--placement", default="as is", help=say('"as is", "data parallel" or "auto"'))
+    plan.add_argument("--save", metavar="FILE", type=_path, help=say("keep the plan, for `show` and `html`"))
     _subject(plan)
     plan.set_defaults(command=commands.plan)
 
-    show = add("show", help="print a saved record")
+    show = add("show", help=say("print a saved record"))
     show.add_argument("file", metavar="FILE", type=_path)
-    show.add_argument("--format", choices=commands.FORMATS, default="text", help="for a trace: what other programs read")
+    show.add_argument("--format", choices=commands.FORMATS, default="text", help=say("for a trace: what other programs read"))
     show.set_defaults(command=commands.show)
 
-    html = add("html", help="turn a saved record into one page")
+    html = add("html", help=say("turn a saved record into one page"))
     html.add_argument("file", metavar="FILE", type=_path)
     html.add_argument("out", metavar="OUT", type=_path)
     html.set_defaults(command=commands.html)
 
-    compare = add("compare", help="what changed from one saved trace to another")
+    compare = add("compare", help=say("what changed from one saved trace to another"))
     compare.add_argument("before", metavar="BEFORE", type=_path)
     compare.add_argument("after", metavar="AFTER", type=_path)
     compare.set_defaults(command=commands.compare)
@@ -103,20 +146,22 @@ def _path(text: str) -> pathlib.Path:
 
 
 def _subject(parser: argparse.ArgumentParser) -> None:
-    words = "a function that returns (model, batch), or a dict of the arguments of devwidget.trace; file.py:function too"
+    words = say("a function that returns (model, batch), or a dict of the arguments of devwidget.trace; file.py:function too")
     parser.add_argument("subject", metavar="MODULE:FUNCTION", help=words)
 
 
 def _gpus(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    parser.add_argument("--gpus", metavar="N", type=int, default=0, required=required, help="how many virtual GPUs")
+    parser.add_argument("--gpus", metavar="N", type=int, default=0, required=required, help=say("how many virtual GPUs"))
     of_each = parser.add_mutually_exclusive_group()
-    of_each.add_argument("--memory", metavar="SIZE", help="of each GPU, such as 16GiB")
-    of_each.add_argument("--card", metavar="NAME", help="the kind of card that each is, such as A100-80GB")
+    of_each.add_argument("--memory", metavar="SIZE", help=say("of each GPU, such as 16GiB"))
+    of_each.add_argument("--card", metavar="NAME", help=say("the kind of card that each is, such as A100-80GB"))
 
 
 def _judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> None:
-    parser.add_argument("--allow", metavar="HOP", action="append", default=[], help='a hop that is meant: "cuda:0 -> cpu"')
-    least = "the least severity that makes the exit status 1" + (f" (default: {fail_on})" if fail_on else "")
+    parser.add_argument("--allow", metavar="HOP", action="append", default=[], help=say('a hop that is meant: "cuda:0 -> cpu"'))
+    least = say("the least severity that makes the exit status 1")
+    if fail_on:
+        least = say("{option} (default: {value})", option=least, value=fail_on)
     parser.add_argument("--fail-on", choices=("error", "warning", "info"), default=fail_on, help=least)
     for name, words in commands.FILES.items():
-        parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=_path, help=words)
+        parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=_path, help=said(words))

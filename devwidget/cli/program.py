@@ -12,6 +12,7 @@ from importlib.abc import InspectLoader
 from importlib.machinery import SourceFileLoader
 
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
 
 Program = Callable[[], None]
 
@@ -24,7 +25,9 @@ def script(file: str, args: Sequence[str]) -> Program:
     """
     path = os.path.abspath(file)
     if not os.path.isfile(path):
-        raise DevwidgetError(f"there is no script {file}", instead="python -m devwidget run train.py [arguments]")
+        raise DevwidgetError(
+            Message("there is no script {file}", file=file), instead="python -m devwidget run train.py [arguments]"
+        )
     loader = SourceFileLoader("__main__", path)
     main = _become_main(path, [file, *args], __loader__=loader)
     if not sys.flags.safe_path:
@@ -43,7 +46,9 @@ def module(name: str, args: Sequence[str]) -> Program:
     if spec is not None and spec.submodule_search_locations is not None:
         spec = _spec(f"{name}.__main__")
     if spec is None or spec.origin is None or not isinstance(spec.loader, InspectLoader):
-        raise DevwidgetError(f"there is no module {name} that can be run", instead="python -m devwidget run -m package.train")
+        raise DevwidgetError(
+            Message("there is no module {name} that can be run", name=name), instead="python -m devwidget run -m package.train"
+        )
     loader = spec.loader
     main = _become_main(
         spec.origin, [spec.origin, *args], __loader__=loader, __spec__=spec, __package__=spec.parent, __cached__=spec.cached

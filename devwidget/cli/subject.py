@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from devwidget.records.errors import DevwidgetError, nearest
+from devwidget.records.schema.message import Message
 
 EXAMPLE = 'def step(): return model, batch    # or {"model": model, "batch": batch, "loss_fn": loss_fn, ...}'
 
@@ -24,7 +25,10 @@ def arguments(name: str, call: Callable[..., Any]) -> dict[str, Any]:
     """
     where, _, function = name.rpartition(":")
     if not where:
-        raise DevwidgetError(f"{name!r} names no function", instead="module:function, such as train:step or train.py:step")
+        raise DevwidgetError(
+            Message("{name} names no function", name=repr(name)),
+            instead=Message("module:function, such as train:step or train.py:step"),
+        )
     made = _function(_module(where), where, function)()
     return _known(dict(made) if isinstance(made, Mapping) else _pair(made, name), call)
 
@@ -35,7 +39,7 @@ def _module(where: str) -> ModuleType:
     path = os.path.abspath(where)
     spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
     if spec is None or spec.loader is None or not os.path.isfile(path):
-        raise DevwidgetError(f"there is no file {where}")
+        raise DevwidgetError(Message("there is no file {where}", where=where))
     sys.path.insert(0, os.path.dirname(path))
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -45,13 +49,18 @@ def _module(where: str) -> ModuleType:
 def _function(module: ModuleType, where: str, name: str) -> Callable[[], Any]:
     found = getattr(module, name, None)
     if not callable(found):
-        raise DevwidgetError(f"{where} has no function `{name}`{nearest(name, vars(module))}", instead=EXAMPLE)
+        raise DevwidgetError(
+            Message("{where} has no function `{name}`{hint}", where=where, name=name, hint=nearest(name, vars(module))),
+            instead=EXAMPLE,
+        )
     return found  # type: ignore[no-any-return]
 
 
 def _pair(made: Any, name: str) -> dict[str, Any]:
     if not isinstance(made, tuple) or len(made) != 2:
-        raise DevwidgetError(f"{name} returned a `{type(made).__name__}`, not a model and a batch", instead=EXAMPLE)
+        raise DevwidgetError(
+            Message("{name} returned a `{kind}`, not a model and a batch", name=name, kind=type(made).__name__), instead=EXAMPLE
+        )
     return {"model": made[0], "batch": made[1]}
 
 
@@ -59,7 +68,10 @@ def _known(given: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
     parameters = inspect.signature(call).parameters
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())  # then it refuses what it does not know
     for name in () if takes_any else sorted(given.keys() - parameters.keys()):
-        raise DevwidgetError(f"`{call.__name__}` knows no argument `{name}`{nearest(name, parameters)}", instead=EXAMPLE)
+        raise DevwidgetError(
+            Message("`{kind}` knows no argument `{name}`{hint}", kind=call.__name__, name=name, hint=nearest(name, parameters)),
+            instead=EXAMPLE,
+        )
     for name in {"model", "batch"} - given.keys():
-        raise DevwidgetError(f"there is no `{name}` in what the function returned", instead=EXAMPLE)
+        raise DevwidgetError(Message("there is no `{name}` in what the function returned", name=name), instead=EXAMPLE)
     return given

@@ -22,6 +22,7 @@ from devwidget.distributed.identity import Identity, identity
 from devwidget.distributed.report import ReadMemory, Reporter
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.rank import RankReport
+from devwidget.records.schema.message import Message, in_language
 from devwidget.records.schema.writing import dumps
 
 
@@ -65,14 +66,18 @@ class Agent:
 
     def _refuse_double(self) -> None:
         if serving() is not None:
-            raise DevwidgetError("this process answers already", instead="one call of devwidget.serve() in each rank")
+            raise DevwidgetError(
+                Message("this process answers already"), instead=Message("one call of devwidget.serve() in each rank")
+            )
         if not self._socket.exists():
             return
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as other, contextlib.suppress(ConnectionRefusedError):
             other.connect(str(self._socket))
-            why = f"the folder {self.folder} is that of another job, or this one was started twice"
+            why = Message("the folder {folder} is that of another job, or this one was started twice", folder=self.folder)
             raise DevwidgetError(
-                f"another process answers as rank {self._who.rank}", why=why, instead="devwidget.serve(folder=...)"
+                Message("another process answers as rank {rank}", rank=self._who.rank),
+                why=why,
+                instead="devwidget.serve(folder=...)",
             )
         self._socket.unlink()  # of a process that was killed
 
@@ -93,7 +98,8 @@ class Agent:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"<rank {self._who.rank} of {self._who.world_size} answers in {self.folder}>"
+        facts = {"rank": self._who.rank, "world_size": self._who.world_size, "folder": self.folder}
+        return in_language(Message("<rank {rank} of {world_size} answers in {folder}>", **facts))
 
 
 _agents: list[Agent] = []

@@ -66,8 +66,10 @@ def ask(folder: pathlib.Path, rank: int) -> Heard:
         answer = line.ask(HANDLER)
     except (ConnectionRefusedError, FileNotFoundError):
         return Heard(rank, "dead", host=host, pid=pid, note=Message("its process has ended: nobody listens at its socket"))
-    except (NoAnswer, OSError) as silence:
-        return _silent(path, rank, host, pid, str(silence))
+    except NoAnswer as silence:
+        return _silent(path, rank, host, pid, silence.why)
+    except OSError as error:
+        return _silent(path, rank, host, pid, str(error))
     if answer.status != 200:
         return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
     return _answered(rank, answer.body, host, pid)

@@ -12,6 +12,7 @@ from devwidget.capture.object_fields import module_name, mro_of
 from devwidget.distributed.asking import all_at_once, ask
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.merging import Heard
+from devwidget.records.schema.message import Message
 
 Served = Callable[[], tuple[int, str]]
 """Sees that a process answers, from now on if it has not before: its rank, and the folder of its socket."""
@@ -47,10 +48,12 @@ def _folders(view: Any, served: Served) -> dict[int, str]:
         try:
             known[target] = result.get(max(0.1, until - time.monotonic()))
         except Exception as error:  # whatever was raised in the engine, or on the way
-            raise DevwidgetError(f"engine {target} cannot answer: {error_text(error)}", instead=_INSTEAD) from error
+            raise DevwidgetError(
+                Message("engine {target} cannot answer: {error}", target=target, error=error_text(error)), instead=_INSTEAD
+            ) from error
     return dict(known[target] for target in view.targets)
 
 
 _known: weakref.WeakKeyDictionary[Any, dict[int, tuple[int, str]]] = weakref.WeakKeyDictionary()
 """Rank and folder of each engine, by client."""
-_INSTEAD = "torch.distributed.init_process_group(...) in each engine, and then ask again"
+_INSTEAD = Message("torch.distributed.init_process_group(...) in each engine, and then ask again")

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
 
 HANDLER = "devwidget"
 """The name under which the server of a rank knows us."""
@@ -57,11 +58,13 @@ def _make(folder: pathlib.Path) -> None:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise DevwidgetError(f"the folder {folder} cannot be made: {error.strerror}", instead=_INSTEAD) from None
+        raise DevwidgetError(
+            Message("the folder {folder} cannot be made: {error}", folder=folder, error=error.strerror), instead=_INSTEAD
+        ) from None
     refuse_shared(folder)
 
 
-_INSTEAD = 'devwidget.serve(folder="...") with a folder of your own, the same for all ranks'
+_INSTEAD = Message('devwidget.serve(folder="...") with a folder of your own, the same for all ranks')
 
 
 def refuse_shared(folder: pathlib.Path) -> None:
@@ -73,21 +76,26 @@ def refuse_shared(folder: pathlib.Path) -> None:
     try:
         found = folder.lstat()
     except OSError as error:
-        raise DevwidgetError(f"there is no folder {folder}: {error.strerror}", instead=_INSTEAD) from None
+        raise DevwidgetError(
+            Message("there is no folder {folder}: {error}", folder=folder, error=error.strerror), instead=_INSTEAD
+        ) from None
     if not stat.S_ISDIR(found.st_mode):
-        raise DevwidgetError(f"{folder} is no folder", instead=_INSTEAD)
+        raise DevwidgetError(Message("{folder} is no folder", folder=folder), instead=_INSTEAD)
     if found.st_uid != os.getuid():
-        raise DevwidgetError(f"the folder {folder} belongs to another user", instead=_INSTEAD)
+        raise DevwidgetError(Message("the folder {folder} belongs to another user", folder=folder), instead=_INSTEAD)
     if stat.S_IMODE(found.st_mode) & 0o077:
-        why = "whoever enters the folder can ask the ranks where their tensors are, and which lines run"
-        raise DevwidgetError(f"other users may enter the folder {folder}", why=why, instead=f"chmod 700 {folder}")
+        why = Message("whoever enters the folder can ask the ranks where their tensors are, and which lines run")
+        raise DevwidgetError(
+            Message("other users may enter the folder {folder}", folder=folder), why=why, instead=f"chmod 700 {folder}"
+        )
 
 
 def _refuse_long(folder: pathlib.Path) -> None:
     longest = len(os.fsencode(socket_of(folder, 10**6)))
     if longest > LONGEST_PATH:
-        why = f"the path of a unix socket has {LONGEST_PATH} bytes at most, and this one would have {longest}"
-        raise DevwidgetError(f"the name of the folder {folder} is too long", why=why, instead=_INSTEAD)
+        facts = {"most": LONGEST_PATH, "size": longest}
+        why = Message("the path of a unix socket has {most} bytes at most, and this one would have {size}", **facts)
+        raise DevwidgetError(Message("the name of the folder {folder} is too long", folder=folder), why=why, instead=_INSTEAD)
 
 
 def socket_of(folder: pathlib.Path, rank: int) -> pathlib.Path:

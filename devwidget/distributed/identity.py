@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
 
 _NUMBERS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
 _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
@@ -32,8 +33,10 @@ def identity(environ: Mapping[str, str] = os.environ) -> Identity:
     """
     found = of_torch() or of_environment(environ)
     if found is None:
-        why = "`torch.distributed` is not initialised, and the environment has no RANK and WORLD_SIZE"
-        raise DevwidgetError("this process is no rank", why=why, instead="call it after torch.distributed.init_process_group")
+        why = Message("`torch.distributed` is not initialised, and the environment has no RANK and WORLD_SIZE")
+        raise DevwidgetError(
+            Message("this process is no rank"), why=why, instead=Message("call it after torch.distributed.init_process_group")
+        )
     local = next((int(environ[name]) for name in _LOCAL if environ.get(name, "").isdigit()), -1)
     return Identity(*found, socket.gethostname(), os.getpid(), local)
 

@@ -25,6 +25,7 @@ from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport
 from devwidget.records.ranks.traced import TracedStep
+from devwidget.records.schema.message import Message
 
 _TRIES = 5
 _recorded: list[TracedStep] = []
@@ -86,7 +87,7 @@ class Reporter:
             held.unsharded if held and not runs else (),
             checksums_of(model) if checksums and is_module(model) else (),
             sum(_local_bytes(tensor) for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {})),
-            "" if held else "no variable of its main thread holds a model",
+            "" if held else Message("no variable of its main thread holds a model"),
             _recorded[0] if _recorded else None,
         )
 

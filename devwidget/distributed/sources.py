@@ -16,8 +16,9 @@ from devwidget.records.loading.json_io import load
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import RankReport
+from devwidget.records.schema.message import Message
 
-_SOURCES = "a folder of ranks, their files, or a view of ipyparallel: devwidget.ranks('runs/today')"
+_SOURCES = Message("a folder of ranks, their files, or a view of ipyparallel: devwidget.ranks('runs/today')")
 
 
 def hear(source: Any, served: Served, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluster:
@@ -42,10 +43,10 @@ def hear(source: Any, served: Served, *, patience: float = LONG_IN_A_COLLECTIVE)
     elif isinstance(source, Iterable):
         heard = _of_files([pathlib.Path(each) for each in source if isinstance(each, str | os.PathLike)])
     else:
-        raise DevwidgetError(f"{type(source).__name__} is no source of ranks", instead=_SOURCES)
+        raise DevwidgetError(Message("{kind} is no source of ranks", kind=type(source).__name__), instead=_SOURCES)
     if not heard:
-        why = "no process has called devwidget.serve() there, or written its record there"
-        raise DevwidgetError("there are no ranks in this source", why=why, instead=_SOURCES)
+        why = Message("no process has called devwidget.serve() there, or written its record there")
+        raise DevwidgetError(Message("there are no ranks in this source"), why=why, instead=_SOURCES)
     return merge(heard, asked)
 
 
@@ -58,7 +59,9 @@ def newest_job() -> pathlib.Path:
     above = owner_folder()
     folders = [entry for entry in above.iterdir() if entry.is_dir() and list(ranks_in(entry))] if above.is_dir() else []
     if not folders:
-        raise DevwidgetError("no job of yours answers on this machine", instead="devwidget.serve() in the training script")
+        raise DevwidgetError(
+            Message("no job of yours answers on this machine"), instead=Message("devwidget.serve() in the training script")
+        )
     return max(folders, key=lambda folder: folder.stat().st_mtime)
 
 
@@ -69,9 +72,11 @@ def _of_files(paths: list[pathlib.Path]) -> list[Heard]:
         try:
             said = load(path)
         except (OSError, ValueError) as error:
-            raise DevwidgetError(f"{path.name} cannot be read: {error}") from None
+            raise DevwidgetError(Message("{name} cannot be read: {error}", name=path.name, error=error)) from None
         if not isinstance(said, RankReport):
-            raise DevwidgetError(f"{path.name} holds a {type(said).__name__}, not what one rank said")
+            raise DevwidgetError(
+                Message("{name} holds a {kind}, not what one rank said", name=path.name, kind=type(said).__name__)
+            )
         if said.rank not in newest or newest[said.rank].taken < said.taken:
             newest[said.rank] = said
     return aged([written_only(rank, said) for rank, said in newest.items()])

@@ -10,13 +10,23 @@ import struct
 import time
 from typing import NamedTuple
 
+from devwidget.records.schema.message import Message
+
 LARGEST_ANSWER = 2**26
 """Bytes; a model of 100,000 modules takes 2**24."""
 _CHUNK = 2**16
 
 
 class NoAnswer(Exception):
-    """Nothing came, or nothing that can be used; the text is a phrase."""
+    """Nothing came, or nothing that can be used.
+
+    Attributes:
+        why: a phrase.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(why)
 
 
 class Answer(NamedTuple):
@@ -56,9 +66,9 @@ class Line:
             response = connection.getresponse()
             return Answer(response.status, self._read(response))
         except TimeoutError:
-            raise NoAnswer("it gave no answer in time") from None
+            raise NoAnswer(Message("it gave no answer in time")) from None
         except (OSError, http.client.HTTPException) as error:
-            raise NoAnswer(f"what it sent is no answer ({type(error).__name__})") from None
+            raise NoAnswer(Message("what it sent is no answer ({error})", error=type(error).__name__)) from None
         finally:
             self._socket.close()
 
@@ -67,7 +77,7 @@ class Line:
         while chunk := response.read(_CHUNK):
             size += len(chunk)
             if size > LARGEST_ANSWER:
-                raise NoAnswer(f"its answer is longer than {LARGEST_ANSWER:,} bytes")
+                raise NoAnswer(Message("its answer is longer than {size} bytes", size=f"{LARGEST_ANSWER:,}"))
             parts.append(chunk)
             self._hurry()
         return b"".join(parts)

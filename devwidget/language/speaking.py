@@ -7,7 +7,7 @@ import gettext
 from collections.abc import Callable
 from pathlib import Path
 
-from devwidget.records.schema.message import Message, filled
+from devwidget.records.schema.message import Message, filled, spoken_by
 
 CATALOGUES = Path(__file__).parent / "catalogues"
 DOMAIN = "devwidget"
@@ -32,7 +32,7 @@ def set_language(name: str | None) -> None:
         ValueError: for a language without a catalogue.
     """
     if name is not None and name not in languages():
-        raise ValueError(f"no words in {name!r}; there are {', '.join(languages())}")
+        raise ValueError(say("no words in {name}; there are {known}", name=repr(name), known=", ".join(languages())))
     before = language()
     _chosen[:] = [] if name is None else [name]
     if language() != before:
@@ -81,6 +81,9 @@ def template(one: str, many: str = "", count: int = 1) -> str:
 def both(one: str, many: str) -> tuple[str, str]:
     """The templates for one thing and for many, as they are: so a catalogue finds them."""
     return one, many
+
+
+spoken_by(said)
 
 
 @functools.cache

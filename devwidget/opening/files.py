@@ -11,7 +11,9 @@ from devwidget.opening.flight_recorder import is_dump, read_dumps
 from devwidget.opening.kineto import read_kineto
 from devwidget.opening.memory_snapshot import read_memory_snapshot
 from devwidget.opening.plain_pickle import load_plain, uncollected
+from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import json_io
+from devwidget.records.schema.message import Message
 
 _PICKLE, _GZIP = b"\x80", b"\x1f\x8b"
 _OURS = b'"devwidget"'
@@ -41,7 +43,7 @@ def open_file(path: str | pathlib.Path) -> Any:
 def _folder(folder: pathlib.Path) -> Any:
     contents = {file.name: content for file in sorted(folder.iterdir()) if is_dump(content := _content(file))}
     if not contents:
-        raise ValueError(f"no flight-recorder dump in the folder {folder.name}")
+        raise UnreadableError(Message("no flight-recorder dump in the folder {folder}", folder=folder.name))
     return read_dumps(contents)
 
 

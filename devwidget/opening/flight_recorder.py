@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from devwidget.opening.stacks import users_sites
+from devwidget.records.errors import UnreadableError
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import Collective, RankReport
@@ -45,7 +46,8 @@ def read_dumps(contents: Mapping[str, Any]) -> Cluster:
     try:
         reports = [_report(_rank(name, number), content) for number, (name, content) in enumerate(contents.items())]
     except (KeyError, TypeError, AttributeError, IndexError, json.JSONDecodeError) as error:
-        raise ValueError(f"not a dump of torch's flight recorder: {type(error).__name__} {error}") from None
+        said = f"{type(error).__name__} {error}"
+        raise UnreadableError(Message("not a dump of torch's flight recorder: {error}", error=said)) from None
     return merge([_heard(report) for report in reports])
 
 
@@ -67,7 +69,7 @@ def _report(rank: int, content: Mapping[str, Any]) -> RankReport:
     last = (waiting or entries[-1:])[:1]  # the first that is not over holds up all after it
     size = max([rank, *(member for members in groups.values() for member in members)]) + 1
     if size > _MOST_RANKS:
-        raise ValueError(f"not a dump of torch's flight recorder: a job of {size} ranks")
+        raise UnreadableError(Message("not a dump of torch's flight recorder: a job of {size} ranks", size=size))
     stack = tuple(users_sites(last[0].get("frames", ()))) if last else ()
     collective = _collective(last[0], groups) if last else None
     return RankReport(rank, size, "", 0, collective=collective, stack=stack[::-1])

@@ -14,10 +14,19 @@ from typing import Any
 from devwidget.opening.allocations import FOREIGN, History, curve_of
 from devwidget.opening.enclosing import Around, Event, around, class_of, is_span
 from devwidget.records.device import DeviceId
+from devwidget.records.errors import UnreadableError
 from devwidget.records.memory_curve import MemoryCurve
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
 
-INFERRED = "modules and parts of the step: inferred from the stacks of the profiler; a line is where its function begins"
+INFERRED = Message(
+    "{kind}: {reason}",
+    kind=Message("modules and parts of the step"),
+    reason=Message("inferred from the stacks of the profiler; a line is where its function begins"),
+)
+_NO_STACKS = Message(
+    "{kind}: {reason}", kind=Message("modules and lines"), reason=Message("the profiler ran without with_stack=True")
+)
 _CPU = DeviceId("cpu", None)
 _WAITING = {"aten::_local_scalar_dense": "item", "aten::nonzero": "nonzero", "aten::masked_select": "masked_select"}
 _DTYPES = {"float": "float32", "double": "float64", "long int": "int64", "int": "int32", "c10::Half": "float16"}
@@ -34,7 +43,8 @@ def read_kineto(content: dict[str, Any]) -> Trace:
     try:
         return _Reader([event for event in content["traceEvents"] if "ts" in event and "name" in event]).trace()
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise ValueError(f"not a trace of torch.profiler: {type(error).__name__} {error}") from None
+        said = f"{type(error).__name__} {error}"
+        raise UnreadableError(Message("not a trace of torch.profiler: {error}", error=said)) from None
 
 
 class _Reader:
@@ -59,7 +69,7 @@ class _Reader:
         moves, waits = tuple(self._moves(launching)), tuple(self._waits(launching))
         parts = (tuple(self._ops(launching)), tuple(self._module_events(launching)), tuple(self._memory()))
         ops, modules, memory = parts
-        said = () if self._modules else ("modules and lines: the profiler ran without with_stack=True",)
+        said = () if self._modules else (_NO_STACKS,)
         return Trace(
             moves=moves, ops=ops, modules=modules, memory=memory, waits=waits, not_checked=(INFERRED, *said), seconds=seconds
         )

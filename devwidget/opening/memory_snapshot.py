@@ -13,10 +13,16 @@ from typing import Any
 from devwidget.opening.allocations import FOREIGN, History, curve_of
 from devwidget.opening.stacks import NO_STACK, Stack, read_stack
 from devwidget.records.device import DeviceId
+from devwidget.records.errors import UnreadableError
 from devwidget.records.memory_curve import MemoryCurve
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 
-INFERRED = "modules, phases and what bytes are for: inferred from the stacks in the file and from when bytes were given back"
+INFERRED = Message(
+    "{kind}: {reason}",
+    kind=Message("modules, phases and what bytes are for"),
+    reason=Message("inferred from the stacks in the file and from when bytes were given back"),
+)
 _LARGEST = 1 << 60
 
 
@@ -30,15 +36,19 @@ def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:
         segments, traces = content["segments"], content["device_traces"]
         # Every event and block takes several bytes in the file: no more are looked at.
         if sum(map(len, traces)) + sum(len(segment["blocks"]) for segment in segments) > file_bytes:
-            raise ValueError("it names one list again and again")
+            raise UnreadableError(Message("it names one list again and again"))
         curves = tuple(_curves(segments, traces))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"not a memory snapshot of torch: {type(error).__name__} {error}") from None
+        said = f"{type(error).__name__} {error}"
+        raise UnreadableError(Message("not a memory snapshot of torch: {error}", error=said)) from None
     unknown = [(curve.device, 1 - owned_share(curve)) for curve in curves]
-    missing = [
-        f"who owns {share:.1%} of the bytes at the peak of {device}: no stack in the file" for device, share in unknown if share
-    ]
+    missing = [_no_stack(device, share) for device, share in unknown if share]
     return Trace(memory=curves, not_checked=(INFERRED, *missing))
+
+
+def _no_stack(device: DeviceId, share: float) -> Message:
+    what = Message("who owns {share} of the bytes at the peak of {device}", share=f"{share:.1%}", device=device)
+    return Message("{kind}: {reason}", kind=what, reason=Message("no stack in the file"))
 
 
 def owned_share(curve: MemoryCurve) -> float:
@@ -121,5 +131,5 @@ def _older(
 
 def _checked(size: int) -> int:
     if not 0 <= size < _LARGEST:
-        raise ValueError(f"not a memory snapshot of torch: an allocation of {size} bytes")
+        raise UnreadableError(Message("not a memory snapshot of torch: an allocation of {size} bytes", size=size))
     return size

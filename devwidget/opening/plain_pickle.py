@@ -9,6 +9,9 @@ import pickle
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from devwidget.records.errors import UnreadableError
+from devwidget.records.schema.message import Message
+
 
 class Refused(Exception):
     """A pickle that wants more than plain values."""
@@ -34,7 +37,7 @@ def load_plain(path: pathlib.Path) -> Any:
         try:
             return _Plain(file).load()
         except Exception as error:  # a broken pickle raises anything, as the documentation of `pickle` says
-            raise ValueError(f"not a pickle of plain values: {error}") from None
+            raise UnreadableError(Message("not a pickle of plain values: {error}", error=error)) from None
 
 
 @contextlib.contextmanager

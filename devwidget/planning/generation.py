@@ -14,6 +14,7 @@ from devwidget.planning.placement import PlacedCopy, placed_copy
 from devwidget.planning.watcher import Watcher
 from devwidget.records.answers.generation import CacheAt, Generation
 from devwidget.records.errors import DevwidgetError, message
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import parse_cluster
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import settle
@@ -24,7 +25,9 @@ def make_generation(model: nn.Module, inputs: Arguments, asked: dict[str, Any], 
     """See `Plan.generation`."""
     prompt = size_of(list(tensors_in((inputs.args, inputs.kwargs))), 1)
     if prompt is None:
-        raise DevwidgetError("the batch holds no text", why="no tensor of whole numbers in it has a second dimension")
+        raise DevwidgetError(
+            Message("the batch holds no text"), why=Message("no tensor of whole numbers in it has a second dimension")
+        )
     runs = tuple(run(model, inputs, asked, prompt, length) for length in (prompt, 2 * prompt, prompt + new_tokens))
     first, second, last = runs
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
@@ -49,8 +52,10 @@ def run(model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int,
         try:
             return _steps(copied, inputs, accounts, prompt, length)
         except (RuntimeError, TypeError, AttributeError, ValueError) as error:
-            fails = f"{type(model).__name__} does not write on with a cache: {message(error)}"
-            raise DevwidgetError(fails, why="its output has `past_key_values` in transformers, and it takes them") from error
+            fails = Message("{kind} does not write on with a cache: {error}", kind=type(model).__name__, error=message(error))
+            raise DevwidgetError(
+                fails, why=Message("its output has `past_key_values` in transformers, and it takes them")
+            ) from error
 
 
 def _steps(copied: PlacedCopy, inputs: Arguments, accounts: tuple[Account, ...], prompt: int, length: int) -> CacheAt:

@@ -18,6 +18,7 @@ from devwidget.planning.child.tensors import place_of
 from devwidget.planning.gpus import gpu, is_on_gpu
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import UNLIMITED, Cluster
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import watch
@@ -92,7 +93,9 @@ class PlacedCopy:
         self.device_map = tuple((path, _name(place)) for path, place in places.items())
         used = [torch.device(name) for _, name in self.device_map if name.startswith(gpu(0).type)]
         if not used or "disk" in dict(self.device_map).values():
-            raise DevwidgetError(f"a plan cannot use the device map {places}", why="it names no GPU, or the disk")
+            raise DevwidgetError(
+                Message("a plan cannot use the device map {places}", places=places), why=Message("it names no GPU, or the disk")
+            )
         self.home = self.last = used[0]
         with warnings.catch_warnings():  # a map may name tensors, as those that accelerate proposes do
             warnings.filterwarnings("ignore", "The following device_map keys do not match any submodules")
@@ -114,8 +117,9 @@ def proposed(model: nn.Module, capacities: Sequence[int]) -> dict[str, Any]:
         room = get_balanced_memory(model, room, no_split_module_classes=whole)
         places: dict[str, Any] = accelerate.infer_auto_device_map(model, room, no_split_module_classes=whole)
     except (IndexError, KeyError, TypeError, ValueError) as error:
-        what = f"accelerate proposes no device map for {type(model).__name__}: {error_text(error)}"
-        raise DevwidgetError(what, instead="placement={'encoder': 0, 'head': 1}, a map of your own") from error
+        facts = {"kind": type(model).__name__, "error": error_text(error)}
+        what = Message("accelerate proposes no device map for {kind}: {error}", **facts)
+        raise DevwidgetError(what, instead=Message("placement={'encoder': 0, 'head': 1}, a map of your own")) from error
     return places
 
 

@@ -19,6 +19,7 @@ from devwidget.planning.optimizers import optimizer_for
 from devwidget.planning.placement import PlacedCopy
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, SimulationError, message
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
 from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
 
@@ -89,15 +90,22 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
         run()
     except SimulationError as error:
         site = to_site(deepest_line(error.__traceback__))
-        place = f" at {site}, `{site.text}`" if site is not None else ""
+        place = Message(" at {place}, `{source}`", place=str(site), source=site.text) if site is not None else ""
         raise SimulationError(
-            f"the {phase} decides by values that a plan does not have{place}: {error.what}",
-            why="what the weights make of a batch is not computed in a plan",
-            instead="run the step with values, under `devwidget.simulate(...)`, and read "
-            f"`torch.{gpu(0).type}.max_memory_allocated`",
+            Message(
+                "the {phase} decides by values that a plan does not have{place}: {problem}",
+                phase=Message(phase),
+                place=place,
+                problem=error.what,
+            ),
+            why=Message("what the weights make of a batch is not computed in a plan"),
+            instead=Message(
+                "run the step with values, under `devwidget.simulate(...)`, and read `torch.{kind}.max_memory_allocated`",
+                kind=gpu(0).type,
+            ),
         ) from error
     except RuntimeError as error:
         kind = LengthsOnGpu if message(error).startswith("'lengths' argument should be") else DevwidgetError
-        fails = f"the {phase} fails in this placement: {message(error)}"
-        raise kind(fails, why="the plan runs the step once") from error
+        fails = Message("the {phase} fails in this placement: {error}", phase=Message(phase), error=message(error))
+        raise kind(fails, why=Message("the plan runs the step once")) from error
     return phase

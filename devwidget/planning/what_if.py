@@ -118,7 +118,10 @@ class WhatIf:
 
     def _generation(self, new_tokens: int) -> Generation:
         if not is_count(new_tokens):
-            raise DevwidgetError(f"cannot write {new_tokens!r} tokens", instead="plan.generation(new_tokens=512)")
+            raise DevwidgetError(
+                Message("cannot write {new_tokens} tokens", new_tokens=repr(new_tokens)),
+                instead="plan.generation(new_tokens=512)",
+            )
         return make_generation(self.model, self.inputs, self.asked, new_tokens)
 
     def _change(self, option: Option) -> Change:
@@ -151,8 +154,8 @@ class WhatIf:
 
 
 def _no_size() -> DevwidgetError:
-    why = "it is packed, or holds no tensor with a dimension"
-    return DevwidgetError("the batch has no size to be changed", why=why)
+    why = Message("it is packed, or holds no tensor with a dimension")
+    return DevwidgetError(Message("the batch has no size to be changed"), why=why)
 
 
 def is_count(value: object) -> bool:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+from devwidget.records.schema.message import Message, in_language
 
 
 class DevwidgetError(Exception):
     """Misuse of devwidget. Nothing was changed when it is raised.
+
+    It is said in the language of reports; `args` are English.
 
     Attributes:
         what: the fact, lower case.
@@ -22,7 +26,18 @@ class DevwidgetError(Exception):
         self.what = what
         self.why = why
         self.instead = instead
-        super().__init__("\n".join(part for part in (what, why and f"  why:  {why}", instead and f"  help: {instead}") if part))
+        super().__init__("\n".join(self._parts()))
+
+    def __str__(self) -> str:
+        """What, why, and what would have been right."""
+        return "\n".join(map(in_language, self._parts()))
+
+    def _parts(self) -> Iterator[str]:
+        yield self.what
+        if self.why:
+            yield Message("  why:  {why}", why=self.why)
+        if self.instead:
+            yield Message("  help: {instead}", instead=self.instead)
 
 
 class BatchError(DevwidgetError):
@@ -31,6 +46,10 @@ class BatchError(DevwidgetError):
 
 class SimulationError(DevwidgetError):
     """Virtual GPUs cannot be started like this."""
+
+
+class UnreadableError(DevwidgetError, ValueError):
+    """A file is not what it was taken for."""
 
 
 class PlacementError(DevwidgetError):
@@ -92,4 +111,4 @@ _PLAIN = frozenset(map(id, (str, int, float, bool, complex, bytes, type(None))))
 def nearest(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` for the known word that is closest, or ""."""
     close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return Message("; did you mean {word}?", word=repr(close[0])) if close else ""

@@ -11,6 +11,7 @@ from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase
@@ -202,6 +203,7 @@ class Plan(Record):
     def _asked(self) -> Questions:
         if id(self) not in _questions:
             raise DevwidgetError(
-                "this plan was loaded or made by hand: its model is not here", instead="ask what devwidget.plan(...) returns"
+                Message("this plan was loaded or made by hand: its model is not here"),
+                instead=Message("ask what devwidget.plan(...) returns"),
             )
         return _questions[id(self)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from devwidget.language.speaking import say
 from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
@@ -86,7 +87,8 @@ def generation_frame(generation: Generation, part: str = "") -> pd.DataFrame:
 def _frame(record: Any, part: object, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:
     if not isinstance(part, str) or part not in parts:
         known = ", ".join(map(repr, parts))
-        raise ValueError(f"{type(record).__name__} has no table {part!r}{nearest(str(part), parts)}; known: {known}")
+        facts = {"kind": type(record).__name__, "part": repr(part), "hint": nearest(str(part), parts), "known": known}
+        raise ValueError(say("{kind} has no table {part}{hint}; known: {known}", **facts))
     import pandas
 
     return pandas.DataFrame(parts[part](record))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.records.errors import SimulationError, nearest
+from devwidget.records.schema.message import Message
 
 HOPPER = 9
 """The first major compute capability whose cuBLAS workspace is the larger one."""
@@ -77,8 +78,8 @@ def find_card(name: object) -> Card:
     if card is None:
         names = [card.name for card in CARDS.values()]
         raise SimulationError(
-            f"no card {name!r} is known{nearest(str(name), names)}",
-            why=f"known are {', '.join(names)}",
-            instead='devwidget.simulate(card="A100-80GB"), or memory="79GiB" for another',
+            Message("no card {name} is known{hint}", name=repr(name), hint=nearest(str(name), names)),
+            why=Message("known are {known}", known=", ".join(names)),
+            instead=Message('devwidget.simulate(card="A100-80GB"), or memory="79GiB" for another'),
         )
     return card

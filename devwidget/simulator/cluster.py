@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devwidget.records.errors import SimulationError
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cards import Card, find_card
 
 if TYPE_CHECKING:
@@ -65,17 +66,23 @@ def parse_cluster(
     """
     if isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 < gpus <= MOST_GPUS:
         raise SimulationError(
-            f"cannot simulate {_shown(gpus)} GPUs",
-            why=f"`gpus` is a whole number from 1 to {MOST_GPUS}",
+            Message("cannot simulate {given} GPUs", given=_shown(gpus)),
+            why=Message("`gpus` is a whole number from 1 to {most}", most=MOST_GPUS),
             instead="devwidget.simulate(gpus=2)",
         )
     if not isinstance(compute, bool):
-        raise SimulationError(f"`compute` is True or False, not {compute!r}", instead="devwidget.simulate(compute=False)")
+        raise SimulationError(
+            Message("`compute` is True or False, not {compute}", compute=repr(compute)),
+            instead="devwidget.simulate(compute=False)",
+        )
     from devwidget.simulator.accelerators.cuda import CUDA  # late: `import devwidget` stays light
 
     if (memory is None) == (card is None):
-        given = "neither `memory` nor `card` is given" if card is None else "both `memory` and `card` are given"
-        raise SimulationError(given, why="a card has its own memory", instead='memory="24GiB", or card="A100-80GB"')
+        neither, both = Message("neither `memory` nor `card` is given"), Message("both `memory` and `card` are given")
+        given = neither if card is None else both
+        raise SimulationError(
+            given, why=Message("a card has its own memory"), instead=Message('memory="24GiB", or card="A100-80GB"')
+        )
     if card is None:
         return Cluster(_memory_of_each(memory, gpus), compute, accelerator or CUDA)
     found = find_card(card)
@@ -93,8 +100,8 @@ def _memory_of_each(memory: object, gpus: int) -> tuple[int, ...]:
     if isinstance(memory, Sequence) and not isinstance(memory, str | bytes):
         if len(memory) != gpus:
             raise SimulationError(
-                f"{len(memory)} memory sizes for {gpus} GPUs",
-                why="a sequence names one size per GPU",
+                Message("{count} memory sizes for {gpus} GPUs", count=len(memory), gpus=gpus),
+                why=Message("a sequence names one size per GPU"),
                 instead=f"devwidget.simulate(gpus={gpus}, memory={['16GiB'] * gpus!r})",
             )
         return tuple(parse_bytes(size) for size in memory)
@@ -115,8 +122,8 @@ def parse_bytes(size: object) -> int:
         found = None if factor is None else float(match[1]) * factor
     if found is None or not 1 <= found <= UNLIMITED:
         raise SimulationError(
-            f"{_shown(size)} is no memory size",
-            why="a size is a number of bytes from one to an exbibyte, or such a number with a unit",
+            Message("{given} is no memory size", given=_shown(size)),
+            why=Message("a size is a number of bytes from one to an exbibyte, or such a number with a unit"),
             instead='devwidget.simulate(memory="16GiB")',
         )
     return int(found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from devwidget.capture.interrupts import all_or_nothing, sure_exit, uninterrupted
 from devwidget.capture.patching.lock import Lock
 from devwidget.records.errors import SimulationError
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import Cluster, parse_cluster
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ class Simulation:
             return self._begin()
         if _active._cluster != self._cluster:
             raise SimulationError(
-                f"other virtual GPUs are running already: {_active._cluster}",
-                why=f"{self._cluster} were asked for",
-                instead="%devwidget simulate off, or .stop() of what .start() gave, and this line again",
+                Message("other virtual GPUs are running already: {cluster}", cluster=_active._cluster),
+                why=Message("{cluster} were asked for", cluster=self._cluster),
+                instead=Message("%devwidget simulate off, or .stop() of what .start() gave, and this line again"),
             )
         return _active
 

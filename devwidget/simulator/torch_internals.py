@@ -12,6 +12,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.records.errors import SimulationError
+from devwidget.records.schema.message import Message
 from devwidget.simulator.accelerators.accelerator import Accelerator
 
 if TYPE_CHECKING:
@@ -90,16 +91,19 @@ def check(accelerator: Accelerator) -> None:
     """
     version = torch.__version__
     if tuple(int(part) for part in version.split(".")[:2]) < LOWEST:
-        raise _refusal(f"virtual GPUs do not know torch {version}")
+        raise _refusal(Message("virtual GPUs do not know torch {version}", version=version))
     missing = ", ".join(f"`{path}`" for path in _absent())
     if missing:
-        raise _refusal(f"virtual GPUs do not know torch {version}: it has no {missing}")
+        raise _refusal(Message("virtual GPUs do not know torch {version}: it has no {names}", version=version, names=missing))
     if is_started(accelerator):
         raise SimulationError(
-            "this process uses real GPUs already", why="tensors on them and on virtual ones could not be told apart",
-            instead=f'a new kernel, in which `simulate` comes first, or os.environ["{accelerator.visible_variable}"] = "" '
-            "before torch is imported",
-        )  # fmt: skip
+            Message("this process uses real GPUs already"),
+            why=Message("tensors on them and on virtual ones could not be told apart"),
+            instead=Message(
+                'a new kernel, in which `simulate` comes first, or os.environ["{variable}"] = "" before torch is imported',
+                variable=accelerator.visible_variable,
+            ),
+        )
 
 
 def has_real(accelerator: Accelerator) -> bool:
@@ -125,7 +129,7 @@ def _absent() -> Iterator[str]:
 
 
 def _refusal(what: str) -> SimulationError:
-    why = "they replace parts of torch that differ from version to version"
+    why = Message("they replace parts of torch that differ from version to version")
     return SimulationError(what, why=why, instead=f"torch {TESTED}")
 
 
@@ -140,4 +144,5 @@ def __getattr__(name: str) -> Any:
     try:
         return globals().setdefault(name, torch_internals.first(NEEDED[name]))
     except LookupError:
-        raise _refusal(f"virtual GPUs do not know torch {torch.__version__}: it has no `{NEEDED[name]}`") from None
+        facts = {"version": torch.__version__, "names": f"`{NEEDED[name]}`"}
+        raise _refusal(Message("virtual GPUs do not know torch {version}: it has no {names}", **facts)) from None

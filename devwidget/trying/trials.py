@@ -13,6 +13,7 @@ import torch
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.step.batch import Arguments
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
 from devwidget.trying.comparison import are_equal, cured_moves, is_random, key_of, results_of
 from devwidget.trying.edited_file import NotTried
@@ -137,12 +138,12 @@ def _more(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
 
 def _named(finding: Finding) -> str:
     site = finding.fault or finding.birth
-    return f"{finding.kind} at line {site.line}" if site is not None else finding.kind
+    return Message("{kind} at line {line}", kind=finding.kind, line=site.line) if site is not None else finding.kind
 
 
 def _without_edits(finding: Finding) -> Finding:
     """A finding whose edits have all failed: the first is left as an idea."""
     idea = dataclasses.replace(finding.fixes[0], confidence="choice", edits=())
-    tried = "; ".join(dict.fromkeys(fix.summary for fix in finding.fixes))
-    note = f"tried, and the step still failed or gave another result: {tried}"
+    tried = in_row(dict.fromkeys(fix.summary for fix in finding.fixes), "; ")
+    note = Message("tried, and the step still failed or gave another result: {edits}", edits=tried)
     return dataclasses.replace(finding, fixes=(idea,), notes=(*finding.notes, note))

@@ -12,6 +12,7 @@ from devwidget.records.answers.layout import Layout
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.finding import Finding
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.assets import PANEL, TREE, page_words
@@ -113,7 +114,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """Ask all ranks of the job of which this process is one, and show them in the tab Parallel."""
         ask = self._actions.ranks()
         if ask is None:
-            raise DevwidgetError("this process does not answer as a rank", instead="devwidget.serve(), then try again")
+            raise DevwidgetError(
+                Message("this process does not answer as a rank"), instead=Message("devwidget.serve(), then try again")
+            )
         cluster = ask()
         if self._ranks is not None:
             self._ranks.close()

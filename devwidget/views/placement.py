@@ -8,10 +8,14 @@ from math import prod
 from typing import TypeVar
 
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
 
 T = TypeVar("T", bound=Hashable)
+_STATES = (Message("compiled"), Message("scripted"), Message("quantized"), Message("parametrized"), Message("replica"))
+_WRAPPERS = {str(each): each for each in _STATES}
+"""What was done to a module, in words; other wrappers are names of classes and libraries."""
 
 
 @dataclass(slots=True)
@@ -107,7 +111,7 @@ def join(path: str, name: str) -> str:
 
 
 def _add_module(table: Placement, module: ModuleFacts, index: int, parent: int) -> int:
-    note = " · ".join(part for part in (module.wrapper, module.note) if part)
+    note = in_row((_WRAPPERS.get(module.wrapper, module.wrapper), module.note), " · ")
     name = module.path.rpartition(".")[2] or module.class_name
     return _add(table, module.path, name, module.class_name, parent, module.depth, note, index, None)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.message import Message, in_row, out_of_row
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
 
@@ -119,7 +120,12 @@ def _units(modules: tuple[ModuleFacts, ...], kind: str) -> list[list[ModuleFacts
 
 def _cut_of(modules: Iterable[ModuleFacts]) -> str:
     notes = (tensor.note for module in modules for tensor in module.tensors if is_sharded(tensor))
-    return next((note.partition(", here")[0] for note in notes), "")
+    return next((_cut(note) for note in notes), "")
+
+
+def _cut(note: str) -> str:
+    """How a tensor is cut, without the shape of the part that is here."""
+    return note.facts["placements"] if isinstance(note, Message) and "placements" in note.facts else note.partition(", here")[0]
 
 
 def _tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
@@ -140,8 +146,13 @@ def _offloaded(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
 
 def _hook_words(module: ModuleFacts) -> str:
     """Where a hook runs its module, and where the weights are meanwhile."""
-    kept = dict.fromkeys(tensor.note.partition(";")[0] for tensor in module.tensors if tensor.note.startswith("offloaded"))
-    return ", ".join(part for part in (module.note.partition(",")[0], *kept) if part)
+    kept = dict.fromkeys(_first(tensor.note) for tensor in module.tensors if tensor.note.startswith("offloaded"))
+    return in_row((_first(module.note), *kept))
+
+
+def _first(note: str) -> str:
+    """The first of the notes that were joined; in a text that is no message they are told apart by their marks."""
+    return next(out_of_row(note)) if isinstance(note, Message) else re.split("[,;]", note)[0]
 
 
 def _device_maps(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:

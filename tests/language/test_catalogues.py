@@ -13,6 +13,7 @@ from tests.language import translate
 
 FILES = translate.catalogues()
 LANGUAGES = [file.parents[1].name for file in FILES]
+HEADLINE = 3  # of the arguments of a finding; behind it comes why
 PLACE_OF_SUMMARY = {"Fix": 0, "fix": 0, "mended": 1, "without_move": 1, "cast_where_used": 3}
 
 
@@ -45,14 +46,30 @@ def test_no_translation_has_lost_its_message(file: Path) -> None:
 
 
 def test_translations_name_the_facts_of_their_messages(file: Path) -> None:
+    """In braces, and those of Python's own command line behind a `%`."""
+
     def facts(texts: str | tuple[str, ...]) -> set[str]:
-        return set(re.findall(r"\{(\w+)\}", " ".join(texts) if isinstance(texts, tuple) else texts))
+        return set(re.findall(r"\{\w+\}|%\(\w+\)[srd]|%s", " ".join(texts) if isinstance(texts, tuple) else texts))
 
     assert [message.id for message in translate.read(file) if facts(message.id) != facts(message.string)] == []
 
 
 def test_what_gettext_reads_is_what_is_written(file: Path) -> None:
     assert file.with_suffix(".mo").read_bytes() == translate.compiled(translate.read(file)), "run `make words`"
+
+
+HAN = r"[\u4e00-\u9fff]"
+MIXED = re.compile(rf"{HAN}[,;:!?(]|[,;:!?] ?{HAN}|{HAN}[A-Za-z`]|[A-Za-z`]{HAN}|[，。；：、）] |  ?[，。；：、（]")
+"""A mark of the other script, or a word of it without a space."""
+
+
+def test_translations_keep_to_the_marks_and_spaces_of_their_script(file: Path) -> None:
+    if file.parents[1].name == "zh":
+        written = (
+            message.string if message.pluralizable else (message.string,) for message in translate.read(file) if message.id
+        )
+        assert [text for texts in written for text in texts if MIXED.search(text)] == []
+        assert all(map(MIXED.search, ("显存,", "在cuda上", "张量(显存)", "共 3， 个")))
 
 
 def _texts_of_findings(tree: ast.AST) -> Iterator[ast.expr]:
@@ -65,6 +82,8 @@ def _texts_of_findings(tree: ast.AST) -> Iterator[ast.expr]:
             yield node.args[PLACE_OF_SUMMARY[called]]
         if called in ("Finding", "finding_of", "Fix"):
             yield from (keyword.value for keyword in node.keywords if keyword.arg in ("headline", "why", "notes", "summary"))
+        if called == "Finding":
+            yield from node.args[HEADLINE : HEADLINE + 2]
 
 
 def _plain(text: ast.expr) -> bool:
@@ -81,6 +100,27 @@ def test_rules_say_nothing_but_messages() -> None:
         f"{file.relative_to(translate.PACKAGE)}:{text.lineno}"
         for file in sorted((translate.PACKAGE / "rules").rglob("*.py"))
         for text in _texts_of_findings(ast.parse(file.read_text(encoding="utf-8")))
+        if _plain(text)
+    ]
+    assert plain == []
+
+
+ERRORS = ("DevwidgetError", "BatchError", "SimulationError", "UnreadableError", "NoKernel", "refusing")
+
+
+def _texts_of_errors(tree: ast.AST) -> Iterator[ast.expr]:
+    """What is wrong and why; what would have been right may be code."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ERRORS:
+            yield from node.args[:1]
+            yield from (keyword.value for keyword in node.keywords if keyword.arg == "why")
+
+
+def test_errors_say_nothing_but_messages() -> None:
+    plain = [
+        f"{file.relative_to(translate.PACKAGE)}:{text.lineno}"
+        for file in sorted(translate.PACKAGE.rglob("*.py"))
+        for text in _texts_of_errors(ast.parse(file.read_text(encoding="utf-8")))
         if _plain(text)
     ]
     assert plain == []

@@ -72,7 +72,7 @@ def test_a_finding_speaks_two_languages_and_is_one_record() -> None:
     devwidget.set_language("zh")
     chinese = str(finding)
     assert "why:   this operator wants one floating type and casts nothing for you" in english
-    assert "原因:  该算子要求统一的浮点类型，不会自动转换" in chinese
+    assert "原因： 该算子要求统一的浮点类型，不会自动转换" in chinese
     assert "`x @ self.weight`" not in english or "`x @ self.weight`" in chinese
     devwidget.set_language("en")
     assert str(finding) == english

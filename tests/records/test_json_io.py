@@ -9,6 +9,7 @@ import pytest
 
 import devwidget
 from devwidget.records.device import DeviceId
+from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Move, Trace
@@ -33,7 +34,7 @@ def edited(record: Any, *path: str | int, value: Any) -> str:
 def refused(text: str) -> str:
     with pytest.raises(ValueError, match="devwidget") as caught:
         loads(text)
-    assert type(caught.value) is ValueError
+    assert type(caught.value) is UnreadableError
     return str(caught.value).removeprefix("not a saved devwidget record: ")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import loads
 from tests.every_view import show_all
 from tests.saved_records import real_files, real_objects
@@ -68,7 +69,7 @@ def outcome(seed: int) -> str:
     try:
         record = loads(mutated(random.Random(seed)))
     except ValueError as error:
-        return "refused" if type(error) is ValueError else f"refused with {type(error).__name__}"
+        return "refused" if type(error) is UnreadableError else f"refused with {type(error).__name__}"
     show_all(record)
     return "shown"
 

@@ -239,7 +239,7 @@ def test_help_names_a_line_that_works_in_this_notebook(shell):
 
 def test_the_question_mark_shows_every_command(shell):
     shown = printed(lambda: shell.run_cell("%devwidget?"))
-    assert magics.USAGE in shown
+    assert magics.usage() in shown
 
 
 def test_a_model_may_be_an_expression_with_blanks(shell):

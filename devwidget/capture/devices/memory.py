@@ -11,6 +11,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.devices import nvml
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import DeviceMemory
+from devwidget.records.schema.message import Message
 
 
 def read_memory(virtual_gpus: int = 0) -> tuple[DeviceMemory, ...]:
@@ -62,7 +63,7 @@ def _cuda_devices() -> list[DeviceMemory]:
 def _idle_cuda(index: int, card: nvml.Card | None) -> DeviceMemory:
     device = DeviceId("cuda", index)
     if card is None:
-        return DeviceMemory(device, "GPU, not used yet", virtual=False, total=0)
+        return DeviceMemory(device, Message("GPU, not used yet"), virtual=False, total=0)
     return compose(device, card.name, card.total, allocated=0, reserved=0, used=card.used)
 
 
@@ -112,7 +113,7 @@ def _other_accelerator() -> list[DeviceMemory]:
     devices = [DeviceId(accelerator.type, index) for index in range(torch.accelerator.device_count())]
     module = torch.get_device_module(accelerator)
     if not getattr(module, "is_initialized", lambda: True)():
-        return [DeviceMemory(device, "not used yet", virtual=False, total=0) for device in devices]
+        return [DeviceMemory(device, Message("not used yet"), virtual=False, total=0) for device in devices]
     return [_general(device) for device in devices]
 
 

@@ -15,11 +15,16 @@ from devwidget.capture.patching import registry
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
 from devwidget.capture.undo import Undo
+from devwidget.records.schema.message import Message
 
 FLEX = "torch.nn.attention.flex_attention"
-NOTE = (
-    "compiled code: its eager original ran, because compiled code cannot be watched; numbers may differ in the last digits, "
-    "and dropout draws its random numbers as in eager"
+NOTE = Message(
+    "{kind}: {reason}",
+    kind=Message("compiled code"),
+    reason=Message(
+        "its eager original ran, because compiled code cannot be watched; numbers may differ in the last digits, "
+        "and dropout draws its random numbers as in eager"
+    ),
 )
 
 

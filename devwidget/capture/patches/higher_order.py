@@ -15,11 +15,16 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
 from devwidget.capture.undo import Undo
+from devwidget.records.schema.message import Message
 
 Kernel = Callable[..., Any]
-NOTE = (
-    "torch.cond: only the branch that is taken ran; a tensor that the other one alone uses has no gradient, "
-    "where it has one of zeros unwatched"
+NOTE = Message(
+    "{kind}: {reason}",
+    kind="torch.cond",
+    reason=Message(
+        "only the branch that is taken ran; a tensor that the other one alone uses has no gradient, "
+        "where it has one of zeros unwatched"
+    ),
 )
 
 

@@ -14,6 +14,7 @@ from devwidget.capture.undo import Undo
 from devwidget.capture.validation import words_of
 from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, nearest
+from devwidget.records.schema.message import Message
 
 _PATTERN = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*")
 _KINDS = ("cpu", *KINDS, "meta")
@@ -49,11 +50,19 @@ def parsed(pattern: object, why: str = "") -> AllowedTransfer:
     """
     found = _PATTERN.fullmatch(pattern) if isinstance(pattern, str) else None
     if found is None:
-        raise DevwidgetError(f"{pattern!r} is no hop", why="a hop has a source and a target", instead=_EXAMPLE)
+        raise DevwidgetError(
+            Message("{pattern} is no hop", pattern=repr(pattern)),
+            why=Message("a hop has a source and a target"),
+            instead=_EXAMPLE,
+        )
     for word in found.groups():
         _refuse(word, found.string)
     if found[1] == found[2] and "*" not in found[1]:
-        raise DevwidgetError(f"{pattern!r} is no hop", why="both ends are the same device", instead=_EXAMPLE)
+        raise DevwidgetError(
+            Message("{pattern} is no hop", pattern=repr(pattern)),
+            why=Message("both ends are the same device"),
+            instead=_EXAMPLE,
+        )
     return AllowedTransfer(found[1], found[2], why or found.string)
 
 
@@ -77,7 +86,7 @@ def allow(pattern: str, *, why: str) -> Iterator[None]:
         DevwidgetError: if the pattern is none, or no reason is given.
     """
     if not "".join(words_of(why, "why", _EXAMPLE)).strip():
-        raise DevwidgetError("no reason is given", instead=f'devwidget.allow({pattern!r}, why="...")')
+        raise DevwidgetError(Message("no reason is given"), instead=f'devwidget.allow({pattern!r}, why="...")')
     meant = parsed(pattern, why)
     with Undo() as undo:
         undo.add(_forget, meant)
@@ -102,4 +111,9 @@ def _matches(word: str, device: torch.device) -> bool:
 def _refuse(word: str, pattern: str) -> None:
     kind, colon, index = word.partition(":")
     if word != "*" and (kind not in _KINDS or (colon and index != "*" and not index.isdigit())):
-        raise DevwidgetError(f"{word!r} in {pattern!r} is no device{nearest(kind, _KINDS)}", instead=_EXAMPLE)
+        raise DevwidgetError(
+            Message(
+                "{word} in {pattern} is no device{hint}", word=repr(word), pattern=repr(pattern), hint=nearest(kind, _KINDS)
+            ),
+            instead=_EXAMPLE,
+        )

@@ -14,6 +14,7 @@ from devwidget.capture.recording.event_log import Log, bytes_of, device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.errors import error_text
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import CopyCheck, Phase
 
 _CHUNK = 1 << 20
@@ -45,7 +46,8 @@ class CopyChecks:
                 sent = before.expand(after.shape).to(after.dtype)  # on its own device: a cast gives the same on both
                 same = checksum(sent) == checksum(after)
         except RuntimeError as error:  # no memory for the sums, or tensors without values
-            self._log.note(f"copies between GPUs: {error_text(error).splitlines()[0][:_MOST_WORDS]}")
+            said = error_text(error).splitlines()[0][:_MOST_WORDS]
+            self._log.note(Message("{kind}: {reason}", kind=Message("copies between GPUs"), reason=said))
             return
         key = (*pair, bytes_of(after), self._tracker.module, self._tracker.phase, site)
         entry = self._lines.setdefault(key, [self._log.number(), 0, 0])

@@ -18,6 +18,7 @@ from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import error_text
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase
 
 Devices = tuple[torch.device, ...] | torch.device | None
@@ -107,9 +108,7 @@ class Log:
         """
         if is_from_handler(error):
             raise error
-        text = f"recorder: {error_text(error)}"
-        if text not in self.troubles:
-            self.troubles.append(text)
+        self.note(Message("{kind}: {reason}", kind=Message("recorder"), reason=error_text(error)))
 
     def note(self, text: str) -> None:
         """Something that the trace cannot tell, and why."""

@@ -22,8 +22,9 @@ from devwidget.capture.restore.undoing import Step, Undoing
 from devwidget.capture.restore.writes import Writes
 from devwidget.capture.torch_internals import DisableTorchDispatch, DisableTorchFunction
 from devwidget.capture.undo import Undo
+from devwidget.records.schema.message import Message
 
-_UNSEEN = "it was written out of sight of torch's dispatcher, such as in a thread of its own"
+_UNSEEN = Message("it was written out of sight of torch's dispatcher, such as in a thread of its own")
 
 
 class SavedState:
@@ -95,8 +96,8 @@ class SavedState:
         if not lost:
             return ()
         names = Names(self._search.states, self._search.tensors, self._roots)
-        words = [f"`{what if isinstance(what, str) else names.of(what)}` ({why})" for what, why in lost]
-        return tuple(dict.fromkeys(words))
+        named = [(what if isinstance(what, str) else names.of(what), why) for what, why in lost]
+        return tuple(dict.fromkeys(Message("`{what}` ({why})", what=what, why=why) for what, why in named))
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from devwidget.capture.restore.undoing import NotRestored
+from devwidget.records.schema.message import Message
 
 MOST_BYTES = 16 << 20
 """Copied of all blocks together. Of what is beyond only a checksum is taken: it tells that a block was changed."""
@@ -50,7 +51,7 @@ class Block:
         if self._copy is not None:
             _write(self.owner, self._copy)
         elif _checksum(self.owner) != self._sum:
-            raise NotRestored(f"it was changed, and more than {MOST_BYTES >> 20} MiB are not copied")
+            raise NotRestored(Message("it was changed, and more than {size} MiB are not copied", size=MOST_BYTES >> 20))
 
 
 def is_block(kind: type) -> bool:

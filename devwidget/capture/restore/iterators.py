@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from devwidget.capture.restore.undoing import NotRestored
+from devwidget.records.schema.message import Message
 
 _OVER_SEQUENCES: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter("")), type(iter(b"")))
 _ENTRIES: dict[None, None] = {}
@@ -41,7 +42,7 @@ class IteratorState:
         if type(now) is int and type(self._position) is int:
             self.owner.__setstate__(self._position)
         else:
-            raise NotRestored("an iterator that has moved on")
+            raise NotRestored(Message("an iterator that has moved on"))
 
 
 def is_iterator(kind: type) -> bool:

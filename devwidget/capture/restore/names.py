@@ -8,6 +8,7 @@ from typing import Any
 from devwidget.capture.restore.objects import Fields
 from devwidget.capture.restore.search import State
 from devwidget.capture.restore.tensors import Tensors
+from devwidget.records.schema.message import Message
 
 _REGISTERED = ("['_parameters']", "['_buffers']", "['_modules']")
 _DEEPEST = 100
@@ -39,13 +40,13 @@ class Names:
         for _ in range(_DEEPEST):
             if id(value) in self._roots:
                 words = self._roots[id(value)] + "".join(reversed(labels))
-                return words.removeprefix(".") or "the model"
+                return words.removeprefix(".") or Message("the model")
             if id(value) not in self._up:
                 break
             owner, label = self._up[id(value)]
             labels.append(self._as_attribute(owner, label))
             value = owner
-        return "".join(reversed(labels)).removeprefix(".") or f"a {type(value).__name__}"
+        return "".join(reversed(labels)).removeprefix(".") or Message("a {kind}", kind=type(value).__name__)
 
     def _as_attribute(self, owner: Any, label: str) -> str:
         if id(owner) in self._fields:

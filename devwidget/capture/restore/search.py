@@ -20,6 +20,7 @@ from devwidget.capture.restore.objects import Fields, has_slots, is_open, is_use
 from devwidget.capture.restore.scripted import ScriptedState, is_scripted
 from devwidget.capture.restore.tensors import Tensors, is_wrapper
 from devwidget.capture.restore.undoing import reason
+from devwidget.records.schema.message import Message
 
 MOST = 2_000_000
 """Objects that are looked at, nearest first. What lies beyond them is not put back, and the trace says so."""
@@ -100,7 +101,8 @@ class Search:
                 self.empty.append(value)
                 continue
             if len(met) >= MOST:
-                self.lost.append(("what the model holds", f"only the nearest {MOST:,} objects are looked at"))
+                why = Message("only the nearest {count} objects are looked at", count=f"{MOST:,}")
+                self.lost.append((Message("what the model holds"), why))
                 return []
             met[id(value)] = value
             kind = kinds.get(key) or self._kind(type(value))
@@ -127,7 +129,7 @@ class Search:
         except MemoryError:  # nothing has run yet, and nothing is run that may not be undone
             raise
         except Exception as error:
-            self.lost.append((value, f"it cannot be read, {reason(error)}"))
+            self.lost.append((value, Message("it cannot be read, {error}", error=reason(error))))
 
     def _kind(self, kind: type) -> Kind:
         found = self._kinds[id(kind)] = Kind(kind, tuple(self._makes(kind)), issubclass(kind, torch.Tensor))

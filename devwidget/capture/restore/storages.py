@@ -14,6 +14,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import fields_of
 from devwidget.capture.restore.tensors import Tensors, column, is_wrapper, storage_id
 from devwidget.capture.restore.undoing import NotRestored, Undoing
+from devwidget.records.schema.message import Message
 
 SMALL_BYTES = 64 << 10
 MOST_SMALL_BYTES = 8 << 20
@@ -89,7 +90,8 @@ class Storages:
                     pieces.append((start, stop, _copy(self._holders[key], start, stop)))
                 pieces.sort(key=lambda piece: piece[0])
             except Exception as error:
-                self._failed.append((self._holders[key], f"it could not be copied: {type(error).__name__}"))
+                why = Message("it could not be copied: {error}", error=type(error).__name__)
+                self._failed.append((self._holders[key], why))
 
     def saved_bytes(self) -> int:
         """Bytes of all saved parts."""
@@ -110,7 +112,7 @@ class Storages:
         for first, last, copy in pieces:
             _window(holder, first, last).copy_(copy)
         if now < size and any(_gaps(pieces, now, size)):
-            raise NotRestored("its storage was freed")
+            raise NotRestored(Message("its storage was freed"))
 
     def unseen(self, tensors: Tensors) -> Iterator[Any]:
         """Those that were written, though nothing was seen of it. Asked before anything is put back."""

@@ -12,6 +12,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.restore.objects import class_namespace, mro
 from devwidget.capture.restore.undoing import NotRestored, Undoing
+from devwidget.records.schema.message import Message
 
 Read = Callable[[Any], Any]
 _BASE: Any = torch_internals.TensorBase
@@ -130,7 +131,7 @@ class Tensors:
         tensor, before = self.tensors[place], self._histories[place]
         now = _own["grad_fn"](tensor)
         if now is not before and before is not None:
-            raise NotRestored("it belongs to another graph now")
+            raise NotRestored(Message("it belongs to another graph now"))
         if now is not None and before is None:
             _BASE.detach_(tensor)
         if before is None and _own["requires_grad"](tensor) is not self._required[place]:

@@ -60,7 +60,8 @@ def reason(error: BaseException) -> str:
     """An exception in a line. Only torch's and Python's own are asked for their words."""
     kind = type(error)
     if kind is NotRestored:
-        return str(error)
+        said: str = error.args[0]
+        return said
     if kind.__module__ != "builtins":
         return kind.__name__
     words = BaseException.__str__(error).strip().splitlines() or [""]

@@ -26,6 +26,7 @@ from devwidget.capture.object_fields import (
     stored,
 )
 from devwidget.capture.tensors import is_parameter
+from devwidget.records.schema.message import Message
 
 Found = tuple[str, torch.Tensor, str]
 """Name inside the module, the tensor, and a note."""
@@ -65,7 +66,7 @@ class Search:
         if module_name(kind).startswith("torch."):
             return []
         self._limit = min(self._most, self._seen + MOST_IN_ONE)
-        return list(self.each(class_values(kind, nn.Module), 2, "class attribute"))
+        return list(self.each(class_values(kind, nn.Module), 2, Message("class attribute")))
 
     @property
     def is_full(self) -> bool:
@@ -116,7 +117,7 @@ class Search:
         """What a module holds that is registered nowhere, children included."""
         if self._is_registered(module):
             return
-        note = note or f"of an unregistered {class_name(type(module))}"
+        note = note or Message("of an unregistered {class_name}", class_name=class_name(type(module)))
         for group in _GROUPS:
             yield from self.each(((f"{name}.{key}", value) for key, value in registered(module, group)), levels + 1, note)
         fields = dict(stored(own(module)))

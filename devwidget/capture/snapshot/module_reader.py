@@ -18,6 +18,7 @@ from devwidget.capture.snapshot.special_modules import SPECIAL, special_notes, s
 from devwidget.capture.snapshot.tensor_reader import TensorReader, join
 from devwidget.capture.snapshot.wrapper_facts import Wrapping, class_name, wrapping, written_class
 from devwidget.capture.tensors import is_tensor
+from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts
 from devwidget.records.tensor import TensorFacts
@@ -112,7 +113,7 @@ class ModuleReader:
         for name, tensor, note in kind.class_tensors:
             if name not in own and name not in registered and name not in own["_buffers"]:
                 into.append(self.tensors.read(path, name, "attribute", tensor, note))
-        return f"too many objects to search all of {', '.join(cut)}" if cut else ""
+        return Message("too many objects to search all of {names}", names=", ".join(cut)) if cut else ""
 
     def _special(self, place: int, path: str, own: dict[str, Any], kind: _Kind, tensors: list[TensorFacts]) -> tuple[str, str]:
         word, notes = special_notes(own)
@@ -128,11 +129,17 @@ class ModuleReader:
 
 def _also(paths: Iterable[str]) -> str:
     known = list(paths)
-    more = f" and {len(known) - _MOST_ALSO} more" if len(known) > _MOST_ALSO else ""
-    return f"also at {', '.join(known[:_MOST_ALSO])}{more}" if known else ""
+    if not known:
+        return ""
+    paths, more = ", ".join(known[:_MOST_ALSO]), len(known) - _MOST_ALSO
+    return (
+        Message("also at {paths} and {count} more", paths=paths, count=more)
+        if more > 0
+        else Message("also at {paths}", paths=paths)
+    )
 
 
 def _recomputed(name: str, registered: dict[str, Any]) -> str:
     """weight_norm, spectral_norm and pruning keep their result as a plain attribute until the next forward."""
     sources = [source for suffix in ("_g", "_v", "_orig") if (source := f"{name}{suffix}") in registered]
-    return f"computed from {' and '.join(sources)} before each forward" if sources else ""
+    return Message("computed from {sources} before each forward", sources=listed(sources)) if sources else ""

@@ -12,6 +12,7 @@ from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import class_name, defined, is_a, module_name
 from devwidget.capture.tensors import seen
+from devwidget.records.schema.message import Message, in_row
 
 
 class Reading(NamedTuple):
@@ -57,14 +58,14 @@ def _flattens(tensor: torch.Tensor) -> bool:
 def read_odd(tensor: torch.Tensor) -> Reading:
     """Size, bytes and a note; a tensor that nobody knows is read as far as possible."""
     if is_lazy(tensor):
-        return Reading(None, 0, 0, "lazy: not initialised yet")
+        return Reading(None, 0, 0, Message("lazy: not initialised yet"))
     if _is_fake(tensor):
-        return Reading(_shape(tensor), 0, 0, "fake: no data behind it")
+        return Reading(_shape(tensor), 0, 0, Message("fake: no data behind it"))
     try:
         with uninterrupted(), no_gradients(), torch_internals.disable_current_modes():
             return _of_parts(tensor, *_parts(tensor))
     except Exception as error:  # a tensor class writes its own parts down, and may raise anything
-        return Reading(_shape(tensor), 0, 0, f"size not readable ({class_name(type(error))})")
+        return Reading(_shape(tensor), 0, 0, Message("size not readable ({error})", error=class_name(type(error))))
 
 
 def _is_fake(tensor: torch.Tensor) -> bool:
@@ -78,16 +79,16 @@ def _parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
         return [tensor._local_tensor], shard_note(tensor)
     if _flattens(tensor):
         names, _ = tensor.__tensor_flatten__()
-        return [getattr(tensor, name) for name in names], f"packed by {class_name(type(tensor))}"
+        return [getattr(tensor, name) for name in names], Message("packed by {class_name}", class_name=class_name(type(tensor)))
     if tensor.is_nested:
-        return [tensor.values()], "nested"
+        return [tensor.values()], Message("nested")
     if tensor.layout == torch.sparse_coo:
-        return [tensor._indices(), tensor._values()], f"sparse, {tensor._nnz()} values"
+        return [tensor._indices(), tensor._values()], Message("sparse, {count} values", count=tensor._nnz())
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()], "sparse rows"
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()], Message("sparse rows")
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()], "sparse columns"
-    return [], "mkldnn layout" if tensor.is_mkldnn else "no storage"
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()], Message("sparse columns")
+    return [], Message("mkldnn layout") if tensor.is_mkldnn else Message("no storage")
 
 
 def _of_parts(tensor: torch.Tensor, parts: list[torch.Tensor], note: str) -> Reading:
@@ -120,9 +121,9 @@ def shard_note(tensor: Any) -> str:
     for axis, placement in enumerate(tensor.placements):
         ranks, rank = mesh.size(axis), coordinate[axis]
         if placement.is_replicate():
-            words.append(f"replicated on {ranks}")
+            words.append(Message("replicated on {ranks}", ranks=ranks))
         elif placement.is_shard():
-            words.append(f"shard {rank} of {ranks} along dim {placement.dim}")
+            words.append(Message("shard {rank} of {ranks} along dim {dim}", rank=rank, ranks=ranks, dim=placement.dim))
         else:
-            words.append(f"partial sum over {ranks}")
-    return f"{', '.join(words)}, here {here}"
+            words.append(Message("partial sum over {ranks}", ranks=ranks))
+    return Message("{placements}, here {shape}", placements=in_row(words), shape=str(here))

@@ -10,6 +10,7 @@ import torch
 from devwidget.capture.object_fields import dict_of, is_a
 from devwidget.capture.snapshot.wrapper_facts import hooks_of
 from devwidget.capture.tensors import is_tensor
+from devwidget.records.schema.message import Message
 
 
 def kept_tensor(own: dict[str, Any], name: str) -> torch.Tensor | None:
@@ -23,7 +24,7 @@ def kept_tensor(own: dict[str, Any], name: str) -> torch.Tensor | None:
 def kept_note(own: dict[str, Any], name: str) -> str:
     """`offloaded to cpu`, `offloaded to disk`, or "" if accelerate does not keep this weight."""
     for entry in _entries(own, name):
-        return "offloaded to cpu" if is_tensor(entry) else "offloaded to disk"
+        return Message("offloaded to cpu") if is_tensor(entry) else Message("offloaded to disk")
     return ""
 
 

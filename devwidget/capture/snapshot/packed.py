@@ -12,6 +12,7 @@ from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.snapshot.tensor_reader import TensorReader
 from devwidget.records.device import CPU
+from devwidget.records.schema.message import Message
 from devwidget.records.tensor import TensorFacts
 
 
@@ -27,7 +28,7 @@ def packed_weight(own: dict[str, Any], reader: TensorReader) -> TensorFacts | No
     if shape is None:
         return None
     size = prod(shape)
-    note, dtype = "packed for the quantized kernel", reader.dtype(own.get("dtype", torch.qint8))
+    note, dtype = Message("packed for the quantized kernel"), reader.dtype(own.get("dtype", torch.qint8))
     return TensorFacts("weight", "parameter", shape, dtype, CPU, size, reader.storages.new(), size, note=note)
 
 

@@ -11,6 +11,7 @@ from devwidget.capture.snapshot.packed import packed_weight
 from devwidget.capture.snapshot.tensor_reader import TensorReader, join
 from devwidget.capture.snapshot.wrapper_facts import counted, hook_note, hooks_of
 from devwidget.capture.tensors import is_tensor
+from devwidget.records.schema.message import Message
 from devwidget.records.tensor import TensorFacts
 
 SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_device_map", "_packed_params"})
@@ -19,16 +20,18 @@ SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_devic
 
 def special_notes(own: dict[str, Any]) -> tuple[str, list[str]]:
     """Word and notes for what was done to this one module; `own` is its `__dict__`."""
-    word, notes = "", []
+    word = ""
+    notes: list[str] = []
     if own.get("_compiled_call_impl") is not None:
-        word, notes = "compiled", ["compiled in place"]
+        word, notes = "compiled", [Message("compiled in place")]
     if own.get("_is_replica") is True:
         word = "replica"
     if "_hf_hook" in own:
         word = "accelerate"
         notes += [note for hook in hooks_of(own) if (note := hook_note(hook))]
     if "hf_device_map" in own:
-        notes.append(f"device map: {counted(place for _, place in items_of(own['hf_device_map']) or ())}")
+        devices = counted(place for _, place in items_of(own["hf_device_map"]) or ())
+        notes.append(Message("device map: {devices}", devices=devices))
     return word, notes
 
 

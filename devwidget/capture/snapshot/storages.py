@@ -6,6 +6,7 @@ import torch
 
 from devwidget.capture.snapshot.odd_tensors import is_odd
 from devwidget.capture.tensors import is_parameter
+from devwidget.records.schema.message import Message
 
 Extent = tuple[int, tuple[int, ...] | None, "int | torch.SymInt"]
 """Number of the storage, shape, offset: tensors are tied if all three are the same."""
@@ -43,7 +44,7 @@ class Storages:
     def part_of(self, number: int) -> str:
         """A note if the storage is that of a parameter, such as the flat one of FSDP1."""
         first, path, name = self._first[number]
-        return f"part of {_dotted(path, name)}" if is_parameter(first) else ""
+        return Message("part of {path}", path=_dotted(path, name)) if is_parameter(first) else ""
 
     def _note_first(self, number: int) -> None:
         """The extent of a storage's first tensor is looked at only when a second one comes."""

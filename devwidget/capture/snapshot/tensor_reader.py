@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from devwidget.capture.snapshot.odd_tensors import is_odd, read_odd
 from devwidget.capture.snapshot.quick_records import quick
 from devwidget.capture.snapshot.storages import Storages
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.tensor import Role, TensorFacts
 
 _facts = quick(TensorFacts)
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 PLAIN = frozenset({_Tensor, _Parameter})
+_COMPUTED = Message("computed with autograd")
 
 
 class TensorReader:
@@ -46,14 +50,14 @@ class TensorReader:
         tied = self.storages.tied_to((number, shape, tensor.storage_offset()), path, name) if known else ""
         device = self._devices.get(tensor.device) or self._device(tensor.device)
         if device.kind == "meta":
-            note, size, storage_size = join(note, f"{size} bytes once it is loaded"), 0, 0
+            note, size, storage_size = join(note, _once_loaded(size)), 0, 0
         grad_bytes, grad_device = 0, None
         if _is_leaf(tensor):  # to read the grad of others raises a warning
             grad = tensor.grad  # once: another thread may take it away
             if grad is not None:
                 grad_bytes, grad_device = self._grad(grad)
         elif role == "attribute" and not note:
-            note = "computed with autograd"
+            note = _COMPUTED
         if known and role == "attribute" and not tied and not note:
             note = self.storages.part_of(number)
         dtype = self._dtypes.get(tensor.dtype) or self.dtype(tensor.dtype)
@@ -112,4 +116,10 @@ def _is_leaf(tensor: torch.Tensor) -> bool:
 
 def join(*notes: str) -> str:
     """Notes as one; empty ones are left out."""
-    return "; ".join(note for note in notes if note)
+    return in_row(notes, "; ")
+
+
+@functools.lru_cache(maxsize=1024)
+def _once_loaded(size: int) -> str:
+    """A model on meta has one for each tensor, of few sizes."""
+    return Message("{size} bytes once it is loaded", size=size)

@@ -13,6 +13,7 @@ from devwidget.capture.modules import is_module, registered
 from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name as name_of_class
 from devwidget.capture.object_fields import dict_of, module_name, mro_of, parts_of, qualified_name, word
+from devwidget.records.schema.message import Message, in_row, listed
 
 Note = Callable[[dict[str, Any]], str]
 
@@ -37,22 +38,27 @@ def _nothing(own: dict[str, Any]) -> str:
 
 def _data_parallel(own: dict[str, Any]) -> str:
     if not own.get("device_ids"):
-        return "no accelerator was there: it calls the module directly"
+        return Message("no accelerator was there: it calls the module directly")
     kind = getattr(own.get("src_device_obj"), "type", None) or kind_here()
-    return f"device_ids {list(own['device_ids'])}, gathers on {kind}:{own.get('output_device')}"
+    facts = {"device_ids": str(list(own["device_ids"])), "device": f"{kind}:{own.get('output_device')}"}
+    return Message("device_ids {device_ids}, gathers on {device}", **facts)
 
 
 def _distributed(own: dict[str, Any]) -> str:
     group: Any = own.get("process_group")
     ids = own.get("device_ids")
-    ranks = f"rank {group.rank()} of {group.size()}" if hasattr(group, "rank") and hasattr(group, "size") else ""
-    return ", ".join(part for part in (ranks, f"device_ids {list(ids)}" if ids else "") if part)
+    known = hasattr(group, "rank") and hasattr(group, "size")
+    ranks = Message("rank {rank} of {world_size}", rank=group.rank(), world_size=group.size()) if known else ""
+    return in_row((ranks, f"device_ids {list(ids)}" if ids else ""))
 
 
 def _parametrized(own: dict[str, Any]) -> str:
     lists = own["_modules"].get("parametrizations")
     pairs = [(name, registered(steps, "_modules")) for name, steps in registered(lists, "_modules")] if is_module(lists) else []
-    return ", ".join(f"{name} through {' and '.join(name_of_class(type(step)) for _, step in steps)}" for name, steps in pairs)
+    return in_row(
+        Message("{name} through {steps}", name=name, steps=listed(name_of_class(type(step)) for _, step in steps))
+        for name, steps in pairs
+    )
 
 
 _WRAPPINGS = {
@@ -120,8 +126,9 @@ def hook_note(hook: Any) -> str:
     """Where an accelerate hook runs its module, and whether the weights are away in between."""
     fields = dict_of(hook)
     device = fields.get("execution_device")
-    runs = "" if device is None else f"runs on {f'{kind_here()}:{device}' if type(device) is int else word(device)}"
-    return ", ".join(part for part in (runs, "offloaded in between" if fields.get("offload") is True else "") if part)
+    where = f"{kind_here()}:{device}" if type(device) is int else word(device)
+    runs = "" if device is None else Message("runs on {device}", device=where)
+    return in_row((runs, Message("offloaded in between") if fields.get("offload") is True else ""))
 
 
 def counted(values: Iterable[object]) -> str:

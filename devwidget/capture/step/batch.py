@@ -17,6 +17,7 @@ from devwidget.capture.modules import own
 from devwidget.capture.object_fields import class_name, defined, is_a, items_of, parts_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import BatchError, message
+from devwidget.records.schema.message import Message
 
 
 class Inputs:
@@ -65,7 +66,9 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
     """
     if batch is None:
         raise BatchError(
-            "no batch to trace", why="the model is run on real inputs", instead="devwidget.trace(model, next(iter(loader)))"
+            Message("no batch to trace"),
+            why=Message("the model is run on real inputs"),
+            instead="devwidget.trace(model, next(iter(loader)))",
         )
     args, kwargs = _parts(_item(batch))
     call = _callable(model)
@@ -75,9 +78,13 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
     if problem:
         name = class_name(type(model))
         raise BatchError(
-            f"the batch does not fit {name}.forward: {problem}",
-            why=f"forward{inspect.signature(call)} was given {_described(args, kwargs)}",
-            instead="pass a tuple for several arguments, a dict for named ones, or devwidget.Inputs(...) for both",
+            Message("the batch does not fit {name}.forward: {problem}", name=name, problem=problem),
+            why=Message(
+                "forward{signature} was given {described}",
+                signature=inspect.signature(call),
+                described=_described(args, kwargs),
+            ),
+            instead=Message("pass a tuple for several arguments, a dict for named ones, or devwidget.Inputs(...) for both"),
         )
     return Arguments(args, kwargs, target)
 
@@ -108,7 +115,9 @@ def _item_of(iterator: Iterator[Any]) -> Any:
         try:
             _taken[id(iterator)] = iterator, next(iterator)
         except StopIteration:
-            raise BatchError("the iterator is exhausted", instead="next(iter(loader)), or the loader itself") from None
+            raise BatchError(
+                Message("the iterator is exhausted"), instead=Message("next(iter(loader)), or the loader itself")
+            ) from None
         while len(_taken) > _MOST_TAKEN:
             _taken.popitem(last=False)
     return _taken[id(iterator)][1]
@@ -152,4 +161,4 @@ def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     def one(value: Any) -> str:
         return class_name(type(value)) + (str(list(value.shape)) if is_tensor(value) else "")
 
-    return ", ".join([*map(one, args), *(f"{key}={one(value)}" for key, value in kwargs.items())]) or "nothing"
+    return ", ".join([*map(one, args), *(f"{key}={one(value)}" for key, value in kwargs.items())]) or Message("nothing")

@@ -17,6 +17,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from devwidget.capture.restore.settings import set_switches, switches_now
 from devwidget.planning.child.tensors import Storages, described
 from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.schema.message import Message
 
 
 class Letter(cloudpickle.Pickler):  # type: ignore[misc]
@@ -47,9 +48,9 @@ def write(question: Callable[..., Any], *about: Any) -> bytes:
         Letter(file).dump((question, about))
     except Exception as error:  # of any class of the user's
         raise DevwidgetError(
-            f"the model cannot be sent to another process: {error_text(error)}",
-            why="virtual GPUs or real ones are in use here, and a plan needs virtual ones of its own",
-            instead="plan first, then start GPUs",
+            Message("the model cannot be sent to another process: {error}", error=error_text(error)),
+            why=Message("virtual GPUs or real ones are in use here, and a plan needs virtual ones of its own"),
+            instead=Message("plan first, then start GPUs"),
         ) from error
     return file.getvalue()
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from devwidget import simulator
 from devwidget.planning.child import letters
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
 from devwidget.simulator import torch_internals
 from devwidget.simulator.accelerators.cuda import CUDA
 
@@ -45,7 +46,9 @@ def ask(question: Callable[..., Answer], *about: Any) -> Answer:
         print(done.stdout, end="")  # what the model prints while it runs
         if not Path(folder, ANSWER).exists():
             last = " ".join(done.stderr.splitlines()[-LAST_LINES:])
-            raise DevwidgetError(f"the process that was to plan ended with {done.returncode}: {last}")
+            raise DevwidgetError(
+                Message("the process that was to plan ended with {returncode}: {last}", returncode=done.returncode, last=last)
+            )
         found: Answer = letters.read(Path(folder, ANSWER).read_bytes())
         return found
 

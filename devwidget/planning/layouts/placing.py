@@ -21,6 +21,7 @@ from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejec
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import parse_cluster
 
 MOST_SHOWN = 8
@@ -51,8 +52,10 @@ def layout_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capaci
         if found and found[-1].fits:
             return found[-1]
     if not found:
-        why = rejected[-1].why if rejected else "there are fewer blocks than GPUs"
-        raise DevwidgetError(f"{type(model).__name__} fits on no split of its {len(paths)} blocks", why=why)
+        why = rejected[-1].why if rejected else Message("there are fewer blocks than GPUs")
+        raise DevwidgetError(
+            Message("{kind} fits on no split of its {count} blocks", kind=type(model).__name__, count=len(paths)), why=why
+        )
     return min(found, key=lambda layout: max(gpu.on_card / gpu.capacity for gpu in layout.devices))
 
 

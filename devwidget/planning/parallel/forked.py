@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.schema.message import Message
 
 T = TypeVar("T")
 
@@ -71,10 +72,13 @@ def _be_quiet() -> None:
 
 def _result(answer: bytes) -> Any:
     value: Any
-    kind, value = pickle.loads(answer) if answer else ("failed", "the process of this rank died")
+    kind, value = pickle.loads(answer) if answer else ("failed", Message("the process of this rank died"))
     if kind == "refused":
         what, why, instead = value
         raise DevwidgetError(what, why=why, instead=instead)
     if kind == "failed":
-        raise DevwidgetError(f"the step fails on this mesh: {value}", why="the plan runs the step of one rank of each kind")
+        raise DevwidgetError(
+            Message("the step fails on this mesh: {error}", error=value),
+            why=Message("the plan runs the step of one rank of each kind"),
+        )
     return value

@@ -12,6 +12,7 @@ from torch import nn
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
 
 Passed = tuple[tuple[tuple[int, ...], torch.dtype], ...]
@@ -48,7 +49,9 @@ class StageStep:
         given: Passed | None,
     ) -> None:
         if inputs.kwargs or loss_fn is None:
-            raise DevwidgetError("a pipeline needs a loss, and a batch without names", instead="loss_fn=..., target=...")
+            raise DevwidgetError(
+                Message("a pipeline needs a loss, and a batch without names"), instead="loss_fn=..., target=..."
+            )
         self.part, self.optimizer, self.loss_fn = part, optimizer, loss_fn
         self.order = list(order(*stage, microbatches))
         self.is_last = stage[0] == stage[1] - 1
@@ -92,7 +95,12 @@ class StageStep:
 def _share(tensor: torch.Tensor, microbatches: int) -> torch.Tensor:
     if not tensor.dim() or tensor.shape[0] % microbatches:
         raise DevwidgetError(
-            f"a batch of shape {list(tensor.shape)} has no {microbatches} equal parts", instead="microbatches=..."
+            Message(
+                "a batch of shape {shape} has no {microbatches} equal parts",
+                shape=list(tensor.shape),
+                microbatches=microbatches,
+            ),
+            instead="microbatches=...",
         )
     return tensor[: tensor.shape[0] // microbatches]
 

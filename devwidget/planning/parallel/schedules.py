@@ -8,6 +8,7 @@ from typing import Any
 from devwidget.capture import torch_internals
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.pipeline import ActionKind, Pipeline, PipelineAction
+from devwidget.records.schema.message import Message
 
 _KINDS: dict[str, tuple[ActionKind, int]] = {
     "FORWARD": ("forward", 1),
@@ -39,7 +40,7 @@ def read_pipeline(schedule: Any, ranks: int, microbatches: int, stages_per_rank:
         actions = torch_internals.schedule_ops(found, ranks, microbatches, stages_per_rank)
     except (ValueError, TypeError, AssertionError) as error:
         instead = 'devwidget.pipeline("1F1B", ranks=4, microbatches=8)'
-        raise DevwidgetError(f"torch has no such schedule: {error_text(error)}", instead=instead) from None
+        raise DevwidgetError(Message("torch has no such schedule: {error}", error=error_text(error)), instead=instead) from None
     return timed(found.__name__, actions)
 
 
@@ -62,7 +63,7 @@ def timed(name: str, order: Iterable[Iterable[Any]]) -> Pipeline:
                 row.append(_placed(actions.pop(0), start, done))
                 moved = True
         if not moved:
-            raise DevwidgetError(f"the ranks of {name} wait for each other for ever")
+            raise DevwidgetError(Message("the ranks of {name} wait for each other for ever", name=name))
     microbatches = len({each.microbatch_index for each in every})
     return Pipeline(name, last + 1, microbatches, tuple(map(tuple, rows)))
 

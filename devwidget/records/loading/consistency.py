@@ -10,6 +10,7 @@ from devwidget.records.parallel import DataParallelCall
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.ranks.rank import RankModel, RankReport
 from devwidget.records.ranks.traced import TracedJob, TracedStep
+from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Trace
@@ -28,9 +29,9 @@ def _pre_order(snapshot: Snapshot) -> Wrong:
     """Parents stand before their children, one level higher."""
     for place, module in enumerate(snapshot.modules):
         if not (0 <= module.parent < place if place else module.parent == -1):
-            yield f"modules[{place}].parent", "the index of an earlier module" if place else "-1 for the root"
+            yield f"modules[{place}].parent", Message("the index of an earlier module") if place else Message("-1 for the root")
         elif module.depth != _depth(snapshot.modules, module.parent) or module.depth > DEEPEST:
-            yield f"modules[{place}].depth", "one more than that of its parent"
+            yield f"modules[{place}].depth", Message("one more than that of its parent")
 
 
 def _depth(modules: tuple[ModuleFacts, ...], parent: int) -> int:
@@ -42,15 +43,15 @@ def _elements(tensor: TensorFacts) -> Wrong:
     """No tensor has more elements than torch can count, whatever its file says."""
     shape = tensor.shape or ()
     if len(shape) > 64 and any(size != 1 for size in shape[64:]):
-        yield "shape", "64 dimensions at most"
+        yield "shape", Message("64 dimensions at most")
     elif math.prod(shape) > MOST_ELEMENTS:
-        yield "shape", "less than 2**63 elements"
+        yield "shape", Message("less than 2**63 elements")
 
 
 @checked(DataParallelCall)
 def _devices(call: DataParallelCall) -> Wrong:
     if not call.device_ids:
-        yield "device_ids", "one device or more"
+        yield "device_ids", Message("one device or more")
 
 
 @checked(Trace)
@@ -61,50 +62,50 @@ def _replicas(trace: Trace) -> Wrong:
     for place, replica in enumerate(trace.replicas):
         call = calls.get(replica.call)
         if call is not None and replica.device not in call.device_ids:
-            yield f"replicas[{place}].device", "one of the devices of its call"
+            yield f"replicas[{place}].device", Message("one of the devices of its call")
 
 
 @checked(RankModel)
 def _holdings(model: RankModel) -> Wrong:
     """Each module holds one of the holdings."""
     if len(model.held) != len(model.modules):
-        yield "held", "one number for each module"
+        yield "held", Message("one number for each module")
     elif any(at >= len(model.holdings) for at in model.held):
-        yield "held", "places in `holdings`"
+        yield "held", Message("places in `holdings`")
 
 
 @checked(RankReport)
 def _coordinates(report: RankReport) -> Wrong:
     """A rank is one of its world, and has a place on each axis."""
     if not report.rank < report.world_size <= MOST_RANKS:
-        yield "rank", f"less than `world_size`, which is {MOST_RANKS:,} at most"
+        yield "rank", Message("less than `world_size`, which is {most} at most", most=f"{MOST_RANKS:,}")
     if len(report.coordinates) != len(report.axes):
-        yield "coordinates", "one for each axis"
+        yield "coordinates", Message("one for each axis")
     elif any(at >= axis.size for at, axis in zip(report.coordinates, report.axes, strict=True)):
-        yield "coordinates", "inside the mesh"
+        yield "coordinates", Message("inside the mesh")
 
 
 @checked(Cluster)
 def _tables(cluster: Cluster) -> Wrong:
     """Ranks stand at their numbers, and every place in a table exists."""
     if any(rank.number != at for at, rank in enumerate(cluster.ranks)):
-        yield "ranks", "every rank once, by number"
+        yield "ranks", Message("every rank once, by number")
     for at, placement in enumerate(cluster.placements):
         if len(placement.held) != len(cluster.modules):
-            yield f"placements[{at}].held", "one number for each module"
+            yield f"placements[{at}].held", Message("one number for each module")
         elif any(not NOWHERE <= each < len(cluster.holdings) for each in placement.held):
-            yield f"placements[{at}].held", "places in `holdings`, or -1"
+            yield f"placements[{at}].held", Message("places in `holdings`, or -1")
         if any(not first <= last < len(cluster.ranks) for first, last in placement.ranks):
-            yield f"placements[{at}].ranks", "runs of ranks"
+            yield f"placements[{at}].ranks", Message("runs of ranks")
     for at, rank in enumerate(cluster.ranks):
         if not NOWHERE <= rank.placement < len(cluster.placements):
-            yield f"ranks[{at}].placement", "a place in `placements`, or -1"
+            yield f"ranks[{at}].placement", Message("a place in `placements`, or -1")
         if not NOWHERE <= rank.stack < len(cluster.stacks):
-            yield f"ranks[{at}].stack", "a place in `stacks`, or -1"
+            yield f"ranks[{at}].stack", Message("a place in `stacks`, or -1")
         if len(rank.coordinates) not in (0, len(cluster.axes)):
-            yield f"ranks[{at}].coordinates", "one for each axis, or none"
+            yield f"ranks[{at}].coordinates", Message("one for each axis, or none")
         elif any(each >= axis.size for each, axis in zip(rank.coordinates, cluster.axes, strict=False)):
-            yield f"ranks[{at}].coordinates", "inside the mesh"
+            yield f"ranks[{at}].coordinates", Message("inside the mesh")
 
 
 @checked(TracedStep)
@@ -112,7 +113,7 @@ def _groups(traced: Trace | TracedStep) -> Wrong:
     """A collective belongs to a process group."""
     for at, call in enumerate(traced.collectives):
         if call.group >= len(traced.groups):
-            yield f"collectives[{at}].group", "a place in `groups`"
+            yield f"collectives[{at}].group", Message("a place in `groups`")
 
 
 @checked(TracedJob)
@@ -120,8 +121,8 @@ def _kinds(job: TracedJob) -> Wrong:
     """Each rank is of one kind, and has as many groups as it."""
     for at, rank in enumerate(job.ranks):
         if rank.kind >= len(job.kinds):
-            yield f"ranks[{at}].kind", "a place in `kinds`"
+            yield f"ranks[{at}].kind", Message("a place in `kinds`")
         elif len(rank.groups) != len(job.kinds[rank.kind].step.groups):
-            yield f"ranks[{at}].groups", "one for each group of its kind"
+            yield f"ranks[{at}].groups", Message("one for each group of its kind")
         if any(group >= len(job.groups) for group in rank.groups):
-            yield f"ranks[{at}].groups", "places in `groups`"
+            yield f"ranks[{at}].groups", Message("places in `groups`")

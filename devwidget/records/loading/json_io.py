@@ -11,6 +11,7 @@ from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Changes, LargestBatch
 from devwidget.records.comparing.comparison import Comparison
+from devwidget.records.errors import UnreadableError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.loading import consistency as consistency
@@ -53,7 +54,7 @@ def load(path: str | pathlib.Path) -> Any:
     try:
         return loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
-        raise ValueError(f"not a saved devwidget record: no UTF-8 text: {error}") from None
+        raise _unreadable(Message("no UTF-8 text: {error}", error=error)) from None
 
 
 def loads(text: str) -> Any:
@@ -64,32 +65,32 @@ def loads(text: str) -> Any:
             place in the file.
     """
     if len(text) > LARGEST_TEXT:
-        raise ValueError(f"not a saved devwidget record: {len(text):,} characters, more than any has")
+        raise _unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
     try:
         return _record(_parsed(text))
     except RecursionError:
-        raise ValueError("not a saved devwidget record: lists or objects are nested too deeply") from None
+        raise _unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
-        raise ValueError(f"not a saved devwidget record: {wrong}") from None
+        raise _unreadable(wrong.told()) from None
 
 
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
     except ValueError as error:  # also of a number with too many digits
-        raise Unexpected(f"JSON; {error}") from None
+        raise Unexpected(Message("JSON; {error}", error=error)) from None
 
 
 def _record(envelope: Any) -> Any:
     if not isinstance(envelope, dict) or "devwidget" not in envelope:
-        raise Unexpected("an object with `devwidget`, `record` and `data`", envelope)
+        raise Unexpected(Message("an object with `devwidget`, `record` and `data`"), envelope)
     version, kind = envelope["devwidget"], envelope.get("record")
     if type(version) is not int or version < 1:
-        raise Unexpected("a whole number of 1 or more as the version `devwidget`", version)
+        raise Unexpected(Message("a whole number of 1 or more as the version `devwidget`"), version)
     if version > SCHEMA_VERSION:
-        raise ValueError(_newer(version, envelope.get("written_by")))
+        raise UnreadableError(_newer(version, envelope.get("written_by")))
     if not isinstance(kind, str) or kind not in _ROOTS:
-        raise Unexpected(f"one of {', '.join(_ROOTS)} as `record`", kind)
+        raise Unexpected(Message("one of {known} as `record`", known=", ".join(_ROOTS)), kind)
     token = known_messages.set(_messages(envelope.get("messages", {})))
     try:
         return reader(_ROOTS[kind])(envelope.get("data"))
@@ -100,27 +101,35 @@ def _record(envelope: Any) -> Any:
 def _messages(table: Any) -> dict[str, Message]:
     """Text -> the message that it is; one may be a part of those after it."""
     if not isinstance(table, dict):
-        raise Unexpected("an object as `messages`", table)
+        raise Unexpected(Message("an object as `messages`"), table)
     known: dict[str, Message] = {}
     for text, made_from in table.items():
         match made_from:
             case [str(template), dict(facts)] if all(isinstance(fact, (str, int)) for fact in facts.values()):
                 facts = {name: known.get(fact, fact) for name, fact in facts.items()}
             case _:
-                raise Unexpected("a template and its facts for each of `messages`", made_from)
+                raise Unexpected(Message("a template and its facts for each of `messages`"), made_from)
         try:
             known[text] = Message(template, **facts)
         except KeyError as missing:
-            raise Unexpected(f"the fact {missing} of a template in `messages`", template) from None
+            raise Unexpected(Message("the fact {name} of a template in `messages`", name=missing), template) from None
         if known[text] != text:
-            raise Unexpected("a template with the words of its message", template)
+            raise Unexpected(Message("a template with the words of its message"), template)
     return known
 
 
+def _unreadable(why: str) -> UnreadableError:
+    return UnreadableError(Message("not a saved devwidget record: {problem}", problem=why))
+
+
 def _newer(version: int, written_by: object) -> str:
-    needed = f"{written_by}" if isinstance(written_by, str) and written_by.replace(".", "").isalnum() else "a newer one"
-    return (
-        f"saved with schema {version}: reading it needs devwidget {needed}, this is {__version__} with schema {SCHEMA_VERSION}"
+    known = isinstance(written_by, str) and written_by.replace(".", "").isalnum()
+    return Message(
+        "saved with schema {version}: reading it needs devwidget {needed}, this is {own} with schema {known}",
+        version=version,
+        needed=written_by if known else Message("a newer one"),
+        own=__version__,
+        known=SCHEMA_VERSION,
     )
 
 
@@ -128,9 +137,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        raise Unexpected(f"every name once, not {next(name for name in names if names.count(name) > 1)!r} again")
+        again = repr(next(name for name in names if names.count(name) > 1))
+        raise Unexpected(Message("every name once, not {name} again", name=again))
     return found
 
 
 def _refuse(word: str) -> NoReturn:
-    raise Unexpected(f"a finite number, not {word}")
+    raise Unexpected(Message("a finite number, not {word}", word=word))

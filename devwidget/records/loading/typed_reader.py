@@ -28,15 +28,17 @@ class Unexpected(Exception):
 
     def __init__(self, expected: str, value: object = dataclasses.MISSING, *, path: str = "") -> None:
         super().__init__()
-        self.said = f"expected {expected}" + ("" if value is dataclasses.MISSING else f", got {_brief(value)}")
+        got = "" if value is dataclasses.MISSING else Message(", got {value}", value=_brief(value))
+        self.said = Message("expected {expected}{got}", expected=expected, got=got)
         self.path = path
 
     def inside(self, part: str) -> None:
         """Put a field name or `[index]` in front of the path."""
         self.path = part + ("." if self.path and not self.path.startswith("[") else "") + self.path
 
-    def __str__(self) -> str:
-        return f"{self.path}: {self.said}" if self.path else self.said
+    def told(self) -> str:
+        """The path and what was expected there."""
+        return Message("{path}: {problem}", path=self.path, problem=self.said) if self.path else self.said
 
 
 @functools.cache
@@ -75,32 +77,33 @@ known_messages: ContextVar[Mapping[str, Message]] = ContextVar("known_messages",
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise Unexpected("a text", value)
+        raise Unexpected(Message("a text"), value)
     return known_messages.get().get(value, value)
 
 
 def _truth(value: Any) -> bool:
     if type(value) is not bool:  # not isinstance: `true` is no number
-        raise Unexpected("true or false", value)
+        raise Unexpected(Message("true or false"), value)
     return value
 
 
 def _number(kind: type, least: int) -> Reader:
-    wanted = "a whole number" if kind is int else "a number"
-    wanted += f" of {least} or more" if least > -LARGEST else ""
+    wanted = Message("a whole number") if kind is int else Message("a number")
+    if least > -LARGEST:
+        wanted = Message("{number} of {least} or more", number=wanted, least=least)
 
     def read(value: Any) -> Any:
         if type(value) is not int and (kind is int or type(value) is not float or not math.isfinite(value)):
             raise Unexpected(wanted, value)
         if not least <= value <= LARGEST:
-            raise Unexpected(wanted if value < least else f"{wanted} below 2**70", value)
+            raise Unexpected(wanted if value < least else Message("{number} below 2**70", number=wanted), value)
         return kind(value)
 
     return read
 
 
 def _literal(words: tuple[Any, ...]) -> Reader:
-    known, expected = frozenset(words), f"one of {', '.join(map(str, words))}"
+    known, expected = frozenset(words), Message("one of {known}", known=", ".join(map(str, words)))
 
     def read(value: Any) -> Any:
         if type(value) is not str or value not in known:
@@ -117,7 +120,7 @@ def _optional(inner: Reader) -> Reader:
 def _many(inner: Reader) -> Reader:
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) is not list:
-            raise Unexpected("a list", value)
+            raise Unexpected(Message("a list"), value)
         built: list[Any] = []
         try:
             for part in value:
@@ -133,7 +136,7 @@ def _many(inner: Reader) -> Reader:
 def _fixed(inner: tuple[Reader, ...]) -> Reader:
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) is not list or len(value) != len(inner):
-            raise Unexpected(f"a list of {len(inner)}", value)
+            raise Unexpected(Message("a list of {count}", count=len(inner)), value)
         built: list[Any] = []
         try:
             for each, part in zip(inner, value, strict=True):
@@ -165,7 +168,7 @@ def _record(kind: Any) -> Reader:
             wrong.inside(name)
             raise
         if not fields.keys() >= required:
-            raise Unexpected(f"{expected} with {_names(required - fields.keys())}")
+            raise Unexpected(Message("{expected} with {names}", expected=expected, names=_names(required - fields.keys())))
         record = build(**fields)
         for path, wanted in check(record) if check is not None else ():
             raise Unexpected(wanted, path=path)
@@ -177,7 +180,7 @@ def _record(kind: Any) -> Reader:
 def _called(kind: type) -> str:
     """`DataParallelCall` -> `a data parallel call`, `DeviceId` -> `a device`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Id|Facts)$", "", kind.__name__)).lower()
-    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+    return Message("an {kind}", kind=words) if words[0] in "aeiou" else Message("a {kind}", kind=words)
 
 
 def _names(names: Iterable[str]) -> str:
@@ -187,9 +190,14 @@ def _names(names: Iterable[str]) -> str:
 def _brief(value: object) -> str:
     """A value as it stood in the file, shortened before it is written out."""
     if isinstance(value, dict | list):
-        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+        count = len(value)
+        return (
+            Message("an object of {count}", count=count)
+            if isinstance(value, dict)
+            else Message("a list of {count}", count=count)
+        )
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
-        return f"a number of {value.bit_length()} bits"
+        return Message("a number of {count} bits", count=value.bit_length())
     known: dict[object, str] = {None: "null", True: "true", False: "false"}
     text = repr(value[:60]) if isinstance(value, str) else repr(value)
     return known[value] if value is None or isinstance(value, bool) else text

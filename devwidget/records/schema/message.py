@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+_ROWS = {", ": "{first}, {second}", "; ": "{first}; {second}", " · ": "{first} · {second}"}
 _FACT = re.compile(r"\{(\w+)\}")
 
 
@@ -37,6 +38,19 @@ class Message(str):
         return _made, (self.template, self.facts)
 
 
+_speakers: list[Callable[[str], str]] = []
+
+
+def spoken_by(speaker: Callable[[str], str]) -> None:
+    """Have texts of errors said by this function, of a layer above: records know no language."""
+    _speakers[:] = [speaker]
+
+
+def in_language(text: str) -> str:
+    """A text in the language of reports; as it is where no report was loaded."""
+    return _speakers[0](text) if _speakers else text
+
+
 def filled(template: str, facts: Mapping[str, object]) -> str:
     """The template with its facts; no `str.format`, which would follow attributes that the template of a file names."""
     return _FACT.sub(lambda found: str(facts[found[1]]), template)
@@ -56,6 +70,23 @@ def listed(parts: Iterable[str]) -> str:
     for part in others:
         said = Message("{first} and {second}", first=said, second=part)
     return said
+
+
+def in_row(parts: Iterable[str], between: str = ", ") -> str:
+    """`rank 1, rank 3`: a message, unless there is one part alone or none; empty ones are left out."""
+    said, *others = [part for part in parts if part] or [""]
+    for part in others:
+        said = Message(_ROWS[between], first=said, second=part)
+    return said
+
+
+def out_of_row(text: str) -> Iterator[str]:
+    """The parts that `in_row` was given; of any other text itself."""
+    if isinstance(text, Message) and text.template in _ROWS.values():
+        yield from out_of_row(text.facts["first"])
+        yield from out_of_row(text.facts["second"])
+    else:
+        yield text
 
 
 def _made(template: str, facts: dict[str, Any]) -> Message:

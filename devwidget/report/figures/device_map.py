@@ -11,7 +11,7 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import module_words, site_words, tensor_words
+from devwidget.report.style.words import module_words, row_words, site_words, tensor_words
 from devwidget.views.device_map import Block, Crossing, DeviceMap
 
 _ROW_PX = 42
@@ -41,10 +41,11 @@ def device_map_figure(drawn: DeviceMap) -> Figure:
         "xaxis": hidden | {"range": [-0.5, len(columns) - 0.5]},
         "yaxis": hidden | {"range": [len(drawn.blocks) - 0.4, -above]},
     }  # fmt: skip
-    words = "; ".join(
+    parts = (
         say("{device}: {count} parts", device=device, count=sum(len(b.paths) for b in drawn.blocks if b.device == device))
         for device in columns
     )
+    words = row_words(parts, "; ")
     return figure(data, layout, words) | {"narrow": {"annotations": narrow}}
 
 
@@ -78,7 +79,7 @@ def _end(drawn: DeviceMap, block: int, other: int) -> str:
 
 
 def _way_words(crossing: Crossing) -> str:
-    return f"{format_bytes(crossing.bytes)}, {counted(sum(move.count for move in crossing.moves), 'hop')}"
+    return row_words((format_bytes(crossing.bytes), counted(sum(move.count for move in crossing.moves), "hop")))
 
 
 def block_words(block: Block) -> str:

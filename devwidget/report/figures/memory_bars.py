@@ -7,6 +7,7 @@ from devwidget.report.figures.frame import Figure, base_layout, byte_axis, diffe
 from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import format_bytes
+from devwidget.report.style.words import row_words
 from devwidget.report.text.snapshot_text import in_use_words, reserved_words
 from devwidget.views.memory import BAR_PARTS, MemoryBar
 
@@ -54,7 +55,7 @@ def _drawn(bars: tuple[MemoryBar, ...], cut: float) -> Figure:
     layout = base_layout(34 + 36 * len(bars), {"l": 8, "r": 34 if cut else 12, "t": 4, "b": 30})
     layout |= {"barmode": "stack", "bargap": 0.32, "xaxis": _axis(cut, largest), "yaxis": label_axis()}
     layout |= {"showlegend": False, "annotations": [_break(label, cut) for label in labels] if cut else []}
-    words = "; ".join(_bar_words(bar) for bar in bars)
+    words = row_words(map(_bar_words, bars), "; ")
     return figure(data, layout, words) | {"legend": legend([trace["meta"] for trace in data])}
 
 
@@ -82,7 +83,7 @@ def _bar_label(bar: MemoryBar) -> str:
 
 
 def _bar_words(bar: MemoryBar) -> str:
-    parts = ", ".join(f"{part_name(part)} {format_bytes(size)}" for part, size in bar.parts)
+    parts = row_words(f"{part_name(part)} {format_bytes(size)}" for part, size in bar.parts)
     return f"{bar.device}: {parts}" + (", " + say("peak {size}", size=format_bytes(bar.peak)) if bar.peak else "")
 
 

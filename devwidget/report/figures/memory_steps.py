@@ -12,7 +12,7 @@ from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.palette import CATEGORY_HUES, device_hue
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import format_bytes
-from devwidget.report.style.words import module_words, site_words
+from devwidget.report.style.words import module_words, row_words, site_words
 from devwidget.report.text.memory_words import peak_words, refusal_words
 from devwidget.views.memory import MemorySeries, point_parts
 
@@ -99,9 +99,7 @@ def _outline(series: MemorySeries, steps: Figure) -> Figure:
 
 
 def _hover(series: MemorySeries, point: MemoryPoint) -> str:
-    where = ", ".join(
-        filter(None, (code_word(point.phase), plotly_text(module_words(point.module)), plotly_text(site_words(point.site))))
-    )
+    where = row_words((code_word(point.phase), plotly_text(module_words(point.module)), plotly_text(site_words(point.site))))
     parts = "".join(f"<br>{part_name(role)} {format_bytes(size)}" for role, size in point_parts(point))
     return f"<b>{plotly_text(str(series.curve.device))}  {format_bytes(point.allocated)}</b><br>{where}{parts}"
 

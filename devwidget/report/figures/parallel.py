@@ -11,6 +11,7 @@ from devwidget.report.figures.frame import Figure, base_layout, figure
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import counted, format_bytes, format_seconds
+from devwidget.report.style.words import row_words
 from devwidget.report.text.parallel_marks import mark_of
 from devwidget.views.flow import Box, Flow, Ribbon, Span, Step, flow
 from devwidget.views.parallel import ParallelCall
@@ -39,9 +40,11 @@ def parallel_figure(call: ParallelCall) -> Figure:
         "xaxis": hidden | {"range": [-0.005, 1.005]},
         "yaxis": hidden | {"range": [1.01, -0.01]},
     }
-    words = "; ".join(f"{replica.device} {counted(replica.samples, 'sample')}" for replica in call.replicas)
+    words = row_words((f"{replica.device} {counted(replica.samples, 'sample')}" for replica in call.replicas), "; ")
     cut = say("batch of {samples} cut: {parts}", samples=call.samples, parts=words)
-    return figure(data, layout, f"{cut}; " + (say("gathered on {device}", device=call.gathered_on) if call.gathered_on else ""))
+    return figure(
+        data, layout, row_words((cut, say("gathered on {device}", device=call.gathered_on) if call.gathered_on else ""), "; ")
+    )
 
 
 def _box_words(call: ParallelCall, box: Box) -> str:

@@ -14,7 +14,7 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import columns_of, plotly_text
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import module_words, site_words, tensor_words
+from devwidget.report.style.words import module_words, row_words, site_words, tensor_words
 from devwidget.views.timeline import Arrow, Band, Box, Cross, Timeline
 
 _MOST_ARROWS = 200
@@ -90,7 +90,7 @@ def _drawn(lanes: Timeline) -> Figure:
         layout["xaxis"] |= {"tickformat": "~s", "ticksuffix": "s"}
     hops = sum(arrow.count for arrow in lanes.arrows)
     parts = ((len(lanes.boxes), "module call"), (hops, "hop"), (len(lanes.lanes), "device"))
-    return figure(data, layout, ", ".join(counted(number, noun) for number, noun in parts))
+    return figure(data, layout, row_words(counted(number, noun) for number, noun in parts))
 
 
 def _axis_words(lanes: Timeline, rows: _Rows) -> str:
@@ -182,7 +182,7 @@ def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
 
 def _arrow_words(arrow: Arrow) -> str:
     ends = plotly_text(f"{arrow.source} → {arrow.target}")
-    head = f"<b>{ends}</b> {format_bytes(arrow.bytes)}, {counted(arrow.count, 'hop')}, {code_word(arrow.cause)}"
+    head = f"<b>{ends}</b> {row_words((format_bytes(arrow.bytes), counted(arrow.count, 'hop'), code_word(arrow.cause)))}"
     lines = [_move_words(move) for move in arrow.moves[:_MOST_EXAMPLES]]
     left = len(arrow.moves) - _MOST_EXAMPLES
     more = [say("and {count} more", count=left)] if left > 0 else []

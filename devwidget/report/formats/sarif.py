@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from devwidget._version import __version__
+from devwidget.language.speaking import language, said, say
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.site import Site
 from devwidget.report.formats.places import path_of
@@ -21,6 +22,7 @@ from devwidget.report.text.finding_text import confidence_words, extra_notes
 Json = dict[str, Any]
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _ROOT = "SRCROOT"
+_LANGUAGES = {"en": "en-US", "zh": "zh-CN"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
@@ -34,10 +36,11 @@ def sarif(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> str:
     given = list(dict.fromkeys(findings))
     whys: dict[str, str] = {}
     for finding in given:
-        whys.setdefault(finding.kind, finding.why)
+        whys.setdefault(finding.kind, said(finding.why))
     run = {
         "tool": {"driver": {"name": "devwidget", "version": __version__, "rules": [_rule(*each) for each in whys.items()]}},
         "columnKind": "unicodeCodePoints",
+        "language": _LANGUAGES.get(language(), language()),
         "results": [_result(finding, root) for finding in given],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
@@ -50,16 +53,17 @@ def _rule(kind: str, why: str) -> Json:
 
 def _result(finding: Finding, root: str | pathlib.Path) -> Json:
     at = [each for each in (finding.fault, finding.birth) if each is not None and path_of(each.file, root)]
+    texts = (finding.headline, *filter(None, [finding.why]), *finding.notes, *extra_notes(finding))
     result: Json = {
         "ruleId": finding.kind,
         "level": _LEVELS[finding.severity],
-        "message": {"text": "\n".join([finding.headline, *filter(None, [finding.why]), *finding.notes, *extra_notes(finding)])},
+        "message": {"text": "\n".join(map(said, texts))},
         "partialFingerprints": {"devwidget/v1": _fingerprint(finding, root)},
         "locations": [{"physicalLocation": _place(at[0], root)}] if at else [],
         "fixes": [_fix(fix, root) for fix in finding.fixes if fix.edits and all(path_of(e.file, root) for e in fix.edits)],
     }
     if len(at) > 1 and at[1] != at[0]:
-        result["relatedLocations"] = [{"physicalLocation": _place(at[1], root), "message": {"text": "placed here"}}]
+        result["relatedLocations"] = [{"physicalLocation": _place(at[1], root), "message": {"text": say("placed here")}}]
     if finding.module is not None:
         result["properties"] = {"module": finding.module}
     return result
@@ -89,7 +93,7 @@ def _fix(fix: Fix, root: str | pathlib.Path) -> Json:
     for edit in fix.edits:
         changes.setdefault(edit.file, []).append(edit)
     return {
-        "description": {"text": f"{fix.summary} ({confidence_words(fix)})"},
+        "description": {"text": f"{said(fix.summary)} ({confidence_words(fix)})"},
         "artifactChanges": [
             {"artifactLocation": _file(file, root), "replacements": list(map(_replacement, edits))}
             for file, edits in changes.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import said, say
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
@@ -109,7 +109,7 @@ def row_detail(snapshot: Snapshot, table: Placement, row: int) -> Card:
         "path": table.paths[row] or say("the model itself"),
         "class": module.class_name if tensor is None else say("plain attribute of {class_name}", class_name=module.class_name),
         "defined": _source(module.defined),
-        "facts": [*facts, *([table.notes[row]] if table.notes[row] else [])],
+        "facts": [*facts, *([said(table.notes[row])] if table.notes[row] else [])],
         "tensors": [_tensor(each) for each in ([tensor] if tensor is not None else module.tensors)],
     }
 
@@ -125,7 +125,9 @@ def _tensor(tensor: TensorFacts) -> Card:
         "device": str(tensor.device),
         "bytes": format_bytes(tensor.bytes),
         "grad": grad or (say("required") if tensor.requires_grad else ""),
-        "note": " · ".join(filter(None, (say("tied to {other}", other=tensor.tied_to) if tensor.tied_to else "", tensor.note))),
+        "note": " · ".join(
+            filter(None, (say("tied to {other}", other=tensor.tied_to) if tensor.tied_to else "", said(tensor.note)))
+        ),
     }
 
 

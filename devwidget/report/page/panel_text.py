@@ -72,7 +72,7 @@ def _tree(table: Placement) -> str:
 
 
 def _module_row(table: Placement, row: int) -> str:
-    note = " · ".join(filter(None, (say("plain attribute") if table.tensors[row] else "", table.notes[row])))
+    note = " · ".join(filter(None, (say("plain attribute") if table.tensors[row] else "", said(table.notes[row]))))
     return _row(
         "td",
         together(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row]),

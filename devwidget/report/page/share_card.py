@@ -9,9 +9,10 @@ from devwidget.language.speaking import say
 from devwidget.records.finding import Finding
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import Markup, element
-from devwidget.report.style.words import first_line, module_words, site_words, spoken
+from devwidget.report.style.words import first_line, module_words, row_words, site_words, spoken
 from devwidget.report.text.finding_text import changed_lines
 from devwidget.report.text.trace_text import summary_words
 from devwidget.views.timeline import Timeline, timeline
@@ -48,9 +49,9 @@ def _clean_words(trace: Trace) -> str:
 def _finding_lines(finding: Finding) -> Iterator[tuple[str, str, str]]:
     """`(font, colour, text)` of each line."""
     finding = spoken(finding)
-    for part in _wrapped(f"{finding.severity}[{finding.kind}]  {finding.headline}"):
+    for part in _wrapped(f"{code_word(finding.severity)}[{finding.kind}]  {finding.headline}"):
         yield "bold", _HUES[finding.severity], part
-    yield "", _SOFT, ", ".join(filter(None, (module_words(finding.module), site_words(finding.fault))))
+    yield "", _SOFT, row_words((module_words(finding.module), site_words(finding.fault)))
     for part in _wrapped(first_line(finding.fault)):
         yield "code", _INK, part
     fix = next(iter(finding.fixes), None)

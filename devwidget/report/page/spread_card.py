@@ -6,9 +6,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.message import out_of_row
 from devwidget.records.snapshot import Snapshot
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.units import counted, format_bytes
+from devwidget.report.style.words import row_words
 from devwidget.views.spread import WRAPPERS, Share, Spread, spreads
 
 Card = dict[str, Any]
@@ -27,7 +30,9 @@ def _card(spread: Spread) -> Card:
     saved = f"torch.save(model.{inside}, path)" if spread.kind in WRAPPERS and spread.keys else ""
     return {
         "kind": spread.kind,
-        "title": say("{kind} at {path}", kind=spread.kind, path=spread.path) if spread.path else spread.kind,
+        "title": say("{kind} at {path}", kind=code_word(spread.kind), path=spread.path)
+        if spread.path
+        else code_word(spread.kind),
         "path": spread.path,
         "words": [*_WORDS[spread.kind](spread), *_prefix(spread)],
         "code": saved,
@@ -37,14 +42,15 @@ def _card(spread: Spread) -> Card:
 
 
 def _row(share: Share) -> list[str]:
-    note = re.sub(r"shard (\d+) of (\d+)", _drawn, share.note)
-    return [share.name or say("the model itself"), str(share.parts), _here(share), format_bytes(share.whole), note]
+    note = row_words(_drawn(part) + said(part) for part in out_of_row(share.note))
+    return [said(share.name) or say("the model itself"), str(share.parts), _here(share), format_bytes(share.whole), note]
 
 
-def _drawn(shard: re.Match[str]) -> str:
-    """`▯▮▯▯ shard 1 of 4`: the shard of this process among those of the others."""
-    here, ranks = int(shard[1]), int(shard[2])
-    return f"{'▯' * here}▮{'▯' * (ranks - here - 1)} {shard[0]}" if here < ranks <= MOST_DRAWN else shard[0]
+def _drawn(part: str) -> str:
+    """`▯▮▯▯ ` before `shard 1 of 4`: the shard of this process among those of the others."""
+    shard = re.match(r"shard (\d+) of (\d+)", part)
+    here, ranks = (int(shard[1]), int(shard[2])) if shard else (0, 0)
+    return f"{'▯' * here}▮{'▯' * (ranks - here - 1)} " if here < ranks <= MOST_DRAWN else ""
 
 
 def _here(*shares: Share) -> str:
@@ -82,14 +88,14 @@ def _data_parallel(spread: Spread) -> list[str]:
                 where=where,
             )
         ]
-    return [say("One process, {note}.", note=spread.note)] if spread.note else []
+    return [say("One process, {note}.", note=said(spread.note))] if spread.note else []
 
 
 def _distributed(spread: Spread) -> list[str]:
     return [
         say(
             "This process is {one} and holds a whole copy: {here}.",
-            one=spread.note or say("one of several"),
+            one=said(spread.note) or say("one of several"),
             here=_here(*spread.shares),
         ),
         say("Gradients are averaged between the processes in backward. The other processes are not seen from here."),

@@ -106,7 +106,7 @@ def tree_table(table: Placement, columns: Sequence[Column] = COLUMNS) -> dict[st
         "dtype": dtype,
         "depth": packed("H", table.depths),
         "flags": packed("B", flags),
-        "notes": {str(row): note for row, note in enumerate(table.notes) if note},
+        "notes": {str(row): said(note) for row, note in enumerate(table.notes) if note},
         "heads": [_head(column, texts) for column, texts, _ in packed_columns],
         **{f"column:{column.key}": codes for column, _, codes in packed_columns if codes},
     }

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from devwidget.language.speaking import said, say
+from devwidget.language.speaking import said, say, template
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
@@ -62,6 +62,12 @@ def and_more(first: str, others: int) -> str:
     return say("{first} and {count} more", first=first, count=others) if others else first
 
 
+def row_words(parts: Iterable[str], between: str = ", ") -> str:
+    """Parts behind each other, with the comma or semicolon of the language between them; empty ones are left out."""
+    mark = template(f"{{first}}{between}{{second}}").removeprefix("{first}").removesuffix("{second}")
+    return mark.join(part for part in parts if part)
+
+
 def device_list(devices: Iterable[DeviceId]) -> str:
     """`cuda:0, cuda:1`."""
     return ", ".join(map(str, devices))
@@ -91,7 +97,8 @@ def spoken(finding: Finding) -> Finding:
 
 def labelled(label: str, text: str) -> str:
     """`  where: layers.0, train.py:41`: texts below each other begin in one column; a Chinese letter is two columns wide."""
-    return f"  {label}:{' ' * max(1, 6 - columns_of(label))}{text}"
+    start = say("{label}:", label=label)
+    return f"  {start}{' ' * max(1, 7 - columns_of(start))}{text}"
 
 
 def mentions(finding: Finding, place: str) -> bool:

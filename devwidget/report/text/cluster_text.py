@@ -14,7 +14,7 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import safe_text, text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import first_line, ranks_words, site_words
+from devwidget.report.style.words import first_line, ranks_words, row_words, site_words
 from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.step_text import step_lines
 
@@ -71,7 +71,7 @@ def headline(cluster: Cluster) -> str:
     states = [
         say("{count} {state}", count=len(numbers), state=code_word(state)) for state, numbers in by_state(cluster).items()
     ]
-    return " · ".join((ranks, ", ".join(states), counted(len(cluster.placements), "distinct placement")))
+    return " · ".join((ranks, row_words(states), counted(len(cluster.placements), "distinct placement")))
 
 
 def by_state(cluster: Cluster) -> dict[str, list[int]]:

@@ -12,7 +12,7 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import and_more, module_words
+from devwidget.report.style.words import and_more, module_words, row_words
 from devwidget.report.text.finding_text import finding_lines
 
 Row = tuple[str, str, str]
@@ -86,7 +86,7 @@ def hop_rows(compared: Comparison) -> list[HopRow]:
 
 def _hop_row(hops: Sequence[HopChange]) -> HopRow:
     first = hops[0]
-    what = f"{code_word(first.cause)}, {and_more(module_words(first.module), len(hops) - 1)}"
+    what = row_words((code_word(first.cause), and_more(module_words(first.module), len(hops) - 1)))
     before = _amount(sum(hop.before for hop in hops), sum(hop.before_bytes for hop in hops))
     after = _amount(sum(hop.after for hop in hops), sum(hop.after_bytes for hop in hops))
     return HopRow(str(first.source), str(first.target), what, first.text, before, after)
@@ -101,7 +101,7 @@ def _lines(compared: Comparison) -> Iterator[str]:
     rows = [(name, before, after) for name, before, after in change_rows(compared)]
     yield from columns([("", say("before"), say("after")), *rows], right=(1,), indent="  ")
     for finding in compared.fixed:
-        yield say("fixed: {finding}", finding=f"{finding.severity}[{finding.kind}] {said(finding.headline)}")
+        yield say("fixed: {finding}", finding=f"{code_word(finding.severity)}[{finding.kind}] {said(finding.headline)}")
     for finding in compared.new:
         yield ""
         yield say("new:")

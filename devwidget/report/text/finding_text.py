@@ -9,8 +9,9 @@ from devwidget.language.speaking import said, say
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
+from devwidget.report.style.code_words import code_word
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.words import first_line, labelled, mentions, module_words, site_words, spoken
+from devwidget.report.style.words import first_line, labelled, mentions, module_words, row_words, site_words, spoken
 
 _MOST_PATHS = 3
 _CONFIDENCE = {"sure": Message("sure"), "likely": Message("likely"), "choice": Message("choice")}
@@ -25,7 +26,7 @@ def finding_text(finding: Finding, class_name: str = "") -> str:
 def where_words(finding: Finding, class_name: str = "") -> str:
     """Module and line, then the tensors that met, or the source where no tensors did."""
     known = f" ({class_name})" if class_name and finding.module is not None else ""
-    place = ", ".join(part for part in (module_words(finding.module) + known, site_words(finding.fault)) if part)
+    place = row_words((module_words(finding.module) + known, site_words(finding.fault)))
     detail = "  |  ".join(finding.operands) or first_line(finding.fault)
     return f"{place}      {detail}" if detail else place
 
@@ -45,7 +46,7 @@ def further_places(finding: Finding) -> tuple[str, ...]:
     if not finding.also:
         return ()
     more = len(finding.also) - _MOST_PATHS
-    paths = ", ".join(f"`{module_words(path)}`" for path in finding.also[:_MOST_PATHS])
+    paths = row_words(f"`{module_words(path)}`" for path in finding.also[:_MOST_PATHS])
     if more > 0:
         return (say("the same in {paths} and {count} more", paths=paths, count=more),)
     return (say("the same in {paths}", paths=paths),)
@@ -54,7 +55,7 @@ def further_places(finding: Finding) -> tuple[str, ...]:
 def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
     """The lines of the message."""
     finding = spoken(finding)
-    yield f"{finding.severity}[{finding.kind}] {finding.headline}"
+    yield f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}"
     yield labelled(say("where"), where_words(finding, class_name))
     if finding.why:
         yield labelled(say("why"), finding.why)

@@ -13,7 +13,7 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.units import format_bytes
-from devwidget.report.style.words import first_line, module_words, site_words
+from devwidget.report.style.words import first_line, module_words, row_words, site_words
 from devwidget.views.memory import MemorySeries, memory_series, point_parts
 
 Card = dict[str, Any]
@@ -49,8 +49,8 @@ def _card(series: MemorySeries) -> Card:
     return {
         "device": str(series.curve.device),
         "peak": format_bytes(peak.allocated),
-        "of": f"{format_bytes(total)}, {_share(peak.allocated / total)}" if total else "",
-        "parts": ", ".join(f"{part_name(role)} {format_bytes(size)}" for role, size in point_parts(peak)),
+        "of": row_words((format_bytes(total), _share(peak.allocated / total))) if total else "",
+        "parts": row_words(f"{part_name(role)} {format_bytes(size)}" for role, size in point_parts(peak)),
         **_where(peak),
     }
 
@@ -113,7 +113,7 @@ def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
     if others:
         parts.append(say("{size} belonged to other processes and the driver", size=format_bytes(others)))
     lack = say("{size} were missing", size=format_bytes(missing)) if missing > 0 else say("the rest was in smaller pieces")
-    return ", ".join([*parts, lack])
+    return row_words([*parts, lack])
 
 
 def memory_lines(trace: Trace) -> Iterator[str]:

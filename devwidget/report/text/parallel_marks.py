@@ -7,7 +7,7 @@ from typing import Any
 from devwidget.language.speaking import say
 from devwidget.records.parallel import Piece, Replica
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import first_line, piece_words, site_words, tensor_words
+from devwidget.report.style.words import first_line, piece_words, row_words, site_words, tensor_words
 from devwidget.report.text.parallel_words import card_words
 from devwidget.views.parallel import ParallelCall
 
@@ -89,7 +89,7 @@ def _parts(pieces: tuple[Piece, ...], most: int = 6) -> str:
     parts = [f"`{piece_words(piece)}` {tensor_words(piece.dtype, piece.shape)} {format_bytes(piece.bytes)}" for piece in pieces]
     if not parts:
         return say("no tensors")
-    shown = ", ".join(parts[:most])
+    shown = row_words(parts[:most])
     return say("{parts}, and {count} more", parts=shown, count=len(parts) - most) if len(parts) > most else shown
 
 

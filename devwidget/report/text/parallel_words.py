@@ -9,7 +9,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import of_worker
 from devwidget.report.style.code_words import code_word
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import tensor_words
+from devwidget.report.style.words import row_words, tensor_words
 from devwidget.views.parallel import ParallelCall, whole_outputs
 
 
@@ -136,7 +136,7 @@ def _names(call: ParallelCall) -> Iterator[str]:
     cards = {device: call.memory[device].card for device in call.call.device_ids if device in call.memory}
     moved = [device for device, card in cards.items() if card is not None and card != device.index]
     if moved:
-        pairs = ", ".join(
+        pairs = row_words(
             say("{device} is GPU {card} (UUID {uuid}…)", device=device, card=card, uuid=call.memory[device].uuid[:8])
             for device, card in cards.items()
         )

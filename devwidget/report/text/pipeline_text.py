@@ -11,6 +11,7 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted
+from devwidget.report.style.words import row_words
 
 LETTERS = {"forward": "F", "backward": "B", "input gradient": "I", "weight gradient": "W", "forward and backward": "FB"}
 
@@ -45,7 +46,7 @@ def pipeline_headline(pipeline: Pipeline) -> str:
 def pipeline_key(pipeline: Pipeline) -> str:
     """What the letters mean."""
     used = dict.fromkeys(action.kind for actions in pipeline.ranks for action in actions)
-    letters = ", ".join(f"{LETTERS[kind]} {code_word(kind)}" for kind in used)
+    letters = row_words(f"{LETTERS[kind]} {code_word(kind)}" for kind in used)
     if pipeline.stages > len(pipeline.ranks):
         return say("{letters}; the number is that of the microbatch, after it its stage", letters=letters)
     return say("{letters}; the number is that of the microbatch", letters=letters)

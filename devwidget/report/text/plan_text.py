@@ -12,7 +12,7 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import site_words
+from devwidget.report.style.words import row_words, site_words
 
 TOTALS = {"peak": Message("peak"), "capacity": Message("capacity")}
 """Attribute of a GPU's plan -> its heading, where GPUs are nothing but a capacity."""
@@ -60,7 +60,7 @@ def verdict(plan: Plan) -> str:
     placed = code_word(plan.placement)
     if plan.card:
         placed = say("{placement} on {card}", placement=placed, card=plan.card)
-    phases = ", ".join(map(code_word, plan.phases))
+    phases = row_words(map(code_word, plan.phases))
     return say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=_answer(plan)) + f" · {phases}"
 
 

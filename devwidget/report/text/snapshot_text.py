@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -125,7 +126,9 @@ def _tree_lines(table: Placement, most: int) -> Iterator[str]:
 
 def _cells(table: Placement, row: int) -> tuple[str, ...]:
     tensor = table.tensors[row]
-    note = table.notes[row] if tensor is None else "; ".join(filter(None, (say("plain attribute"), table.notes[row])))
+    note = said(table.notes[row])
+    if tensor is not None:
+        note = said(in_row((Message("plain attribute"), table.notes[row]), "; "))
     return (
         "  " * table.depths[row] + (table.names[row] if row else table.classes[0]),
         table.classes[row] if row else "",

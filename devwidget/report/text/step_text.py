@@ -10,7 +10,7 @@ from devwidget.records.ranks.traced import TracedJob
 from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import and_more, module_words, ranks_words, site_words
+from devwidget.report.style.words import and_more, module_words, ranks_words, row_words, site_words
 from devwidget.views.ranks.meetings import Meeting, meetings
 from devwidget.views.ranks.step_rows import CollectiveRow, collective_rows, given
 
@@ -61,7 +61,7 @@ def cause_words(row: CollectiveRow) -> str:
     """Which part of torch asked, in which phase, for which modules."""
     modules = [module_words(path) for path in row.modules if path is not None]
     named = say("for {modules}", modules=and_more(modules[0], len(modules) - 1)) if modules else ""
-    return ", ".join(filter(None, (row.by or say("your call"), code_word(row.phase), named)))
+    return row_words((row.by or say("your call"), code_word(row.phase), named))
 
 
 def group_words(row: CollectiveRow) -> str:
@@ -69,7 +69,7 @@ def group_words(row: CollectiveRow) -> str:
     (first, _), *_ = row.groups
     count = sum(times for _, times in row.groups)
     if count == 1:
-        return f"{first.label}, {ranks_words(runs_of(first.ranks))}"
+        return row_words((first.label, ranks_words(runs_of(first.ranks))))
     return say("{count} groups {label} of {ranks}", count=count, label=first.label, ranks=counted(len(first.ranks), "rank"))
 
 

@@ -13,7 +13,7 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import and_more, first_line, labelled, module_words, site_words, tensor_words
+from devwidget.report.style.words import and_more, first_line, labelled, module_words, row_words, site_words, tensor_words
 from devwidget.report.text.failure_card import failure_lines
 from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.memory_words import memory_lines
@@ -43,7 +43,7 @@ def summary_words(trace: Trace) -> str:
     total = sum(move.bytes * move.count for move in trace.moves)
     ended = [say("ended by an exception")] if trace.error else []
     found = [findings_words(trace)] if trace.findings or not trace.error else []
-    parts = [*ended, *found, f"{counted(crossings, 'hop')}, {format_bytes(total)}" if crossings else say("no hops")]
+    parts = [*ended, *found, row_words((counted(crossings, "hop"), format_bytes(total))) if crossings else say("no hops")]
     if trace.seconds:
         parts.append(format_seconds(trace.seconds))
     if trace.virtual_gpus:
@@ -55,7 +55,7 @@ def findings_words(trace: Trace) -> str:
     """`2 errors, 1 warning`, or `no findings`."""
     severities = [finding.severity for finding in trace.findings]
     words = {"error": "error", "warning": "warning", "info": "hint"}
-    return ", ".join(counted(severities.count(each), words[each]) for each in words if each in severities) or say("no findings")
+    return row_words(counted(severities.count(each), words[each]) for each in words if each in severities) or say("no findings")
 
 
 def _lines(trace: Trace) -> Iterator[str]:
@@ -93,7 +93,9 @@ def not_checked_words(trace: Trace) -> list[str]:
     groups: dict[str, list[str]] = {}
     for each in trace.not_checked:
         name, _, reason = each.partition(": ")
-        groups.setdefault(said(each.facts["reason"]) if isinstance(each, Message) else reason, []).append(name)
+        if isinstance(each, Message):
+            name, reason = (said(each.facts[part]) for part in ("kind", "reason"))
+        groups.setdefault(reason, []).append(name)
     return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
 
 

@@ -51,7 +51,7 @@ def _finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
             Message(
                 "`{owner_class}` keeps it as a plain {how}, `{name}`",
                 owner_class=held.owner_class,
-                how=held.how,
+                how=Message(held.how),
                 name=held.name,
             ),
         ),

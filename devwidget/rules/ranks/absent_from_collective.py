@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Collective
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
@@ -55,12 +55,19 @@ def _finding(cluster: Cluster, ranks: list[Rank], absent: list[Rank]) -> Finding
     collective = first.collective
     assert collective is not None
     seconds = max(rank.collective.seconds for rank in ranks if rank.collective is not None)
-    they = "has" if len(absent) == 1 else "have"
+    facts = {"kind": collective.kind, "number": collective.sequence, "group": collective.group}
+    who, others = told(rank.number for rank in ranks), told(rank.number for rank in absent)
+    wait = (
+        Message("{ranks} waits in `{kind}` number {number} of `{group}`", ranks=who, **facts)
+        if len(ranks) == 1
+        else Message("{ranks} wait in `{kind}` number {number} of `{group}`", ranks=who, **facts)
+    )
     return Finding(
         "absent-from-collective", "error", None,
-        f"{told(rank.number for rank in ranks)} wait{'s' if len(ranks) == 1 else ''} in `{collective.kind}` number"
-        f" {collective.sequence} of `{collective.group}`, which {told(rank.number for rank in absent)} {they} not begun",
-        "a collective ends when every rank of its group has begun it",
+        Message("{wait}, which {others} has not begun", wait=wait, others=others)
+        if len(absent) == 1
+        else Message("{wait}, which {others} have not begun", wait=wait, others=others),
+        Message("a collective ends when every rank of its group has begun it"),
         fault=line_of(cluster, first),
         birth=next(filter(None, (line_of(cluster, rank) for rank in absent)), None),
         fixes=(Fix(Message("see to it that every rank comes to this line as often as the others"), "", "choice"),),
@@ -81,5 +88,6 @@ def _is_installed(file: str) -> bool:
 def _whereabouts(cluster: Cluster, absent: list[Rank]) -> Iterator[str]:
     for (state, note, stack), ranks in grouped(absent, lambda rank: (rank.state, rank.note, rank.stack)).items():
         line = line_of(cluster, ranks[0]) if stack != NOWHERE else None
-        at = f"at {line}: {line.text}" if line is not None else ""
-        yield f"{told(rank.number for rank in ranks)}: {', '.join(filter(None, (state, note, at)))}"
+        at = Message("at {place}: {source}", place=str(line), source=line.text) if line is not None else ""
+        how = in_row((Message(state), note, at))
+        yield Message("{what}: {place}", what=told(rank.number for rank in ranks), place=how)

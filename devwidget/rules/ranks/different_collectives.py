@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.ranks.absent_from_collective import line_of, waiting
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
@@ -28,11 +28,13 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         if len(kinds) > 1:
             fewest = sorted(kinds, key=lambda kind: len(kinds[kind]))
             odd = kinds[fewest[0]][0]
+            found = in_row(
+                Message("{kind} on {ranks}", kind=kind, ranks=told(rank.number for rank in kinds[kind])) for kind in fewest
+            )
             yield Finding(
                 "different-collectives", "error", None,
-                f"number {sequence} of group `{group}` is "
-                + ", ".join(f"{kind} on {told(rank.number for rank in kinds[kind])}" for kind in fewest),
-                "collectives of one group meet in the order in which each rank begins them",
+                Message("number {sequence} of group `{group}` is {kinds}", sequence=sequence, group=group, kinds=found),
+                Message("collectives of one group meet in the order in which each rank begins them"),
                 fault=line_of(cluster, odd),
                 fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
                            "group = dist.new_group(ranks)", "choice"),),
@@ -43,5 +45,6 @@ def _kind(rank: Rank) -> str:
     collective = rank.collective
     if collective is None:
         return ""
-    size = f" of {collective.bytes:,} bytes" if collective.kind in _SAME_BYTES else ""
-    return f"`{collective.kind}`{size}"
+    kind = f"`{collective.kind}`"
+    size = f"{collective.bytes:,}"
+    return Message("{kind} of {size} bytes", kind=kind, size=size) if collective.kind in _SAME_BYTES else kind

@@ -32,9 +32,12 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 def _finding(drifted: dict[str, dict[str, list[int]]], step: int) -> Finding:
     paths = list(drifted)
     fewest = min(drifted[paths[0]].values(), key=len)
+    facts = {"paths": named(paths), "ranks": told(fewest), "step": step}
     return Finding(
         "drifted-copies", "error", paths[0].rpartition(".")[0],
-        f"{named(paths)} on {told(fewest)} differ{'s' if len(paths) == 1 else ''} from the others after step {step}",
-        "each rank adds the same gradients to its own copy, so copies that differ once differ for ever",
+        Message("{paths} on {ranks} differs from the others after step {step}", **facts)
+        if len(paths) == 1
+        else Message("{paths} on {ranks} differ from the others after step {step}", **facts),
+        Message("each rank adds the same gradients to its own copy, so copies that differ once differ for ever"),
         fixes=(Fix(Message("begin with equal copies: wrap the model last"), "", "choice"),),
     )  # fmt: skip

@@ -27,8 +27,10 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     fix = 'mesh = init_device_mesh("cuda", (replicas, shards), mesh_dim_names=("replicate", "shard"))'
     yield Finding(
         "empty-ranks", "warning", "",
-        f"{told(empty)} of {len(cluster.ranks)} hold{'s' if len(empty) == 1 else ''} no parameter",
-        "a dimension is cut in chunks of equal size, and there are fewer rows than ranks to give them to",
+        Message("{ranks} of {count} holds no parameter", ranks=told(empty), count=len(cluster.ranks))
+        if len(empty) == 1
+        else Message("{ranks} of {count} hold no parameter", ranks=told(empty), count=len(cluster.ranks)),
+        Message("a dimension is cut in chunks of equal size, and there are fewer rows than ranks to give them to"),
         fixes=(Fix(Message("shard over fewer ranks, and keep copies of the shards on the others"), fix, "choice"),),
         notes=(Message("the longest first dimension that is cut has {rows} rows", rows=f"{rows:,}"),),
     )  # fmt: skip

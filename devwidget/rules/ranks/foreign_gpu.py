@@ -17,6 +17,9 @@ from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
 _CHOOSE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+_WHY_CROWDED = Message(
+    "each process has a context of its own there, they share its memory and compute, and the other cards stay empty"
+)
 Card = tuple[str, str]
 """Machine and card; ranks that each see only their own card all call it `cuda:0`, so its name says nothing."""
 
@@ -48,20 +51,27 @@ def _own_card(rank: Rank) -> Card | None:
 def _crowded(ranks: list[Rank]) -> Finding:
     return Finding(
         "foreign-gpu", "warning", None,
-        f"{told(rank.number for rank in ranks)} keep their models on one card, `{ranks[0].device}` of {ranks[0].host}",
-        "each process has a context of its own there, they share its memory and compute, and the other cards stay empty",
+        Message("{ranks} keep their models on one card, `{device}` of {host}",
+                ranks=told(rank.number for rank in ranks), device=str(ranks[0].device), host=ranks[0].host),
+        _WHY_CROWDED,
         fixes=(Fix(Message("give each rank its own card, before anything of CUDA is used"), _CHOOSE),),
     )  # fmt: skip
 
 
 def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
     taken = max(memory.reserved or memory.allocated for _, memory in found)
-    whose = told(rank.number for rank in owners)
+    facts = {
+        "ranks": told(rank.number for rank, _ in found),
+        "bytes": f"{taken:,}",
+        "device": str(found[0][1].device),
+        "owners": told(rank.number for rank in owners),
+    }
     return Finding(
         "foreign-gpu", "warning", None,
-        f"{told(rank.number for rank, _ in found)} keep{'s' if len(found) == 1 else ''} up to {taken:,} bytes"
-        f" on `{found[0][1].device}`, the card of {whose}",
-        "a process that touches a card takes memory there for its context too, and that card fills up first",
+        Message("{ranks} keeps up to {bytes} bytes on `{device}`, the card of {owners}", **facts)
+        if len(found) == 1
+        else Message("{ranks} keep up to {bytes} bytes on `{device}`, the card of {owners}", **facts),
+        Message("a process that touches a card takes memory there for its context too, and that card fills up first"),
         fixes=(
             Fix(Message("choose the card of the rank before anything of CUDA is used"), _CHOOSE),
             Fix(Message("load checkpoints to the CPU"), 'torch.load(path, map_location="cpu")'),

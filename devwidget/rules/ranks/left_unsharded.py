@@ -21,12 +21,15 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for all ranks with the same modules."""
     for paths, ranks in grouped(cluster.ranks, lambda rank: rank.unsharded).items():
         if paths:
-            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            first = f"`{paths[0]}`"
+            named = Message("{first} and {count} more", first=first, count=len(paths) - 1) if len(paths) > 1 else first
+            facts = {"modules": named, "ranks": told(rank.number for rank in ranks)}
             yield Finding(
                 "left-unsharded", "warning", paths[0],
-                f"`{paths[0]}`{more} stay{'s' if len(paths) == 1 else ''} whole on {told(rank.number for rank in ranks)}"
-                " while neither forward nor backward runs",
-                "a layer that is whole takes as many times its share as there are ranks",
+                Message("{modules} stays whole on {ranks} while neither forward nor backward runs", **facts)
+                if len(paths) == 1
+                else Message("{modules} stay whole on {ranks} while neither forward nor backward runs", **facts),
+                Message("a layer that is whole takes as many times its share as there are ranks"),
                 also=paths[1:],
                 fixes=(Fix(Message("shard it again"), f"model.get_submodule({paths[0]!r}).reshard()"),),
             )  # fmt: skip

@@ -74,8 +74,9 @@ def told(ranks: Iterable[int]) -> str:
 
 def named(paths: list[str]) -> str:
     """`a`, `b`, `c` in backticks, and how many more there are."""
-    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
-    return ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED]) + more
+    first = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
+    more = len(paths) - _MOST_NAMED
+    return Message("{first} and {count} more", first=first, count=more) if more > 0 else first
 
 
 def ranks_of(cluster: Cluster, placement: int) -> list[int]:

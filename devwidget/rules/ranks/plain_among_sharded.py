@@ -49,12 +49,14 @@ def _below(cluster: Cluster, module: int, given: list[str]) -> bool:
 
 def _finding(cluster: Cluster, plain: tuple[tuple[int, str], ...], ranks: list[int]) -> Finding:
     paths = [tensor_path(cluster, *place) for place in plain]
-    are = "is a plain tensor" if len(paths) == 1 else "are plain tensors"
+    facts = {"paths": named(paths), "ranks": told(ranks)}
     module = cluster.modules[plain[0][0]]
     return Finding(
         "plain-among-sharded", "warning", module.path,
-        f"{named(paths)} {are} on {told(ranks)}, in a model that `fully_shard` cuts",
-        "nobody adds up their gradients over the ranks, and an operation with a DTensor refuses a plain tensor",
+        Message("{paths} is a plain tensor on {ranks}, in a model that `fully_shard` cuts", **facts)
+        if len(paths) == 1
+        else Message("{paths} are plain tensors on {ranks}, in a model that `fully_shard` cuts", **facts),
+        Message("nobody adds up their gradients over the ranks, and an operation with a DTensor refuses a plain tensor"),
         fault=module.defined,
         fixes=(Fix(Message("give it the root too, after its layers"), "fully_shard(model)"),),
         notes=(Message("fine if you synchronise them yourself, as with `ignored_params`"),),

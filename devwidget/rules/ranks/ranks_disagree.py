@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.ranks.rank import OWN_DEVICE, LocalTensor
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.ranks.over_ranks import cluster_rule, ranks_of, tensor_path, told
 
 Difference = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
@@ -59,8 +59,8 @@ _SAME: dict[str, Callable[[LocalTensor], str]] = {
     "dtype": lambda tensor: tensor.dtype,
     "requires_grad": lambda tensor: str(tensor.requires_grad),
     "shape": lambda tensor: str(list(tensor.shape or ())),
-    "placement": lambda tensor: tensor.placement or "a plain tensor",
-    "device": lambda tensor: "its own" if tensor.device == OWN_DEVICE else tensor.device,
+    "placement": lambda tensor: tensor.placement or Message("a plain tensor"),
+    "device": lambda tensor: Message("its own") if tensor.device == OWN_DEVICE else tensor.device,
 }
 """What is equal on all ranks of every way to train; local shapes are not."""
 
@@ -79,13 +79,14 @@ def _finding(
     fewest = sorted(ranks, key=lambda value: len(ranks[value]))  # those that differ from most are named first
     module = places[0][0]
     paths = [tensor_path(cluster, *place) for place in places]
-    values_told = ", ".join(f"{value} on {told(ranks[value])}" for value in fewest)
-    headline = f"differs in {what}: {values_told}" if what != "registered" else f"is missing on {told(ranks[str(False)])}"
-    more = f"{len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
-    others = ", ".join(filter(None, [*(f"`{path}`" for path in paths[1:_MOST_NAMED]), more]))
+    told_values = in_row(Message("{kind} on {ranks}", kind=value, ranks=told(ranks[value])) for value in fewest)
+    more = [Message("{count} more", count=len(paths) - _MOST_NAMED)] if len(paths) > _MOST_NAMED else []
+    others = in_row([*(f"`{path}`" for path in paths[1:_MOST_NAMED]), *more])
     return Finding(
         "ranks-disagree", "error", cluster.modules[module].path,
-        f"`{paths[0]}` {headline}",
+        Message("`{path}` differs in {what}: {values}", path=paths[0], what=what, values=told_values)
+        if what != "registered"
+        else Message("`{path}` is missing on {ranks}", path=paths[0], ranks=told(ranks[str(False)])),
         _WHY[what],
         fault=cluster.modules[module].defined,
         fixes=(_FIX,),
@@ -94,13 +95,13 @@ def _finding(
 
 
 _WHY = {
-    "registered": "each rank gives its tensors to collectives in the order of registration",
-    "role": "only parameters have gradients to add up",
-    "dtype": "collectives add the bytes of equal tensors, and others fail or give nonsense",
-    "requires_grad": "a rank that collects no gradient for it does not take part when the others add theirs",
-    "shape": "collectives add the bytes of equal tensors, and others fail or give nonsense",
-    "placement": "an operation on it is a collective on some ranks and not on the others, which ends in a hang",
-    "device": "a rank with part of its model elsewhere fails or is slower, and all others wait for it",
+    "registered": Message("each rank gives its tensors to collectives in the order of registration"),
+    "role": Message("only parameters have gradients to add up"),
+    "dtype": Message("collectives add the bytes of equal tensors, and others fail or give nonsense"),
+    "requires_grad": Message("a rank that collects no gradient for it does not take part when the others add theirs"),
+    "shape": Message("collectives add the bytes of equal tensors, and others fail or give nonsense"),
+    "placement": Message("an operation on it is a collective on some ranks and not on the others, which ends in a hang"),
+    "device": Message("a rank with part of its model elsewhere fails or is slower, and all others wait for it"),
 }
 
 
@@ -112,11 +113,19 @@ def _modules(cluster: Cluster) -> Iterator[Finding]:
         if larger:
             lacking = sorted(have[larger[0]] - modules)
             path = cluster.modules[lacking[0]].path
-            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            first = f"`{path}`"
+            lost = Message("{first} and {count} more", first=first, count=len(lacking) - 1) if len(lacking) > 1 else first
+            here, there = ranks_of(cluster, at), ranks_of(cluster, larger[0])
+            lack = (
+                Message("{ranks} lacks module {modules}", ranks=told(here), modules=lost)
+                if len(here) == 1
+                else Message("{ranks} lack module {modules}", ranks=told(here), modules=lost)
+            )
             yield Finding(
                 "ranks-disagree", "error", path,
-                f"{told(ranks_of(cluster, at))} lack{'s' if len(ranks_of(cluster, at)) == 1 else ''} module `{path}`{more},"
-                f" which {told(ranks_of(cluster, larger[0]))} {'has' if len(ranks_of(cluster, larger[0])) == 1 else 'have'}",
+                Message("{lack}, which {others} has", lack=lack, others=told(there))
+                if len(there) == 1
+                else Message("{lack}, which {others} have", lack=lack, others=told(there)),
                 _WHY["registered"],
                 fault=cluster.modules[lacking[0]].defined,
                 fixes=(_FIX,),

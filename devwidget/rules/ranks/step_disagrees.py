@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
 
@@ -24,11 +24,16 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         if _apart(ranks):
             by_step = grouped(ranks, lambda rank: rank.step)
             fewest = sorted(by_step, key=lambda step: len(by_step[step]))
-            told_steps = ", ".join(f"{told(rank.number for rank in by_step[step])} {step}" for step in fewest[:4])
+            steps = in_row(
+                Message("{ranks} {step}", ranks=told(rank.number for rank in by_step[step]), step=step) for step in fewest[:4]
+            )
             yield Finding(
                 "step-disagrees", "error", None,
-                f"the ranks have not taken the same number of steps: {told_steps}",
-                f"those with more steps have begun no more collectives of group `{name}`, so they were not just asked later",
+                Message("the ranks have not taken the same number of steps: {steps}", steps=steps),
+                Message(
+                    "those with more steps have begun no more collectives of `{group}`, so they were not just asked later",
+                    group=name,
+                ),
                 fixes=(Fix(Message("leave a step out together"), "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
             )  # fmt: skip
 

@@ -42,21 +42,20 @@ def _sharded_bytes(cluster: Cluster, placement: int) -> int:
 
 def _finding(cluster: Cluster, most: int, least: int, sizes: dict[int, int]) -> Finding:
     large, small = told(ranks_of(cluster, most)), told(ranks_of(cluster, least))
+    facts = {"ranks": large, "bytes": f"{sizes[most]:,}", "others": small, "least": f"{sizes[least]:,}"}
     worst, rows, other = _worst(cluster, most, least)
     return Finding(
         "uneven-shards", "warning", None,
-        f"{large} hold{_s(large)} {sizes[most]:,} bytes of shards, {small} {sizes[least]:,}",
-        "every GPU needs room for the largest share, and a step ends when the rank with most to do is ready",
+        Message("{ranks} holds {bytes} bytes of shards, {others} {least}", **facts)
+        if len(ranks_of(cluster, most)) == 1
+        else Message("{ranks} hold {bytes} bytes of shards, {others} {least}", **facts),
+        Message("every GPU needs room for the largest share, and a step ends when the rank with most to do is ready"),
         fixes=(Fix(Message("choose sizes that the number of ranks divides, or cut another dimension"),
                    "fully_shard(model, shard_placement_fn=lambda parameter: Shard(1))", "choice"),),
         notes=(Message("most of it comes from `{path}`: {rows} against {other} rows", path=worst, rows=rows, other=other),)
         if worst
         else (),
     )  # fmt: skip
-
-
-def _s(ranks: str) -> str:
-    return "s" if ranks.startswith("rank ") else ""
 
 
 def _worst(cluster: Cluster, most: int, least: int) -> tuple[str, int, int]:

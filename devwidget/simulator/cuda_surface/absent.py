@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from devwidget.records.errors import SimulationError
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cuda_surface import memory_stats
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, refusing
@@ -47,17 +48,18 @@ def install(patches: Patches) -> None:
 
 
 _no_graph = refusing(
-    "virtual GPUs record no CUDA graphs",
-    why="a graph is a list of kernels, and none is started here",
-    instead="run eagerly",
+    Message("virtual GPUs record no CUDA graphs"),
+    why=Message("a graph is a list of kernels, and none is started here"),
+    instead=Message("run eagerly"),
 )
 
 
 def _refused(name: str) -> Any:
     return refusing(
-        f"virtual GPUs have no `{name}`", why="it is about the memory, the kernels or the libraries of a real one",
-        instead="the program without it, or a real GPU",
-    )  # fmt: skip
+        Message("virtual GPUs have no `{name}`", name=name),
+        why=Message("it is about the memory, the kernels or the libraries of a real one"),
+        instead=Message("the program without it, or a real GPU"),
+    )
 
 
 def _nothing() -> None:
@@ -110,7 +112,9 @@ class Runtime:
             SimulationError: always.
         """
         raise SimulationError(
-            "virtual GPUs have no streams of other libraries", why="there is no CUDA below torch", instead="torch.cuda.Stream()"
+            Message("virtual GPUs have no streams of other libraries"),
+            why=Message("there is no CUDA below torch"),
+            instead="torch.cuda.Stream()",
         )
 
     cudaStreamDestroy = cudaStreamCreate

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cuda_surface import generators, memory_stats, streams
 from devwidget.simulator.devices import current, machine
 from devwidget.simulator.devices.machine import Machine
@@ -124,12 +125,14 @@ def _is_in_bad_fork() -> bool:
 
 
 _no_jiterator = refusing(
-    "virtual GPUs compile no kernels", why="the source of one is CUDA's C++", instead="the same in torch's operators"
+    Message("virtual GPUs compile no kernels"),
+    why=Message("the source of one is CUDA's C++"),
+    instead=Message("the same in torch's operators"),
 )(_nothing)
 _tell_of_waits = refusing(
-    "virtual GPUs do not tell of synchronization",
-    why="nothing on them is asynchronous, so nothing waits",
-    instead="devwidget.record(), which finds each place that would wait",
+    Message("virtual GPUs do not tell of synchronization"),
+    why=Message("nothing on them is asynchronous, so nothing waits"),
+    instead=Message("devwidget.record(), which finds each place that would wait"),
 )(_nothing)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.torch_internals import Generator as RealGenerator
+from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import generators
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.patching import Patches, refusing
@@ -34,8 +35,8 @@ class VirtualGenerator(RealGenerator):
 
 
 _no_offset = refusing(
-    "virtual GPUs have no offset of random numbers",
-    why="all of them draw from the stream of the CPU, so that numbers equal its own",
+    Message("virtual GPUs have no offset of random numbers"),
+    why=Message("all of them draw from the stream of the CPU, so that numbers equal its own"),
     instead="torch.cuda.get_rng_state() and set_rng_state()",
 )
 for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_state"):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from devwidget.records.errors import SimulationError
+from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import cuda_errors, current, machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.tensor_surface import conversions
@@ -94,8 +95,8 @@ class VirtualStream(torch.Stream):
 
 def _alone() -> SimulationError:
     return SimulationError(
-        "events of virtual GPUs cannot be sent to another process",
-        why="virtual GPUs are in this process alone", instead="torch.cuda.synchronize() before data are sent",
+        Message("events of virtual GPUs cannot be sent to another process"),
+        why=Message("virtual GPUs are in this process alone"), instead="torch.cuda.synchronize() before data are sent",
     )  # fmt: skip
 
 

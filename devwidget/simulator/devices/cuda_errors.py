@@ -7,6 +7,7 @@ import re
 import torch
 
 from devwidget.records.errors import SimulationError, message
+from devwidget.records.schema.message import Message
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
 
@@ -144,7 +145,7 @@ def _size(count: int) -> str:
 def needs_values(what: str) -> SimulationError:
     """What was asked cannot be answered without values."""
     return SimulationError(
-        f"{what} needs the values of a tensor",
-        why="these virtual GPUs were started with compute=False, so tensors have none",
+        Message("{what} needs the values of a tensor", what=what),
+        why=Message("these virtual GPUs were started with compute=False, so tensors have none"),
         instead="devwidget.simulate(..., compute=True)",
     )

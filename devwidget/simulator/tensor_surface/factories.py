@@ -10,6 +10,7 @@ import torch
 import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
+from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -167,7 +168,9 @@ def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
 def of_cpu_alone(original: Callable[..., Any]) -> Callable[..., Any]:
     """What hands the memory of a tensor to other libraries, which would take it for that of the CPU."""
     refused = refusing(
-        "virtual GPUs hand no memory to other libraries", why="what these found there would be the CPU's", instead="x.cpu()"
+        Message("virtual GPUs hand no memory to other libraries"),
+        why=Message("what these found there would be the CPU's"),
+        instead="x.cpu()",
     )(original)
 
     @functools.wraps(original)

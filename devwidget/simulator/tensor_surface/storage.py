@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -163,9 +164,9 @@ def data_ptr(original: Callable[[Storage], int]) -> Callable[[Storage], int]:
 def share(original: Callable[..., Any]) -> Callable[..., Any]:
     """A handle for another process, which has no virtual GPUs."""
     refused = refusing(
-        "a tensor of a virtual GPU cannot be sent to another process",
-        why="virtual GPUs are in this process alone",
-        instead="send `tensor.cpu()`, and move it where it arrives",
+        Message("a tensor of a virtual GPU cannot be sent to another process"),
+        why=Message("virtual GPUs are in this process alone"),
+        instead=Message("send `tensor.cpu()`, and move it where it arrives"),
     )(original)
 
     @functools.wraps(original)

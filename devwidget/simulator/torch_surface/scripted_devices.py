@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.records.errors import SimulationError
+from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import TEMPORARY
 from devwidget.simulator.torch_internals import tree_leaves
@@ -58,9 +59,9 @@ def refuse(operation: str, given: Any) -> None:
     """
     if _gpus(given):
         raise SimulationError(
-            f"`{operation}` in a compiled module cannot know virtual GPUs",
-            why="TorchScript asks C++ where a tensor is, and there it is on the CPU",
-            instead="the module as it was before torch.jit.script or torch.jit.trace",
+            Message("`{operation}` in a compiled module cannot know virtual GPUs", operation=operation),
+            why=Message("TorchScript asks C++ where a tensor is, and there it is on the CPU"),
+            instead=Message("the module as it was before torch.jit.script or torch.jit.trace"),
         )
 
 

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from devwidget.capture.modules import all_tensors, own, walk
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import DevwidgetError, message
+from devwidget.records.schema.message import Message
 from devwidget.simulator.devices.labels import real_device
 from devwidget.simulator.torch_internals import DisableTorchFunction
 from devwidget.simulator.without_values.known_values import is_small, keep, keep_all
@@ -89,7 +90,7 @@ def meta_copy_of_model(
         return copy.deepcopy(model, memo)
     except (TypeError, RuntimeError) as error:
         fails = f"{type(model).__name__} cannot be copied: {message(error)}"
-        raise DevwidgetError(fails, why="the plan runs on a copy") from error
+        raise DevwidgetError(fails, why=Message("the plan runs on a copy")) from error
 
 
 def _plain_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
@@ -99,7 +100,7 @@ def _plain_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
 
 def _refuse_lazy(tensor: torch.Tensor) -> None:
     if is_lazy(tensor):
-        raise DevwidgetError("a lazy parameter has no shape yet", instead="run the model once, then plan")
+        raise DevwidgetError(Message("a lazy parameter has no shape yet"), instead=Message("run the model once, then plan"))
 
 
 def _like(tensor: torch.Tensor, copied: torch.Tensor) -> torch.Tensor:

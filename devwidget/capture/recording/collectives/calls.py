@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import replace
 from types import FrameType
@@ -14,6 +15,7 @@ from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup, group_label
+from devwidget.records.schema.message import Message
 
 MOST_CALLS = 20_000
 """Collectives kept; a loop that begins more is read no better for the rest."""
@@ -38,7 +40,7 @@ class Collectives:
 
     def _note(self, func: Any, kind: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
         if len(self._calls) >= MOST_CALLS:
-            return self._log.note(f"recorder: only the first {MOST_CALLS:,} collectives are in the trace")
+            return self._log.note(_cut(MOST_CALLS))
         places, tracker = places_of(func), self._tracker
         group = self._place(group_in(args[places.group]))
         peer = self._groups[group].ranks[args[places.peer]] if places.peer >= 0 else UNKNOWN
@@ -73,3 +75,9 @@ class Collectives:
 def _record_of(group: Any) -> ProcessGroup:
     name, ranks = str(group.group_name), torch_internals.ranks_of_group(group)
     return ProcessGroup(name, group_label(name, str(group.group_desc)), tuple(map(int, ranks)))
+
+
+@functools.cache
+def _cut(most: int) -> Message:
+    reason = Message("only the first {count} collectives are in the trace", count=f"{most:,}")
+    return Message("{kind}: {reason}", kind=Message("recorder"), reason=reason)

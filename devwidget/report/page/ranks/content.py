@@ -37,7 +37,7 @@ def ranks_content(cluster: Cluster) -> Content:
         "spans": [_span(span) for span in spans(cluster)],
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),
-        "not_checked": list(cluster.not_checked),
+        "not_checked": list(map(said, cluster.not_checked)),
         "columns": [[ranks_words(each.ranks), format_bytes(each.bytes), each.ranks] for each in cluster.placements],
         "step": step_content(cluster.traced) if cluster.traced is not None else None,
         **placement_columns(cluster),

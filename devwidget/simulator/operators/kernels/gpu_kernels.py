@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from devwidget.records.errors import SimulationError, message
+from devwidget.records.schema.message import Message
 
 aten: Any = torch.ops.aten
 
@@ -29,9 +30,9 @@ def is_wanted(error: RuntimeError) -> bool:
 def refusal(name: str) -> NoKernel:
     """For an operator that nobody has written for the CPU."""
     return NoKernel(
-        f"virtual GPUs have no kernel for `{name}`",
-        why="their kernels are those of the CPU, and this operator has one for GPUs alone",
-        instead="another way to compute the same, such as the eager form of it",
+        Message("virtual GPUs have no kernel for `{name}`", name=name),
+        why=Message("their kernels are those of the CPU, and this operator has one for GPUs alone"),
+        instead=Message("another way to compute the same, such as the eager form of it"),
     )
 
 
