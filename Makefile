@@ -1,6 +1,6 @@
 # make lab         a .venv of its own, then JupyterLab at the first notebook
 # make test        the whole suite but the fuzz loops: ruff, mypy, pytest with warnings as errors
-# make test-fast   what takes a minute or two: no browser, no simulator, nothing marked slow
+# make test-fast   the quick part: no browser, no simulator, nothing marked slow
 # make test-slow   the fuzz loops alone, with their figures
 # make coverage    the suite of `make test`, and the lines that it leaves out: artifacts/coverage/index.html
 # make check       ruff (rules and format) and mypy; where node is, check-page too
