@@ -38,8 +38,11 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("page", [README, CHINESE], ids=["english", "chinese"])
-@pytest.mark.parametrize("start", ["error[wrong-device]", "Reader"])
+@pytest.mark.parametrize(
+    ("start", "page"),
+    [("error[wrong-device]", README), ("错误[wrong-device]", CHINESE), ("Reader", README), ("Reader", CHINESE)],
+    ids=["report", "report in chinese", "snapshot", "snapshot in chinese"],
+)
 def test_the_example_prints_what_the_readme_shows(start: str, page: str, printed: list[str]) -> None:
     for line in filter(None, block(start, page).splitlines()):
         shown = line.removesuffix("...").rstrip()
