@@ -489,3 +489,83 @@ def test_what_a_loss_keeps_was_made_where_its_class_says():
     (found,) = (each for each in trace.findings if each.kind == "wrong-device")
     assert found.birth.line == line_of(Centres, "self.centres =")
     assert "self.centres = nn.Parameter(torch.randn(3, 2, device='cuda:0'))" in [fix.code for fix in found.fixes]
+
+
+def two_of_one_name():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(3, 3)
+
+    def other():
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Linear(3, 3).to("cuda:0")
+                self.last = nn.Linear(3, 2).to("cuda:1")
+
+            def forward(self, x):
+                return self.last(self.first(x))
+
+        return Net()
+
+    return Net(), other()
+
+
+def explained(model, *given):
+    with pytest.raises(RuntimeError) as caught:
+        model(*given)
+    return devwidget.explain(caught.value)
+
+
+def test_of_two_classes_of_one_name_the_one_that_ran_is_read():
+    (found,) = explained(two_of_one_name()[1], torch.ones(4, 3, device="cuda:0")).findings
+    assert found.birth.line == line_of(two_of_one_name, "self.first = nn.Linear(3, 3).to")
+
+
+class BuiltLater(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.last = None
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        hidden = self.first(x)
+        if self.last is None:
+            self.last = nn.Linear(3, 2)
+        return self.last(hidden)
+
+    def smooth(self, x):
+        self.mean = self.mean.cpu() * 0.9 + x.cpu().mean(0)
+        return x - self.mean
+
+
+def test_what_is_announced_as_none_was_made_where_it_is_filled():
+    (found,) = explained(BuiltLater().to("cuda:0"), torch.ones(4, 3, device="cuda:0")).findings
+    assert found.birth.line == line_of(BuiltLater, "self.last = nn")
+    assert found.fixes[0].code == "self.last = nn.Linear(3, 2).to('cuda:0')"
+
+
+def test_a_buffer_that_is_written_anew_is_where_the_writing_put_it():
+    model = BuiltLater().to("cuda:0")
+    model.forward = model.smooth
+    (found,) = explained(model, torch.ones(4, 3, device="cuda:0")).findings
+    assert found.birth.line == line_of(BuiltLater, "self.mean =")
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+        self.scale = torch.ones(3, device="cuda:0")
+
+    def forward(self, x):
+        return self.inner(x) * self.scale
+
+
+def test_no_replica_is_told_a_gpu_by_number():
+    (found,) = explained(nn.DataParallel(Scaled().to("cuda:0")), torch.ones(4, 3, device="cuda:0")).findings
+    codes = [fix.code for fix in found.fixes]
+    assert "return self.inner(x) * self.scale.to(x.device)" in codes
+    assert not any("cuda:1" in code for code in codes)

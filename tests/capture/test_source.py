@@ -12,6 +12,7 @@ import torch
 import devwidget
 from devwidget.capture.faults import call_arguments
 from devwidget.capture.source_code import class_attributes, expressions, source_index, statements
+from devwidget.capture.source_code.definitions import ClassName
 from devwidget.records.syntax import parsed
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.code import code_of
@@ -64,10 +65,10 @@ def test_the_nearest_assignment_in_the_same_function_counts(file):
 
 
 def test_an_attribute_is_found_in_the_class(file):
-    found = class_attributes.attribute_assignment(file, "Net", "mask")
+    found = class_attributes.attribute_assignment(file, ClassName("Net"), "mask")
     assert (found.line, found.function) == (8, "__init__")
-    assert class_attributes.attribute_assignment(file, "Net", "shared").line == 4
-    assert class_attributes.attribute_assignment(file, "Net", "nothing") is None
+    assert class_attributes.attribute_assignment(file, ClassName("Net"), "shared").line == 4
+    assert class_attributes.attribute_assignment(file, ClassName("Net"), "nothing") is None
 
 
 def test_source_that_is_not_at_hand_is_no_error(tmp_path):
@@ -176,4 +177,4 @@ def test_a_class_inside_a_function_keeps_its_lines_and_its_texts(tmp_path):
     path = tmp_path / "inner.py"
     inside = '        text = """\nflush left\n"""\n        def go(self):\n            self.a = 1\n'
     path.write_text(f"def f():\n    class Net:\n{inside}")
-    assert class_attributes.attribute_assignment(str(path), "Net", "a").line == 7
+    assert class_attributes.attribute_assignment(str(path), ClassName("Net"), "a").line == 7

@@ -18,6 +18,7 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import is_library, to_site
+from devwidget.capture.source_code.definitions import ClassName
 from devwidget.capture.source_code.frames import deep_tensors, user_frames
 from devwidget.capture.source_code.provenance import origin
 from devwidget.capture.tensors import is_tensor
@@ -54,11 +55,11 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
 _MISSING = object()
 
 
-def _read_by_others(filename: str, class_name: str, attribute: str) -> Site | None:
+def _read_by_others(filename: str, owner: ClassName, attribute: str) -> Site | None:
     """A write of what the class relies on, or what code outside of it reads from the model, where it is still None."""
-    relied_on = class_attributes.relied_on_writes(filename, class_name, attribute)
-    outside = class_attributes.read_outside(filename, class_name, attribute)
-    return relied_on or (class_attributes.first_write(filename, class_name, attribute) if outside else None)
+    relied_on = class_attributes.relied_on_writes(filename, owner, attribute)
+    outside = class_attributes.read_outside(filename, owner, attribute)
+    return relied_on or (class_attributes.first_write(filename, owner, attribute) if outside else None)
 
 
 def without_parameters(state: State, replica: nn.Module, error: StopIteration) -> bool:

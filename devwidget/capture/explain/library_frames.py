@@ -24,7 +24,7 @@ from devwidget.capture.recording.descriptions import fault_at, lost_operand, ope
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
-from devwidget.capture.source_code.definitions import statements_of
+from devwidget.capture.source_code.definitions import ClassName, statements_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.past.past_calls import definition_of
 from devwidget.capture.source_code.source_index import targets
@@ -167,9 +167,8 @@ def wrong_gradient(context: ErrorContext) -> None:
     if found is None or kind is None or context.user is None:
         return
     code = kind.backward.__code__
-    birth = (
-        None if is_library(code.co_filename) else class_attributes.last_return(code.co_filename, class_name(kind), "backward")
-    )
+    owner = ClassName(class_name(kind), (code.co_firstlineno,))
+    birth = None if is_library(code.co_filename) else class_attributes.last_return(code.co_filename, owner, "backward")
     made = _decided(code, birth)
     operand = lost_operand(device_id(torch.device(found[3])), "gradient", "", stray=True, birth=made)
     if made is not None:

@@ -102,7 +102,7 @@ def _left_behind(context: ErrorContext, target: torch.device, owners: list[nn.Mo
                 path, text = context.state.tracker.path_of(part), message(context.error).strip().splitlines()[-1]
                 stray = dataclasses.replace(described(f"self.{name}", value), stray=True)
                 stray = Names(context.state, context.user).with_birth(stray, value, target)
-                _write(context, path, site, text, (stray,), device_id(target))
+                _write(context, path, site, text, stray, device_id(target))
                 return True
     return False
 
@@ -116,9 +116,7 @@ def _from_outside(context: ErrorContext, wrapper: Any, target: torch.device, mod
         if tensor.device != target and tensor.dim():
             stray = dataclasses.replace(described(name, tensor), stray=True)
             stray = Names(context.state, context.user).with_birth(stray, tensor, target)
-            partner = statements.first_parameter(site.file, site.line)
-            others = (lost_operand(device_id(target), partner, partner),) if partner else ()
-            _write(context, module, site, text, (stray, *others), device_id(target))
+            _write(context, module, site, text, stray, device_id(target))
             return True
     return False
 
@@ -155,16 +153,15 @@ def _wrong_device(context: ErrorContext, target: DeviceId, module: str | None, s
             partner = statements.first_parameter(site.file, site.line)
             stray = lost_operand(DeviceId.parse(fixed), name, name, stray=True, birth=birth, birth_call=call, birth_op=op,
                                  birth_direct=True, birth_partner=partner)  # fmt: skip
-            operands = (stray, lost_operand(target, partner, partner)) if partner else (stray,)
-            _write(context, module, site, text, operands, target)
+            _write(context, module, site, text, stray, target)
             return
 
 
-def _write(
-    context: ErrorContext, module: str | None, site: Site | None, text: str, operands: tuple[Operand, ...], target: DeviceId
-) -> None:
+def _write(context: ErrorContext, module: str | None, site: Site | None, text: str, stray: Operand, target: DeviceId) -> None:
+    partner = statements.first_parameter(site.file, site.line) if site is not None else ""
+    others = (lost_operand(target, partner, partner),) if partner else ()
     fault = fault_at(context.state.tracker, "operands", "forward", site, module=module, phase="forward", error=text,
-                     operands=operands, target=target)  # fmt: skip
+                     operands=(stray, *others), target=target, facts=(("replica", "one"),))  # fmt: skip
     context.state.log.fault(fault)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.made_by import made_by
-from devwidget.capture.faults.owners import holder, in_class, registered_at
+from devwidget.capture.faults.owners import holder, in_class, registered_at, written_later
 from devwidget.capture.modules import is_module, own_tensors, walk
 from devwidget.capture.object_fields import dict_of, stored, word
 from devwidget.capture.recording.births import Birth
@@ -149,7 +149,8 @@ class Names:
             kept = dataclasses.replace(operand, held=held, birth=past[0].site)
             return kept if held.how in ("parameter", "buffer") else made_by(kept, past, target)
         if held is not None and (found.site is None or held.how in ("parameter", "buffer")):
-            birth = held.assigned or registered_at(self._state.tracker, held.module or "") or found.site
+            tracker = self._state.tracker
+            birth = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "") or found.site
             kept = dataclasses.replace(operand, held=held, birth=birth)
             return kept if held.how in ("parameter", "buffer") else self._put_there(kept, held, tensor, target)
         if held is None and found.site is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
@@ -17,6 +18,7 @@ from devwidget.capture.snapshot.attribute_search import STANDARD, Search
 from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import globals_used, user_frame
 from devwidget.capture.source_code.class_functions import functions_in
+from devwidget.capture.source_code.definitions import ClassName
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.trace import Held
@@ -62,18 +64,31 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     """The user's line that gave a module of torch's own to the model."""
     modules, parts = dict(tracker.modules()), path.split(".") if path else []
     owners = ((modules.get(".".join(parts[:depth])), parts[depth]) for depth in reversed(range(len(parts))))
-    sites = (_assigned_in_class(type(owner), name) for owner, name in owners if owner is not None)
+    sites = (_in_class_of(owner, class_attributes.filled, name) for owner, name in owners if owner is not None)
     return next((site for site in sites if site is not None), None)
 
 
-def in_class(kind: type, look: Callable[[str, str], Site | None]) -> Site | None:
-    """What `look(filename, class name)` finds in the source of a user's class or of its bases."""
+def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
+    """The line after `__init__` that put another tensor in the place of a registered one, which alone is elsewhere."""
+    module = dict(tracker.modules()).get(held.module or "") if held.left_behind is None else None
+    return _in_class_of(module, class_attributes.first_write, held.name) if module is not None else None
+
+
+def in_class(kind: type, look: Callable[[str, ClassName], Site | None]) -> Site | None:
+    """What `look(filename, class)` finds in the source of a user's class or of its bases."""
     for base in mro_of(kind):
-        for filename in dict.fromkeys(function.__code__.co_filename for function in functions_in(base)):
-            site = look(filename, class_name(base))
+        lines: dict[str, list[int]] = {}
+        for function in functions_in(base):
+            lines.setdefault(function.__code__.co_filename, []).append(function.__code__.co_firstlineno)
+        for filename, inside in lines.items():
+            site = look(filename, ClassName(class_name(base), tuple(inside)))
             if site is not None:
                 return site
     return None
+
+
+def _in_class_of(module: nn.Module, look: Callable[..., Site | None], attribute: str) -> Site | None:
+    return in_class(type(module), functools.partial(look, attribute=attribute))
 
 
 def _assigned_in_class(kind: type, name: str) -> Site | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from devwidget.capture.source_code.definitions import classes, methods_of, statements_of
+from devwidget.capture.source_code.definitions import ClassName, classes, methods_of, statements_of
 from devwidget.capture.source_code.source_index import index_of, targets
 from devwidget.capture.source_code.statements import first_line, site_at, statement_text
 from devwidget.records.site import Site
@@ -13,18 +14,33 @@ from devwidget.records.syntax import parsed_statement
 INITIALISERS = ("__init__", "reset_parameters", "setup")
 
 
-def attribute_assignment(filename: str, class_name: str, attribute: str) -> Site | None:
+def attribute_assignment(filename: str, kind: ClassName, attribute: str) -> Site | None:
     """Where the methods of a class first say `self.attribute = ...`, `__init__` before the others."""
-    for owner in classes(filename, class_name):
-        for method in sorted(methods_of(owner), key=lambda m: m.name != "__init__"):
-            for node in statements_of(method):
-                sets = any(_is_self(target, attribute) for target in targets(node))
-                if sets or _registers(node, attribute) or set_by_name(node, attribute) is not None:
-                    return site_at(filename, node.lineno, method.name)
+    for owner in classes(filename, kind):
+        for method, node in _assignments(owner, attribute):
+            return site_at(filename, node.lineno, method.name)
         for node in owner.body:
             if any(isinstance(target, ast.Name) and target.id == attribute for target in targets(node)):
-                return site_at(filename, node.lineno, class_name)
+                return site_at(filename, node.lineno, kind.name)
     return None
+
+
+def filled(filename: str, kind: ClassName, attribute: str) -> Site | None:
+    """The same of what is registered, where `self.attribute = None` only announces it."""
+    for owner in classes(filename, kind):
+        for method, node in _assignments(owner, attribute):
+            value = getattr(node, "value", None)
+            if not (isinstance(value, ast.Constant) and value.value is None):
+                return site_at(filename, node.lineno, method.name)
+    return None
+
+
+def _assignments(owner: ast.ClassDef, attribute: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, ast.stmt]]:
+    for method in sorted(methods_of(owner), key=lambda m: m.name != "__init__"):
+        for node in statements_of(method):
+            sets = any(_is_self(target, attribute) for target in targets(node))
+            if sets or _registers(node, attribute) or set_by_name(node, attribute) is not None:
+                yield method, node
 
 
 def _registers(node: ast.stmt, attribute: str) -> bool:
@@ -46,20 +62,20 @@ def set_by_name(node: ast.stmt, attribute: str) -> ast.expr | None:
     return value if sets and isinstance(name, ast.Constant) and name.value == attribute else None
 
 
-def attribute_read(filename: str, class_name: str, attribute: str) -> Site | None:
+def attribute_read(filename: str, kind: ClassName, attribute: str) -> Site | None:
     """Where a method of a class first reads `self.attribute`; the initialisers are not asked."""
-    for owner in classes(filename, class_name):
+    for owner in classes(filename, kind):
         for method in methods_of(owner):
             reads = (n for n in ast.walk(method) if isinstance(n, ast.Attribute) and _is_self(n, attribute))
             read = next(reads, None) if method.name not in INITIALISERS else None
             if read is not None:
-                return site_at(filename, first_line(filename, read.lineno), class_name)
+                return site_at(filename, first_line(filename, read.lineno), kind.name)
     return None
 
 
-def relied_on_writes(filename: str, class_name: str, attribute: str) -> Site | None:
+def relied_on_writes(filename: str, kind: ClassName, attribute: str) -> Site | None:
     """Where a method other than `__init__` writes `self.attribute`, if the class reads it too."""
-    for owner in classes(filename, class_name):
+    for owner in classes(filename, kind):
         methods = [method for method in methods_of(owner) if method.name not in INITIALISERS]
         writes = [(n, m) for m in methods for n in statements_of(m) if any(_is_self(t, attribute) for t in targets(n))]
         reads = (n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
@@ -69,19 +85,19 @@ def relied_on_writes(filename: str, class_name: str, attribute: str) -> Site | N
     return None
 
 
-def last_return(filename: str, class_name: str, method: str) -> Site | None:
+def last_return(filename: str, kind: ClassName, method: str) -> Site | None:
     """The last `return` of a method."""
-    methods = [m for owner in classes(filename, class_name) for m in methods_of(owner) if m.name == method]
+    methods = [m for owner in classes(filename, kind) for m in methods_of(owner) if m.name == method]
     returns = [n for m in methods for n in statements_of(m) if isinstance(n, ast.Return)]
     return site_at(filename, returns[-1].lineno, method) if returns else None
 
 
-def read_outside(filename: str, class_name: str, attribute: str) -> bool:
+def read_outside(filename: str, kind: ClassName, attribute: str) -> bool:
     """Whether a file reads `something.attribute` outside of a class."""
     index = index_of(filename)
     if index is None:
         return False
-    own = {line for scope in index.classes(class_name) for line in range(scope.first, scope.last + 1)}
+    own = {line for scope in index.classes(kind.name) for line in range(scope.first, scope.last + 1)}
     for number, line in enumerate(index.lines, 1):
         if number not in own and f".{attribute}" in line:
             node = parsed_statement(statement_text(filename, number))
@@ -91,9 +107,9 @@ def read_outside(filename: str, class_name: str, attribute: str) -> bool:
     return False
 
 
-def first_write(filename: str, class_name: str, attribute: str) -> Site | None:
+def first_write(filename: str, kind: ClassName, attribute: str) -> Site | None:
     """Where a method other than `__init__` first writes `self.attribute`."""
-    for owner in classes(filename, class_name):
+    for owner in classes(filename, kind):
         for method in methods_of(owner):
             for node in statements_of(method) if method.name not in INITIALISERS else ():
                 if any(_is_self(target, attribute) for target in targets(node)):

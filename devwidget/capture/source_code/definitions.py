@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from devwidget.capture.source_code.source_index import FileIndex, index_of
 from devwidget.records.syntax import blocks, parsed
@@ -12,10 +13,24 @@ from devwidget.records.syntax import blocks, parsed
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def classes(filename: str, name: str) -> Iterator[ast.ClassDef]:
-    """The classes of that name, parsed by themselves, with the lines of the file."""
+class ClassName(NamedTuple):
+    """How a class is found in a file, which may have several of one name.
+
+    Attributes:
+        name: of the class.
+        lines: where functions of it begin in the file.
+    """
+
+    name: str
+    lines: tuple[int, ...] = ()
+
+
+def classes(filename: str, owner: ClassName) -> Iterator[ast.ClassDef]:
+    """The classes that it may be, parsed by themselves, with the lines of the file."""
     index = index_of(filename)
-    for scope in index.classes(name) if index is not None else ():
+    named = index.classes(owner.name) if index is not None else []
+    around = [scope for scope in named if any(scope.first <= line <= scope.last for line in owner.lines)]
+    for scope in around or named:
         node = _class("".join(_under_if(index, scope.first, scope.last)), scope.first) if index is not None else None
         if node is not None:
             yield node
