@@ -105,6 +105,7 @@ OPTIONAL: Mapping[str, str] = {
     "nccl_counts": "torch._C._distributed_c10d._dump_nccl_trace_json",
     "nccl_entries": "torch._C._distributed_c10d._dump_nccl_trace",
     "process_groups": "torch.distributed.distributed_c10d._world",
+    "skipping_function_modes": "torch._C._skip_one_hop_torch_function",
     "ranks_of_group": "torch.distributed.get_process_group_ranks",
     "resolve_group": "torch._C._distributed_c10d._resolve_process_group",
     "set_function_state": "torch._C._set_torch_function_state",

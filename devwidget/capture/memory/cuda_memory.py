@@ -16,7 +16,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.memory.block import Block
 from devwidget.capture.patches.higher_order import take_apart
-from devwidget.capture.patching.mode_stack import DispatchMode
+from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import message
 from devwidget.records.memory import DeviceMemory, allocated_bytes
@@ -138,7 +138,7 @@ class _Results(DispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(func, torch_internals.HigherOrderOperator):
             return take_apart(self, func, args, kwargs)
         try:
-            out = func(*args, **(kwargs or {}))
+            out = redispatch(func, types, args, kwargs)
         except torch.OutOfMemoryError as error:
             self._memory.refused(error)
             raise

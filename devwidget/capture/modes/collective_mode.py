@@ -7,7 +7,7 @@ from typing import Any
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import module_name
-from devwidget.capture.patching.mode_stack import DispatchMode
+from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.recording.collectives.calls import Collectives
 from devwidget.capture.recording.collectives.kinds import KINDS
 
@@ -26,7 +26,7 @@ class CollectivesOnly(DispatchMode):
         name = func._schema.name if isinstance(func, torch_internals.OpOverload) else ""
         if name in KINDS:
             self._collectives.begin(func, name, args, sys._getframe().f_back)
-        return func(*args, **(kwargs or {}))
+        return redispatch(func, types, args, kwargs)
 
 
 def is_spread(types: tuple[type, ...]) -> bool:

@@ -12,7 +12,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.modes.collective_mode import CollectivesOnly, is_spread
 from devwidget.capture.patches.higher_order import take_apart
-from devwidget.capture.patching.mode_stack import DispatchMode
+from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.recording.collectives.kinds import KINDS
 from devwidget.capture.recording.event_log import Devices, joined
 from devwidget.capture.recording.state import State
@@ -76,12 +76,12 @@ class Ops(DispatchMode):
         """Run the operator, then write down where it ran."""
         name, is_apart, _ = _names.get(id(func)) or _named(func)
         if is_apart:
-            return self._apart(func, name, args, kwargs)
+            return self._apart(func, name, types, args, kwargs)
         if types and is_spread(types):
             with CollectivesOnly(self._state.collectives):
-                out = func(*args, **(kwargs or {}))
+                out = redispatch(func, types, args, kwargs)
         else:
-            out = func(*args, **kwargs) if kwargs else func(*args)
+            out = redispatch(func, types, args, kwargs)
         self._log(name, args, out)
         return out
 
@@ -98,19 +98,19 @@ class Ops(DispatchMode):
             entry = self._first(key)
         entry[0] += 1
 
-    def _apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _apart(self, func: Any, name: str, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         if name in _MOVES:
-            return self._moved(func, name, args, kwargs)
+            return self._moved(func, name, types, args, kwargs)
         if name == _HIGHER_ORDER:
             return take_apart(self, func, args, kwargs)
         self._state.collectives.begin(func, name, args, sys._getframe(1).f_back)
-        out = func(*args, **(kwargs or {}))
+        out = redispatch(func, types, args, kwargs)
         self._log(name, args, out)
         return out
 
-    def _moved(self, func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _moved(self, func: Any, name: str, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         started = time.perf_counter()
-        out = func(*args, **(kwargs or {}))
+        out = redispatch(func, types, args, kwargs)
         self._log(name, args, out)
         tracker, cause = self._tracker, self._threads.place.cause
         before = args[1] if name == "copy_" else args[0]

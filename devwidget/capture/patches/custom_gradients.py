@@ -22,7 +22,7 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
-from devwidget.capture.tensors import device_of, is_tensor
+from devwidget.capture.tensors import device_of, is_tensor, seen
 from devwidget.capture.undo import Undo
 
 KEY, OVER = "devwidget", "devwidget_is_over"
@@ -89,7 +89,7 @@ def _registering(state: State, calls: Calls, recording: list[bool], undo: Undo, 
             return original(self, hook)
         birth = state.births.get(self)
         site = birth.site if birth is not None and birth.site is not None else raw_site(sys._getframe(1))
-        forward = _Forward(site, state.tracker.module, (self.device,))
+        forward = _Forward(site, state.tracker.module, (device_of(self),))
 
         @functools.wraps(hook)
         def checked(grad: torch.Tensor) -> Any:
@@ -97,11 +97,11 @@ def _registering(state: State, calls: Calls, recording: list[bool], undo: Undo, 
                 return hook(grad)
             with _active(state, calls):
                 out = hook(grad)
-            return _checked(state, hook, (grad,), forward, out, grad.device)  # the tensor may have moved
+            return _checked(state, hook, (grad,), forward, out, device_of(grad))  # the tensor may have moved
 
         setattr(checked, KEY, True)
         handle = original(self, checked)
-        if self.is_leaf:
+        if seen(self, "is_leaf"):
             undo.add(_unwrapped, handle, checked, hook)
         return handle
 
@@ -132,8 +132,9 @@ def _is_users(method: Any) -> bool:
 
 def _note(out: Any, forward: _Forward) -> None:
     for tensor in parts_of(out) if is_a(out, (tuple, list)) else (out,):
-        if is_tensor(tensor) and tensor.grad_fn is not None:
-            tensor.grad_fn.metadata[KEY] = forward  # type: ignore[index]
+        node = seen(tensor, "grad_fn") if is_tensor(tensor) else None
+        if node is not None:
+            node.metadata[KEY] = forward
 
 
 def _watched(state: State, calls: Calls, original: Any) -> Any:
@@ -158,7 +159,7 @@ def _watched(state: State, calls: Calls, original: Any) -> Any:
 def _checked(
     state: State, function: Any, grads: Any, forward: _Forward | None, result: Any, device: torch.device | None
 ) -> Any:
-    right = not is_tensor(result) or device is None or result.device == device or not result.dim()
+    right = not is_tensor(result) or device is None or device_of(result) == device or not seen(result, "ndim")
     if right or forward is None or device is None:
         return result
     names = operand_names.Names(state, sys._getframe(1))

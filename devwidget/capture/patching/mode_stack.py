@@ -98,7 +98,21 @@ class EndedDispatchMode(DispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator."""
-        return func(*args, **(kwargs or {}))
+        return redispatch(func, types, args, kwargs)
+
+
+_skipping, _OpOverload = torch_internals.skipping_function_modes, torch_internals.OpOverload
+
+
+def redispatch(func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """Run an operator that has come down to a dispatch mode as if the mode was not there.
+
+    Function modes and tensor classes are asked above autograd. What the engine or a script calls is no call for them, and
+    `func(*args)` would be one. Before torch 2.13 it stays one.
+    """
+    if type(func) is _OpOverload and _skipping is not None:
+        return _skipping(func, types, args, kwargs or {})
+    return func(*args, **(kwargs or {}))
 
 
 def push_below(mode: Any, is_above: Callable[[Any], bool]) -> None:

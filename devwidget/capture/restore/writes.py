@@ -8,7 +8,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.gradients_off import no_gradients
-from devwidget.capture.patching.mode_stack import DispatchMode
+from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.restore.storages import Storages
 
 _STATISTICS = ("running_mean", "running_var", "running_min", "running_max", "dropout_state")
@@ -66,7 +66,7 @@ class Writes(DispatchMode):  # type: ignore[no-untyped-call]
         known = _known.get(id(func)) or writing(func)
         if known.places or known.everything:
             self._save(known, args, kwargs or {})
-        return func(*args, **kwargs) if kwargs else func(*args)
+        return redispatch(func, types, args, kwargs)
 
     def _save(self, known: Writing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if known.everything:

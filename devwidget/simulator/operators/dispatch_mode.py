@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.patches.higher_order import take_apart
-from devwidget.capture.patching.mode_stack import DispatchMode, push_below
+from devwidget.capture.patching.mode_stack import DispatchMode, push_below, redispatch
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.operators import propagate, rule_table, tracing
@@ -68,7 +68,7 @@ class VirtualMode(DispatchMode):  # type: ignore[no-untyped-call]
         if schema.passive:
             if schema.views_first and args and not (isinstance(args[0], torch.Tensor) and layout_of(args[0]) is STRIDED):
                 return propagate.run_without_storage(func, args, kwargs or {})
-            return func(*args, **kwargs) if kwargs else func(*args)
+            return redispatch(func, types, args, kwargs)
         if kwargs is None:
             kwargs = {}
         if schema.special is not None:

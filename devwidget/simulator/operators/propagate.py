@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.patching.mode_stack import redispatch
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, label_new, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -31,7 +32,7 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
     if schema.guard is not None:
         schema.guard(schema, args, kwargs, target)
     try:
-        result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
+        result = redispatch(func, (), args, kwargs) if SimulationState.compute else call.call(func, args, kwargs)
     except RuntimeError as error:
         if WANTS_TENSOR in str(error):
             return run(schema, func, wrapped(schema, args), kwargs)
@@ -65,7 +66,7 @@ def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[st
         with DisableTorchDispatch():
             args = (torch.tensor(args[0]), *args[1:])
     label = labels.label_of(args[0])
-    result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
+    result = redispatch(func, (), args, kwargs) if SimulationState.compute else call.call(func, args, kwargs)
     label_results(result, label)
     return result
 

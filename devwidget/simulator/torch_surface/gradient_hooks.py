@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.patches.custom_gradients import OVER
+from devwidget.capture.tensors import seen
 from devwidget.simulator.devices import current, labels
 from devwidget.simulator.devices.cuda_errors import type_text
 from devwidget.simulator.operators.backward import made_by, validated
@@ -37,7 +38,7 @@ def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
             return result
 
         handle = original(self, checked)
-        if self.is_leaf:
+        if seen(self, "is_leaf"):
             remember(handle, checked, hook)
         return handle
 
