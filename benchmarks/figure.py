@@ -35,6 +35,8 @@ from devwidget.rereading import Rereader
 REFRESH = "panel, nothing changed"
 LONGEST_S = 1.0
 """CPU seconds after which a figure has rounds enough, if it has two; a call that takes longer itself is run once."""
+ONCE_S = 20.0
+"""CPU seconds of a first call from which on it is the only one: what it imports is little beside that."""
 
 
 def cpu_seconds(run: Callable[[], object], repeats: int = 1) -> float:
@@ -46,9 +48,9 @@ def cpu_seconds(run: Callable[[], object], repeats: int = 1) -> float:
 
 def medians(runs: list[Callable[[], object]], rounds: int) -> list[float]:
     """Median CPU seconds of several calls that take turns."""
-    first = [cpu_seconds(run) for run in runs]  # to warm up, and to see how often is often enough
-    if max(first) > LONGEST_S:
-        first = [cpu_seconds(run) for run in runs]  # the first time some tools import for a second
+    first = [cpu_seconds(run) for run in runs]  # the first time tools import, some for a second
+    if max(first) < ONCE_S:
+        first = [cpu_seconds(run) for run in runs]  # to see how often is often enough
     if max(first) > LONGEST_S:
         return first
     repeats = [max(1, int(0.02 / max(each, 1e-6))) for each in first]

@@ -324,7 +324,8 @@ def _stepped(
                         if progress is not None:
                             progress(phase)
                         run()
-                    recording._recorder.mark(phase, lambda: _placed(model, optimizer).memory)
+                    ran = progress is not None or step.runs_in(phase)
+                    recording._recorder.mark(phase, lambda: _placed(model, optimizer).memory, ran=ran)
     trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
     return trace, seen.get("out")
 

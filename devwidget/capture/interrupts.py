@@ -91,6 +91,12 @@ class _Held:
                 self.hand_on()
 
 
+def _held_now() -> _Held | None:
+    """What holds signals in this thread; only outside all blocks every number is asked."""
+    here = threading.current_thread() is threading.main_thread()
+    return next((each for each in map(getsignal, _NUMBERS) if type(each) is _Held), None) if here else None
+
+
 class sure_exit(Generic[_R]):
     """An `__exit__` that runs even if an exception strikes before its first line, or cuts it short.
 
@@ -141,9 +147,8 @@ class uninterrupted:
 
     def __enter__(self) -> _Held:
         self.inside = True
-        handlers = _handlers()
-        if not any(isinstance(each, _Held) for each in handlers.values()):
-            self._held.hold(handlers)
+        if _held_now() is None:
+            self._held.hold(_handlers())
         return self._held
 
     @sure_exit
@@ -158,7 +163,7 @@ class interruptible:
     inside = False
 
     def __enter__(self) -> None:
-        self._held = next((each for each in _handlers().values() if isinstance(each, _Held)), None)
+        self._held = _held_now()
         if self._held is not None:
             self.inside = True
             self._held.release()

@@ -109,16 +109,17 @@ class Recorder:
         if self._memory is not None:
             self._memory.given(inputs)
 
-    def mark(self, phase: Phase, held: Callable[[], tuple[DeviceMemory, ...]]) -> None:
+    def mark(self, phase: Phase, held: Callable[[], tuple[DeviceMemory, ...]], *, ran: bool = True) -> None:
         """Note how full each device is at the end of a phase.
 
         Args:
             held: what the model and its optimizer hold; only asked where there is no allocator to ask.
+            ran: whether anything ran in that phase; if not, they hold what they held at the end of the one before.
         """
         if self._memory is not None:
             self._memory.mark()
         else:
-            self._held.append((self._state.log.number(), phase, held()))
+            self._held.append((self._state.log.number(), phase, held() if ran or not self._held else self._held[-1][2]))
 
     def report(self, model: nn.Module, told: Callable[[str], None]) -> None:
         """Tell from time to time which module runs, until the recording ends."""

@@ -71,14 +71,20 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
             not_checked.append(crash)
             continue
         found += told
-        lacking = "" if told else missing(each.needs, unmet_needs)  # what was found is an answer, whatever else did not run
+        lacking = "" if told else _lacking(each.kind, each.needs, unmet_needs)  # what was found is an answer in any case
         if lacking and not each.on_request:
-            not_checked.append(Message("{kind}: {reason}", kind=each.kind, reason=lacking))
+            not_checked.append(lacking)
         elif not lacking:
             checked.append(each.kind)
-    causes = _one_per_cause(_without_losers(found, chosen))
-    ordered = worst_first(_in_harmony(list(causes)))
+    ordered = worst_first(_in_harmony(list(_one_per_cause(_without_losers(found, chosen))))) if found else ()
     return dataclasses.replace(trace, findings=ordered, checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked))
+
+
+@functools.cache
+def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -> str:
+    """Why a rule cannot decide; "" if it can. The same words for every trace that lacks the same."""
+    reason = missing(needs, unmet_needs)
+    return Message("{kind}: {reason}", kind=kind, reason=reason) if reason else ""
 
 
 def _without_losers(found: list[Finding], rules: Iterable[Rule]) -> list[Finding]:

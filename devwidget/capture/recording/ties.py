@@ -88,6 +88,8 @@ def _alike_and_apart(root: nn.Module) -> list[list[_Named]]:
     and its student begin with equal values too, and are meant to be apart.
     """
     named = [(f"{p}.{n}".strip("."), t, m) for p, m in walk(root) for n, t in registered(m, "_parameters")]
+    if len({tensor.device for _, tensor, _ in named if type(tensor) is nn.Parameter}) < 2:
+        return []  # as nearly always
     groups: dict[tuple[Any, ...], list[_Named]] = defaultdict(list)
     for path, tensor, module in named:
         if type(tensor) is nn.Parameter and tensor.dim() > 1 and tensor.requires_grad and not tensor.is_meta:

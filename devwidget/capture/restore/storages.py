@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import operator
 import threading
@@ -25,7 +26,7 @@ _MOST_PIECES = 64
 """Saved parts of one storage, beyond which the rest of it is saved at once."""
 _BASE: Any = torch_internals.TensorBase
 _size = torch.UntypedStorage.nbytes
-Piece = tuple[int, int, torch.Tensor]
+Piece = tuple[int, int, bytes | torch.Tensor]
 """First byte, the byte after the last one, and the bytes, on the host: device memory may be short."""
 
 
@@ -110,7 +111,7 @@ class Storages:
         if now != size:
             storage.resize_(size)
         for first, last, copy in pieces:
-            _window(holder, first, last).copy_(copy)
+            _write(holder, first, last, copy)
         if now < size and any(_gaps(pieces, now, size)):
             raise NotRestored(Message("its storage was freed"))
 
@@ -185,9 +186,21 @@ def _has_memory(holder: Any) -> bool:
     return bool(_BASE.untyped_storage(holder).data_ptr())
 
 
-def _copy(holder: Any, first: int, last: int) -> torch.Tensor:
-    window = _window(holder, first, last)
-    return window.clone() if window.device.type == "cpu" else window.to("cpu")
+def _copy(holder: Any, first: int, last: int) -> bytes | torch.Tensor:
+    """Some bytes of a storage. A copy of the host's memory that no tensor has a part in takes a tenth of the time."""
+    if vars(_BASE)["device"].__get__(holder).type == "cpu":
+        return ctypes.string_at(_BASE.untyped_storage(holder).data_ptr() + first, last - first)
+    return _window(holder, first, last).to("cpu")
+
+
+def _write(holder: Any, first: int, last: int, copy: bytes | torch.Tensor) -> None:
+    """Put them back; small ones, of which nobody knows whether they were written, only if they were."""
+    if isinstance(copy, torch.Tensor):
+        _window(holder, first, last).copy_(copy)
+        return
+    address = _BASE.untyped_storage(holder).data_ptr() + first
+    if len(copy) > SMALL_BYTES or ctypes.string_at(address, len(copy)) != copy:
+        ctypes.memmove(address, copy, len(copy))
 
 
 def _window(holder: Any, first: int, last: int) -> torch.Tensor:

@@ -19,6 +19,8 @@ def statement_text(filename: str, line: int) -> str:
     if index is None or rows is None:
         return linecache.getline(filename, line).strip()
     first, last = rows
+    if first == last:  # as nearly all are
+        return index.lines[first - 1].lstrip(" \t").rstrip()
     return textwrap.dedent("".join(index.lines[first - 1 : last])).rstrip()
 
 

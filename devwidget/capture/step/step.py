@@ -46,6 +46,10 @@ class Step:
             if self.optimizer is not None:
                 yield "optimizer", self._step
 
+    def runs_in(self, phase: Phase) -> bool:
+        """Whether anything of the user's runs there: the loss may be a field of the output."""
+        return phase != "loss" or self.loss_fn is not None
+
     def _loss(self, out: Any) -> Any:
         if self.loss_fn is None:
             own = _own_loss(out)
