@@ -189,7 +189,25 @@ def growth(axis: str, size: str, rounds: int) -> Iterator[dict[str, Any]]:
     yield {"seconds": taken, "units": number}
 
 
-KINDS = {each.__name__: each for each in (recording, snapshot, kept, trial, importing, growth)}
+class Named(torch.nn.Module):
+    """A path and a line that occur in no other text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.projection(x)
+
+
+def told(tool: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
+    """Whether a tool's results name the module and the line of the user behind an operator."""
+    recorder = RECORDERS[tool]
+    words = recorder.words(recorder.result(Workload(Named(), (torch.randn(2, 8),))))
+    yield {"module": "projection" in words, "line": Path(__file__).name in words}
+
+
+KINDS = {each.__name__: each for each in (recording, told, snapshot, kept, trial, importing, growth)}
 
 
 def main() -> None:

@@ -1,8 +1,13 @@
-"""The goals of the benchmarks, and where they are missed: beside the floor of the same run, where there is one."""
+"""The goals of the benchmarks, and where they are missed: beside the floor of the same run, where there is one.
+
+A peer *records as much* if its results name the module and the line of the user behind each operator, which figure.py finds out
+by looking for both in them (`told`). Devices, births, transfers and findings, which ours tells too, are not asked of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from recorders import RECORDERS
@@ -80,13 +85,52 @@ def _looking(answers: Answers) -> Iterator[str]:
             yield f"`import devwidget` adds {answer['import'] * 1e3:.0f} ms to `import torch`; the goal is {IMPORT_GOAL_MS} ms."
 
 
+FORMS = {"inside": "inside an open recording", "whole": "as a whole call"}
+AS_MUCH = ("module", "line")
+PEERS = [tool for tool in RECORDERS if not tool.startswith(("devwidget", "bare"))]
+
+
+def lacks(answers: Answers, tool: str) -> list[str]:
+    """What a tool does not tell of an operator; all of it, if that was not measured."""
+    return [fact for fact in AS_MUCH if not answers.get(f"told|{tool}|", {}).get(fact)]
+
+
+def _ahead(answers: Answers, peer: str, form: str) -> list[tuple[str, str]]:
+    """The models and parts of a step in which a peer costs less than ours."""
+    rows = []
+    for model, part in product(WORKLOADS, ("forward", "step")):
+        ours, theirs = (figure(answers, model, tool, form, part) for tool in (OURS, peer))
+        if ours is not None and theirs is not None and theirs < ours:
+            rows.append((model, part))
+    return rows
+
+
 def _slower(answers: Answers) -> Iterator[str]:
-    """Rows in which a peer that records is ahead."""
-    for form, words in (("inside", "inside an open recording"), ("whole", "as a whole call")):
-        for part in ("forward", "step"):
-            for model in WORKLOADS:
-                ours = figure(answers, model, OURS, form, part)
-                peers = {t: figure(answers, model, t, form, part) for t in RECORDERS if not t.startswith(("devwidget", "bare"))}
-                ahead = [name for name, figure in peers.items() if figure is not None and ours is not None and figure < ours]
-                if ahead:
-                    yield f"{model}, a {part} {words}: ahead of `{OURS}`: {', '.join(ahead)}."
+    """Rows in which a peer is ahead: each of one that records as much, and how many of one that does not."""
+    for peer, form in product(PEERS, FORMS):
+        rows, lacking = _ahead(answers, peer, form), lacks(answers, peer)
+        if not lacking:
+            yield from (f"{model}, a {part} {FORMS[form]}: ahead of `{OURS}`: {peer}." for model, part in rows)
+        elif rows:
+            where, missing = ", ".join(dict.fromkeys(model for model, _ in rows)), " and no ".join(lacking)
+            ahead = f"{peer} is ahead in {len(rows)} rows {FORMS[form]} ({where})"
+            yield f"{ahead}, and tells no {missing}{_later(answers, peer, form)}."
+
+
+def _later(answers: Answers, peer: str, form: str) -> str:
+    """What a tool that is cheap inside leaves for its end."""
+    shares = []
+    for model, part in product(WORKLOADS, ("forward", "step")) if form == "inside" else ():
+        inside, whole, ours = (
+            figure(answers, model, t, f, part) for t, f in ((peer, "inside"), (peer, "whole"), (OURS, "whole"))
+        )
+        plain = answers.get(f"recording|{model}|{peer}", {}).get(part, 0.0) * 1e3
+        if inside is not None and whole and ours:
+            shares.append((1 - (inside - 1) * plain / whole, whole / ours))
+    if not shares:
+        return ""
+    left, times = (sorted(each) for each in zip(*shares, strict=True))
+    return (
+        f"; {left[0]:.0%} to {left[-1]:.0%} of what its whole call costs comes after the block, "
+        f"and that is {times[0]:.1f} to {times[-1]:.1f} times what ours costs"
+    )

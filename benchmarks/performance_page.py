@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from performance_goals import Answers, behind, figure, of_kind
+from performance_goals import AS_MUCH, Answers, behind, figure, lacks, of_kind
 from recorders import RECORDERS
 from workloads import WORKLOADS
 
@@ -25,6 +25,8 @@ WHY = """
   (`bare_check` in `benchmarks/snapshot_cost.py`) reads each field once, in loops of C.
 """
 
+LATE = "longer than "
+"""How the reason begins for which a figure has no answer, or a part of one, if its time was up."""
 FEW = 3
 """Missing figures that are named one by one."""
 
@@ -68,8 +70,7 @@ def page(measured: dict[str, Any], asked: list[str]) -> str:
     parts = (
         "# Performance\n\n`make bench` writes this page: one process for each figure, processor time against plain PyTorch in\n"
         f"the same process, medians, one thread.{rounds}\n\nMeasured on: {machine}.",
-        "## What is written down\n\n"
-        + _table(["tool", "of each operator"], ([name, each.tells] for name, each in RECORDERS.items())),
+        "## What is written down\n\n" + _told(answers),
         "## A pass inside an open recording, against plain\n\n" + _recordings(answers, "inside", "forward"),
         "## A training step inside an open recording, against plain\n\n" + _recordings(answers, "inside", "step"),
         "## The whole call: set-up, forward, results; milliseconds beyond plain\n\n" + _recordings(answers, "whole", "forward"),
@@ -104,8 +105,30 @@ def _recordings(answers: Answers, form: str, part: str) -> str:
     for model in WORKLOADS:
         found = [figure(answers, model, tool, form, part) for tool in tools]
         if any(each is not None for each in found):
-            rows.append([model, *("" if each is None else f"{each:.2f}" for each in found)])
+            rows.append([model, *(_cell(answers, model, *each, f"{form} {part}") for each in zip(tools, found, strict=True))])
     return _table(["model", *tools], rows)
+
+
+def _cell(answers: Answers, model: str, tool: str, found: float | None, asked: str) -> str:
+    """A figure, or that its time was up; empty where a tool cannot be asked."""
+    if found is not None:
+        return f"{found:.2f}"
+    recorder, late = RECORDERS[tool], answers.get(f"recording|{model}|{tool}", {}).get("late", "")
+    can = (recorder.call is None or "step" not in asked) and (recorder.several or "inside" not in asked)
+    return late.replace(LATE, "> ") if can else ""
+
+
+def _told(answers: Answers) -> str:
+    """What each tool says that it tells, and whether module and line were found in its results."""
+    rows = [
+        [
+            name,
+            each.tells,
+            *("" if name.startswith("bare") else "no" if fact in lacks(answers, name) else "yes" for fact in AS_MUCH),
+        ]
+        for name, each in RECORDERS.items()
+    ]
+    return _table(["tool", "of each operator", *(f"{fact} in its results" for fact in AS_MUCH)], rows)
 
 
 def _looks(answers: Answers) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ class Recorder:
         read: takes what the context gave, and makes of it what a user looks at.
         call: the whole call, for a tool that runs the model itself; a forward pass alone.
         several: one context bears more than one pass.
+        words: all that its results say, as text.
     """
 
     tells: str
@@ -35,6 +36,15 @@ class Recorder:
     read: Callable[[Any], object] = lambda recorded: recorded
     call: Callable[[Workload], object] | None = None
     several: bool = True
+    words: Callable[[Any], str] = str
+
+    def result(self, load: Workload) -> Any:
+        """What a user looks at after one forward."""
+        if self.call is not None:
+            return self.call(load)
+        with self.opened(load) as recorded:
+            load.forward()
+        return self.read(recorded)
 
     def whole(self, load: Workload, run: Pass) -> Pass:
         """Set-up, pass and results."""
@@ -105,26 +115,45 @@ def _torchlens(load: Workload) -> object:
     return torchlens.trace(load.model, load.batch[0])
 
 
+def _of_each(found: Iterable[Any]) -> str:
+    """Every field of every record."""
+    return "\n".join(f"{each} {getattr(each, '__dict__', '')}" for each in found)
+
+
 RECORDERS = {
     "bare modes and hooks": Recorder("nothing: the floor of every recorder in Python", _bare),
     "bare, same facts": Recorder(
         "device, module, line, birth, and nothing else: the floor of these facts", lambda load: bare_facts()
     ),
     "devwidget.record": Recorder(
-        "device, module, line, birth, transfers, findings", lambda load: devwidget.record(), lambda recording: recording.trace
+        "device, module, line, birth, transfers, findings",
+        lambda load: devwidget.record(),
+        lambda recording: recording.trace,
+        words=lambda trace: _of_each(trace.ops),
     ),
     "devwidget.trace": Recorder(
-        "the same, a step of its own, all put back", call=lambda load: devwidget.trace(load.model, load.batch[0])
+        "the same, a step of its own, all put back",
+        call=lambda load: devwidget.trace(load.model, load.batch[0]),
+        words=lambda trace: _of_each(trace.ops),
     ),
-    "DebugMode": Recorder("name, shapes, devices", _debug_mode(), lambda mode: mode.debug_string()),
+    "DebugMode": Recorder("name, dtypes, shapes", _debug_mode(), lambda mode: mode.debug_string()),
     "DebugMode, all facts": Recorder(
         "the same with stacks, modules and ids",
         _debug_mode(record_nn_module=True, record_stack_trace=True, record_ids=True),
         lambda mode: mode.debug_string(),
     ),
-    "torch.profiler": Recorder("times, with stacks, shapes and memory", _profiler, lambda profile: profile.key_averages()),
+    "torch.profiler": Recorder(
+        "times, with stacks, shapes and memory",
+        _profiler,
+        lambda profile: profile.key_averages(),
+        words=_of_each,
+    ),
     "MemTracker": Recorder(
         "bytes by category and module", _mem_tracker, lambda tracker: tracker.get_tracker_snapshot("peak"), several=False
     ),
-    "torchlens": Recorder("every tensor's graph, line and value", call=_torchlens),
+    "torchlens": Recorder(
+        "every tensor's graph, line and value",
+        call=_torchlens,
+        words=lambda log: "\n".join(f"{op.module} {op.code_context}" for op in log.layer_list),
+    ),
 }

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from performance_page import page, this_machine
+from performance_page import LATE, page, this_machine
 from recorders import RECORDERS
 from workloads import WORKLOADS
 
@@ -35,6 +35,7 @@ LOOKS = ("devwidget.snapshot", "panel, nothing changed", "torchinfo.summary", "p
 def figures() -> Iterator[tuple[str, str, str]]:
     """What figure.py is asked for: kind, subject, tool."""
     yield from (("recording", model, tool) for tool in OURS for model in WORKLOADS)
+    yield from (("told", tool, "") for tool in RECORDERS)
     yield from (("snapshot", str(size), tool) for tool in LOOKS for size in (1_000, 10_000, 100_000))
     yield from (("kept", model, "") for model in WORKLOADS)
     yield from (("trial", "", ""), ("importing", "", ""))
@@ -50,9 +51,14 @@ def measured(asked: tuple[str, str, str], options: list[str]) -> dict[str, objec
         done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
         out, words = done.stdout, done.stderr
     except subprocess.TimeoutExpired as late:
-        out, words = late.stdout or b"", f"longer than {LIMIT_S} s".encode()
+        out, words = late.stdout or b"", f"{LATE}{LIMIT_S} s".encode()
     reason = (words.decode(errors="replace").strip().splitlines() or ["no answer in time"])[-1]
-    return (_last_answer(out.decode(errors="replace")) or {"error": reason}) | {"took": round(time.monotonic() - began, 1)}
+    late = {"late": reason} if reason.startswith(LATE) else {}
+    return (
+        (_last_answer(out.decode(errors="replace")) or late or {"error": reason})
+        | late
+        | {"took": round(time.monotonic() - began, 1)}
+    )
 
 
 def _last_answer(text: str) -> dict[str, object]:

@@ -71,7 +71,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
             not_checked.append(crash)
             continue
         found += told
-        lacking = "" if told else _lacking(each.kind, each.needs, unmet_needs)  # what was found is an answer in any case
+        lacking = None if told else _lacking(each.kind, each.needs, unmet_needs)  # what was found is an answer in any case
         if lacking and not each.on_request:
             not_checked.append(lacking)
         elif not lacking:
@@ -81,10 +81,10 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
 
 
 @functools.cache
-def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -> str:
-    """Why a rule cannot decide; "" if it can. The same words for every trace that lacks the same."""
+def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -> Message | None:
+    """Why a rule cannot decide; None if it can. The same words for every trace that lacks the same."""
     reason = missing(needs, unmet_needs)
-    return Message("{kind}: {reason}", kind=kind, reason=reason) if reason else ""
+    return Message("{kind}: {reason}", kind=kind, reason=reason) if reason else None
 
 
 def _without_losers(found: list[Finding], rules: Iterable[Rule]) -> list[Finding]:
