@@ -43,7 +43,6 @@ _OF_ARGPARSE = (
     Message("positional arguments"),
     Message("options"),
     Message("show this help message and exit"),
-    Message("show program's version number and exit"),
     Message("%(prog)s: error: %(message)s\n"),
     Message("argument %(argument_name)s: %(message)s"),
     Message("the following arguments are required: %s"),
@@ -94,7 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     words = say("See where every tensor of a PyTorch program lives, and get the line that fixes a wrong device.")
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("python -m devwidget", description=words, epilog=_epilog(), formatter_class=plain)
-    parser.add_argument("--version", action="version", version=f"devwidget {__version__}")
+    version = say("show program's version number and exit")
+    parser.add_argument("--version", action="version", version=f"devwidget {__version__}", help=version)
     add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
 
     run = add("run", help=say("run a script or module as it is, and report"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import gettext
-from collections.abc import Callable
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from devwidget.records.schema.message import Message, filled, spoken_by
@@ -13,6 +15,7 @@ CATALOGUES = Path(__file__).parent / "catalogues"
 DOMAIN = "devwidget"
 ENGLISH = "en"
 
+_FACT = re.compile(r"\{(\w+)\}")
 _chosen: list[str] = []
 _followers: list[Callable[[], None]] = []
 
@@ -57,12 +60,34 @@ def said(text: str) -> str:
     if not isinstance(text, Message):
         return template(text) if text else text
     facts = {name: said(fact) if isinstance(fact, Message) else fact for name, fact in text.facts.items()}
-    return filled(template(text.template), facts)
+    return _closed(template(text.template), facts)
 
 
 def say(words: str, /, **facts: object) -> str:
     """The words of a template in the language of reports."""
     return said(Message(words, **facts))
+
+
+def _closed(words: str, facts: Mapping[str, object]) -> str:
+    """The template with its facts, and no space where two wide letters meet: templates have it for names in Latin ones."""
+    text, end = "", 0
+    for found in _FACT.finditer(words):
+        text = _joined(_joined(text, words[end : found.start()]), str(facts[found[1]]))
+        end = found.end()
+    return _joined(text, words[end:])
+
+
+def _joined(left: str, right: str) -> str:
+    if left[-1:] == " " and is_wide(left[-2:-1]) and is_wide(right[:1]):
+        return left[:-1] + right
+    if right[:1] == " " and is_wide(left[-1:]) and is_wide(right[1:2]):
+        return left + right[1:]
+    return left + right
+
+
+def is_wide(letter: str) -> bool:
+    """Whether a letter takes two columns of a terminal, as a Chinese one does; "" does not."""
+    return letter != "" and unicodedata.east_asian_width(letter) in "WF"
 
 
 def say_count(one: str, many: str, count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,18 @@ HEADLINE = 3  # of the arguments of a finding; behind it comes why
 PLACE_OF_SUMMARY = {"Fix": 0, "fix": 0, "mended": 1, "without_move": 1, "cast_where_used": 3}
 
 
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    """Every file of the package, parsed once."""
+    return {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(translate.PACKAGE.rglob("*.py"))}
+
+
+@functools.cache
+def messages() -> tuple[str | tuple[str, str], ...]:
+    """What a catalogue is asked for."""
+    return tuple(translate.messages())
+
+
 @pytest.fixture(params=FILES, ids=LANGUAGES)
 def file(request: pytest.FixtureRequest) -> Path:
     return request.param
@@ -24,16 +37,16 @@ def file(request: pytest.FixtureRequest) -> Path:
 
 def test_no_message_lacks_its_translation(file: Path) -> None:
     translated = {message.id: message.string for message in translate.read(file)}
-    assert [message for message in translate.messages() if not any(translated.get(message) or "")] == []
+    assert [message for message in messages() if not any(translated.get(message) or "")] == []
 
 
 def test_every_message_is_seen_by_the_catalogues() -> None:
     """Not in the braces of an f-string, where nobody looks for it, nor as one of two words."""
-    known = {each for message in translate.messages() for each in ([message] if isinstance(message, str) else message)}
+    known = {each for message in messages() for each in ([message] if isinstance(message, str) else message)}
     unseen = [
         f"{file.relative_to(translate.PACKAGE)}:{node.lineno}"
-        for file in sorted(translate.PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for file, tree in trees().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("say", "Message") and node.args
         for each in ast.walk(node.args[0])
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value not in known
@@ -42,7 +55,7 @@ def test_every_message_is_seen_by_the_catalogues() -> None:
 
 
 def test_no_translation_has_lost_its_message(file: Path) -> None:
-    assert {message.id for message in translate.read(file) if message.id} == set(translate.messages())
+    assert {message.id for message in translate.read(file) if message.id} == set(messages())
 
 
 def test_translations_name_the_facts_of_their_messages(file: Path) -> None:
@@ -98,8 +111,8 @@ def _plain(text: ast.expr) -> bool:
 def test_rules_say_nothing_but_messages() -> None:
     plain = [
         f"{file.relative_to(translate.PACKAGE)}:{text.lineno}"
-        for file in sorted((translate.PACKAGE / "rules").rglob("*.py"))
-        for text in _texts_of_findings(ast.parse(file.read_text(encoding="utf-8")))
+        for file, tree in trees().items()
+        for text in (_texts_of_findings(tree) if translate.PACKAGE / "rules" in file.parents else ())
         if _plain(text)
     ]
     assert plain == []
@@ -119,8 +132,8 @@ def _texts_of_errors(tree: ast.AST) -> Iterator[ast.expr]:
 def test_errors_say_nothing_but_messages() -> None:
     plain = [
         f"{file.relative_to(translate.PACKAGE)}:{text.lineno}"
-        for file in sorted(translate.PACKAGE.rglob("*.py"))
-        for text in _texts_of_errors(ast.parse(file.read_text(encoding="utf-8")))
+        for file, tree in trees().items()
+        for text in _texts_of_errors(tree)
         if _plain(text)
     ]
     assert plain == []

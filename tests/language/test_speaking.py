@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +16,14 @@ from torch import nn
 import devwidget
 from devwidget.language.speaking import language, said, say
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.schema.message import Message
+from devwidget.records.plan import DevicePlan, Plan
+from devwidget.records.schema.message import Message, in_row, listed, out_of_row
+from devwidget.records.schema.record import Record
 from devwidget.records.trace import Trace
+from devwidget.rules.ranks.over_ranks import judge_cluster
+from devwidget.views.compare import comparison
+from tests.records.ranks.made_up import cluster, faulty, reports
+from tests.views.builders import GIB, GPU0, data_parallel, one_step, split_model
 
 WHERE = Message("`{path}` is on {device}", path="mask", device="cpu")
 
@@ -84,3 +92,70 @@ def test_a_saved_trace_opens_in_either_language() -> None:
     devwidget.set_language("zh")
     assert [str(each) for each in opened.findings] == [str(each) for each in trace.findings]
     assert "收到的类型有 float32 和 float64" in str(opened.findings[0])
+
+
+def _records() -> Iterator[Record]:
+    yield split_model()
+    yield data_parallel(2)
+    yield _trace()
+    yield comparison(one_step(), data_parallel(2))
+    yield Plan("Net", "as is", ("forward",), (DevicePlan(GPU0, 24 * GIB, 9 * GIB, GIB, GIB, GIB, GIB),))
+    yield judge_cluster(faulty())
+    yield devwidget.pipeline("1F1B", ranks=2, microbatches=2)
+
+
+def test_every_kind_of_record_opens_in_the_language_that_is_spoken_then() -> None:
+    for record in _records():
+        english, saved = str(record), dumps(record)
+        devwidget.set_language("zh")
+        chinese = str(record)
+        assert dumps(record) == saved, "what is saved does not depend on the language"
+        for opened in (loads(saved), pickle.loads(pickle.dumps(record))):
+            assert str(opened) == chinese != english
+        devwidget.set_language("en")
+        assert str(loads(saved)) == english
+
+
+def test_a_finding_over_ranks_is_said_in_both_languages() -> None:
+    (found,) = judge_cluster(cluster(reports((("dp", 32),), layers=12))).findings
+    assert re.fullmatch(r"ranks 0-\d+ hold [\d,]+ bytes of shards, rank 31 [\d,]+", found.headline)
+    devwidget.set_language("zh")
+    assert re.fullmatch(r"rank 0-\d+ 持有 [\d,]+ 字节的分片，rank 31 只有 [\d,]+ 字节", said(found.headline))
+    assert said(found.why) == "每块 GPU 都要放得下最大的一份，而训练步要等任务最重的 rank 完成才结束"
+
+
+def test_misuse_is_told_in_the_language_that_is_spoken_when_it_is_shown() -> None:
+    with pytest.raises(devwidget.DevwidgetError) as caught:
+        devwidget.snapshot(nn.Linear)  # type: ignore[arg-type]
+    english = str(caught.value)
+    assert english == caught.value.args[0]
+    devwidget.set_language("zh")
+    chinese = "模型是类 `Linear`，不是 torch.nn.Module\n  修复：先创建实例：`Linear(...)`"
+    assert str(caught.value) == str(pickle.loads(pickle.dumps(caught.value))) == chinese
+    assert caught.value.args[0] == english
+
+
+def test_the_command_line_speaks_the_language_of_the_locale() -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
+    env |= {"LANG": "zh_CN.UTF-8", "PYTHONIOENCODING": "utf-8"}
+    asked = [sys.executable, "-m", "devwidget", "html", "no.json"]
+    ran = subprocess.run(asked, env=env, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "用法：python -m devwidget html [-h] FILE OUT\npython -m devwidget html：错误：缺少参数：OUT\n",
+    )
+
+
+def test_wide_letters_meet_without_a_space_and_names_keep_theirs() -> None:
+    devwidget.set_language("zh")
+    assert said(Message("{kind} on {ranks}", kind=Message("a plain tensor"), ranks="rank 1")) == "rank 1 上的普通张量"
+    kept = say("`{owner_class}` keeps it as a plain {how}, `{name}`", owner_class="Net", how=Message("attribute"), name="m")
+    assert kept == "`Net` 只把它存为普通的属性：`m`"
+
+
+def test_a_row_is_taken_apart_as_it_was_put_together() -> None:
+    parts = ["cpu", Message("nested"), "cuda:0"]
+    assert [*out_of_row(in_row(parts))] == parts
+    assert [*out_of_row("a, b")] == ["a, b"]
+    assert in_row(["", "cpu", ""]) == listed(["cpu"]) == "cpu"
+    assert in_row([]) == ""

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from devwidget.capture.explain.traceback_frames import steps_down, steps_to_show
+from devwidget.records.schema.message import Message, in_language
 
 _owners: weakref.WeakKeyDictionary[Any, set[object]] = weakref.WeakKeyDictionary()
 """Who wants the tracebacks of a shell folded."""
@@ -70,8 +71,13 @@ def _folding(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
         with folded(error) as left_out:
             lines = list(original(kind, error, trace, *args, **kwargs))
         if left_out and len(lines) > 1:
-            frames = "frame" if left_out == 1 else "frames"
-            lines.insert(-1, f"[... {left_out} {frames} of devwidget left out; %tb shows all]\n")
+            lines.insert(-1, in_language(_left_out(left_out)))
         return lines
 
     return structured_traceback
+
+
+def _left_out(count: int) -> Message:
+    if count == 1:
+        return Message("[... 1 frame of devwidget left out; %tb shows all]\n")
+    return Message("[... {count} frames of devwidget left out; %tb shows all]\n", count=count)

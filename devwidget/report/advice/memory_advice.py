@@ -107,7 +107,7 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
     )
     if (full.fitting_samples if full.samples else full.fitting) <= 0:
         none = say("No batch is small enough: {size} do not depend on it.", size=format_bytes(full.fixed))
-        yield Advice("batch", f"{takes} {none}")
+        yield Advice("batch", say("{first} {second}", first=takes, second=none))
         return
     most = f"{100 * full.fitting:.0f} %"
     if full.samples:
@@ -117,7 +117,7 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
         " with a smaller batch is told without running it by",
         most=most,
     )
-    text = f"{takes} {smaller}"
+    text = say("{first} {second}", first=takes, second=smaller)
     yield Advice(
         "batch", text, f'print(devwidget.plan(model, smaller, loss_fn=loss_fn, gpus={full.devices}, memory="{full.card}"))'
     )

@@ -97,7 +97,7 @@ def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
         whole=whole,
     )
     if parts != "equal":
-        text += " " + say("The parts are unequal here: weight each mean by its samples.")
+        text = say("{first} {second}", first=text, second=say("The parts are unequal here: weight each mean by its samples."))
     yield Advice("loss", text, _LOSS_INSIDE)
 
 

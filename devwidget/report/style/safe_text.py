@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
+from devwidget.language.speaking import is_wide
+
 P = ParamSpec("P")
 T = TypeVar("T")
 _BLOCK = frozenset("\n\t")
@@ -24,7 +26,7 @@ def safe_text(text: str) -> str:
 
 def columns_of(text: str) -> int:
     """Columns that a text takes in a terminal: a Chinese letter takes two."""
-    return len(text) if text.isascii() else sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    return len(text) if text.isascii() else len(text) + sum(map(is_wide, text))
 
 
 def text_of(lines: Iterable[str]) -> str:

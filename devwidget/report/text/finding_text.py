@@ -83,15 +83,15 @@ def changed_lines(edit: Edit) -> list[str]:
 
 
 def _help(fix: Fix) -> Iterator[str]:
-    confidence = confidence_words(fix)
+    words = say("({confidence}) {summary}", confidence=confidence_words(fix), summary=fix.summary)
     if fix.edits:
-        yield labelled(say("help"), f"({confidence}) {fix.summary}")
+        yield labelled(say("help"), words)
         for edit in fix.edits:
             yield f"         {site_words(edit.site)}"
             yield from (f"           {line}" for line in changed_lines(edit))
         return
     if "\n" not in fix.code:
-        yield labelled(say("help"), f"({confidence}) {fix.summary}" + (f":  {fix.code}" if fix.code else ""))
+        yield labelled(say("help"), say("{label}:", label=words) + f"  {fix.code}" if fix.code else words)
         return
-    yield labelled(say("help"), f"({confidence}) {fix.summary}:")
+    yield labelled(say("help"), say("{label}:", label=words))
     yield from (f"           {line}".rstrip() for line in fix.code.splitlines())

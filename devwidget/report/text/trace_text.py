@@ -96,7 +96,7 @@ def not_checked_words(trace: Trace) -> list[str]:
         if isinstance(each, Message):
             name, reason = (said(each.facts[part]) for part in ("kind", "reason"))
         groups.setdefault(reason, []).append(name)
-    return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
+    return [say("{kind}: {reason}", kind=", ".join(names), reason=reason) for reason, names in groups.items()]
 
 
 def _hop_lines(hops: tuple[Hop, ...]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 // The map: a cell for each rank where it stands in the mesh, coloured by state, by memory or by placement.
 import { h } from "./dom.js";
-import { say, word } from "./words.js";
+import { inRow, say, word } from "./words.js";
 
 export const SIGNS = { answered: "", hung: "!", busy: "…", stopped: "‖", stale: "~", dead: "×", missing: "?" };
 export const MEANINGS = {
@@ -84,7 +84,7 @@ export class RanksMap {
       cell.className = `dw-rank ${kind}${dark ? " dw-deep" : ""}`;
       cell.style.cssText = this.look === "memory" ? `--dw-share:${Math.round(8 + 82 * share(rank.taken ?? low))}%` : this.look === "placement" && rank.column !== undefined ? `--dw-hue:${HUES.accelerators[rank.column % HUES.accelerators.length]}` : "";
       cell.textContent = SIGNS[rank.state] || (this.look === "placement" && rank.column !== undefined ? letterOf(rank.column) : "");
-      const label = [say("rank {number}", { number }), say(rank.state), rank.step !== undefined && say("step {step}", rank), rank.memory, columns[rank.column]?.[0] && say("placed as {ranks}", { ranks: columns[rank.column][0] })].filter(Boolean).join(", ");
+      const label = inRow([say("rank {number}", { number }), say(rank.state), rank.step !== undefined && say("step {step}", rank), rank.memory, columns[rank.column]?.[0] && say("placed as {ranks}", { ranks: columns[rank.column][0] })]);
       cell.setAttribute("aria-label", label);
       cell.title = label;
     });

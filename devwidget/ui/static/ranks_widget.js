@@ -5,7 +5,7 @@ import { filterRanks } from "./ranks_filter.js";
 import { RanksMap } from "./ranks_map.js";
 import { StepView } from "./ranks_step.js";
 import { memoryTable, PlacementTable, stateTag, troubledTable } from "./ranks_table.js";
-import { say, spoken } from "./words.js";
+import { inRow, say, spoken } from "./words.js";
 
 async function render({ model, el, host, signal }) {
   const control = model.get("control") ? await host.getModel(model.get("control")) : null;
@@ -95,8 +95,8 @@ async function render({ model, el, host, signal }) {
     map.select(number);
     const at = content.axes.length > 1 ? content.axes.map(([name], place) => `${name} ${rank.at[place]}`).join(", ") : "";
     const facts = [
-      [say("where"), [rank.where, rank.device].filter(Boolean).join(", ")],
-      [say("step"), [rank.step !== undefined ? String(rank.step) : "", rank.age ? say("said {time} ago", { time: rank.age }) : ""].filter(Boolean).join(", ")],
+      [say("where"), inRow([rank.where, rank.device])],
+      [say("step"), inRow([rank.step !== undefined ? String(rank.step) : "", rank.age ? say("said {time} ago", { time: rank.age }) : ""])],
       [say("memory"), rank.memory],
       [say("holds"), rank.column === undefined ? "" : say("{size}, as {ranks}", { size: content.columns[rank.column][1], ranks: content.columns[rank.column][0] })],
       [say("why"), rank.note],

@@ -16,6 +16,12 @@ export function sayCount(one, many, count) {
   return say(count === 1 ? one : many, { count });
 }
 
+// Parts behind each other, with the comma of the language between them; empty ones are left out.
+export function inRow(parts) {
+  const [start = "", ...others] = parts.filter(Boolean);
+  return others.reduce((first, second) => say("{first}, {second}", { first, second }), start);
+}
+
 export const word = (template) => template;
 
 // Draws a widget, and all of it anew when its words change: one drawing ends before the next begins.

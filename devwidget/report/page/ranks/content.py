@@ -13,7 +13,7 @@ from devwidget.report.page.ranks.holdings import placement_columns
 from devwidget.report.page.ranks.step import step_content
 from devwidget.report.style.safe_text import displayed
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import first_line, ranks_words, site_words
+from devwidget.report.style.words import first_line, ranks_words, row_words, site_words
 from devwidget.report.text.cluster_text import by_state, headline
 from devwidget.views.ranks.job import Span, Standing, coordinates, lanes, peak, spans, standings, taken
 
@@ -67,7 +67,7 @@ def _memory(rank: Rank) -> str:
     if taken(rank) < 0:
         return ""
     allocated = say("{size} allocated", size=format_bytes(taken(rank)))
-    return f"{allocated}, " + say("peak {size}", size=format_bytes(peak(rank))) if peak(rank) > 0 else allocated
+    return row_words((allocated, say("peak {size}", size=format_bytes(peak(rank))) if peak(rank) > 0 else ""))
 
 
 def _waits(cluster: Cluster, rank: Rank) -> Content:
@@ -80,12 +80,12 @@ def _waits(cluster: Cluster, rank: Rank) -> Content:
         where = say("{collective} of group {group}", collective=where, group=waits.group)
     if waits.seconds:
         where = say("{collective} for {time}", collective=where, time=format_seconds(waits.seconds))
-    size = f", {format_bytes(waits.bytes)}" if waits.bytes else ""
+    size = format_bytes(waits.bytes) if waits.bytes else ""
     far = [[ranks_words(each.ranks), _standing(each)] for each in standings(cluster, rank)]
     missing = set(waits.ranks) - {number for each in cluster.ranks if each.groups for number in [each.number]}
     if far and missing:
         far.append([ranks_words(runs_of(missing)), say("have not said")])
-    return {"waits": where + size, "far": far}
+    return {"waits": row_words((where, size)), "far": far}
 
 
 def _standing(each: Standing) -> str:
