@@ -229,13 +229,14 @@ def interrupted_at(line, nth, act):
     return program, before, faults.left_behind(world, Doubled)
 
 
+@pytest.mark.parametrize("every", [23, pytest.param(5, marks=[pytest.mark.fuzz, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("act", [traced, recorded, simulated, explained])
-def test_ctrl_c_at_any_line_of_ours_leaves_nothing_behind(act):
-    """Every seventh line, the first and the last time that it runs."""
+def test_ctrl_c_at_any_line_of_ours_leaves_nothing_behind(act, every):
+    """Every so many lines, the first and the last time that each runs."""
     act(Program("", None))  # what is imported and cached once
     with faults.LinesRun() as lines:
         act(Program("", None))
-    for line, count in list(lines.counts.items())[::7]:
+    for line, count in list(lines.counts.items())[::every]:
         if faults.cannot_be_interrupted(line):
             continue
         for nth in {1, count}:

@@ -68,7 +68,7 @@ def test_a_few_transformers_are_predicted_within_two_percent():
     assert misses(names=FEW) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 def test_all_other_transformers_are_predicted_within_two_percent():
     assert misses(names=zoo.CORE.keys() - FEW) == dict.fromkeys(NEED_VALUES, "values")
 

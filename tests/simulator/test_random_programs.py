@@ -139,7 +139,7 @@ class Program:
         return (lambda: None, lambda: None)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(step, min_size=5, max_size=40))
 def test_every_device_and_every_refusal_is_as_the_rules_say(steps):
     with simulate(3):
