@@ -155,7 +155,7 @@ def test_every_command_of_a_page_is_understood() -> None:
     from devwidget.pytest_plugin import __file__ as plugin
 
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    options = set(re.findall(r'add\("(--devwidget-[a-z]+)"', Path(plugin).read_text(encoding="utf-8")))
+    options = set(re.findall(r'"(--devwidget-[a-z]+)"', Path(plugin).read_text(encoding="utf-8")))
     sessions = set(re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.MULTILINE))
     assert len(commands()) > 25
     for page, line in commands():

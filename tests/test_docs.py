@@ -92,7 +92,7 @@ def test_the_workflow_on_a_page_is_one_and_its_commands_are_known():
     options = re.findall(r"--devwidget-[a-z]+", " ".join(commands))
     known = pathlib.Path(pytest_plugin.__file__).read_text(encoding="utf-8")
     assert len(options) == 2
-    assert [option for option in options if f'add("{option}"' not in known] == []
+    assert [option for option in options if f'"{option}"' not in known] == []
 
 
 def test_every_picture_is_shown_and_small():
