@@ -422,7 +422,8 @@ def allowed(allow: str | Iterable[str]) -> tuple[list[str], set[str]]:
     hops = [word for word in words if "->" in word]
     for word in words:
         if word not in hops and word not in known:
-            problem = f"{word!r} is neither a kind of finding nor a hop{nearest(word, known)}"
+            facts = {"word": repr(word), "hint": nearest(word, known)}
+            problem = Message("{word} is neither a kind of finding nor a hop{hint}", **facts)
             raise DevwidgetError(problem, instead=_ALLOW_EXAMPLE)
     return hops, set(words) - set(hops)
 

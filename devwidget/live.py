@@ -145,7 +145,7 @@ class Live:
         """The expression, evaluated in the notebook; `GIVEN` stands for what `show` got that has no name there."""
         if expression.strip() == GIVEN:
             if field not in self._given:
-                why = "what has no name in the notebook is kept only while its panel is shown"
+                why = Message("what has no name in the notebook is kept only while its panel is shown")
                 raise BatchError(
                     Message("the {field} that `show` was given is gone", field=Message(field)),
                     why=why,
@@ -184,8 +184,8 @@ def _last_calls(error: Exception) -> str:
     """The last lines of a traceback below the expression, the innermost first: `train.py:12 in collate: torch.stack(rows)`."""
     calls = traceback.extract_tb(error.__traceback__)[2:]  # the first two are ours and the expression itself
     lines = [f"{Site(call.filename, call.lineno or 0)} in {call.name}: {call.line}" for call in reversed(calls)]
-    more = [f"and {len(lines) - _MOST_CALLS} calls above"] if len(lines) > _MOST_CALLS else []
-    return "\n        ".join([*lines[:_MOST_CALLS], *more])
+    shown, more = "\n        ".join(lines[:_MOST_CALLS]), len(lines) - _MOST_CALLS
+    return Message("{calls}\n        and {count} calls above", calls=shown, count=more) if more > 0 else shown
 
 
 def _is_held(model: nn.Module) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devwidget.records.errors import SimulationError
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, listed
 from devwidget.simulator.cards import Card, find_card
 
 if TYPE_CHECKING:
@@ -50,10 +50,15 @@ class Cluster:
         return len(self.memory_bytes)
 
     def __str__(self) -> str:
-        if self.card is not None:
-            return f"{self.gpus} of {self.card.name}" + ("" if self.compute else " without values")
+        return str(self.told())
+
+    def told(self) -> Message:
+        """How many of what size, or of which card."""
         sizes = sorted({f"{size / 2**30:.3g} GiB" for size in self.memory_bytes if size < UNLIMITED})
-        return f"{self.gpus} of {' and '.join(sizes) or 'any size'}" + ("" if self.compute else " without values")
+        each = self.card.name if self.card is not None else listed(sizes) if sizes else Message("any size")
+        if self.compute:
+            return Message("{count} of {each}", count=self.gpus, each=each)
+        return Message("{count} of {each} without values", count=self.gpus, each=each)
 
 
 def parse_cluster(

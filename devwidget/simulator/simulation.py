@@ -64,8 +64,8 @@ class Simulation:
             return self._begin()
         if _active._cluster != self._cluster:
             raise SimulationError(
-                Message("other virtual GPUs are running already: {cluster}", cluster=_active._cluster),
-                why=Message("{cluster} were asked for", cluster=self._cluster),
+                Message("other virtual GPUs are running already: {cluster}", cluster=_active._cluster.told()),
+                why=Message("{cluster} were asked for", cluster=self._cluster.told()),
                 instead=Message("%devwidget simulate off, or .stop() of what .start() gave, and this line again"),
             )
         return _active

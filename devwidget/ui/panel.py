@@ -9,7 +9,7 @@ import ipywidgets
 
 from devwidget.language.speaking import say
 from devwidget.records.answers.layout import Layout
-from devwidget.records.errors import DevwidgetError, error_text, message
+from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.finding import Finding
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
@@ -62,6 +62,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._actions, self._request = actions, actions.request
         self._held: Held = {}
         self._ranks: RanksWidget | None = None
+        self._refused: DevwidgetError | None = None  # why nothing was traced when that was asked for last
         self._proposed: Layout | None = None
         self._was_shown = False
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
@@ -96,7 +97,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 self._draw_memory()
             self._draw_compared()
             self._draw_proposed()
-            if self.trace is not None:
+            if self._refused is not None:
+                self._say("error", str(self._refused))
+            elif self.trace is not None:
                 self._say_result(self.trace)
 
     def select(self, row: int) -> None:
@@ -150,11 +153,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """
         with self._lock:
             self._request = request or self._request
+            self._refused = None
             self._say("busy", say("tracing …"))
             try:
                 trace = self._actions.trace(self._request, lambda text: self._say("busy", code_word(text)))
             except DevwidgetError as error:
-                self._say("error", message(error))
+                self._refused = DevwidgetError(error.what, why=error.why, instead=error.instead)  # its frames hold the model
+                self._say("error", str(error))
                 raise
             except KeyboardInterrupt:
                 self._say("error", say("cancelled; the model was put back as it was"))
@@ -168,7 +173,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def show_trace(self, trace: Trace) -> None:
         """Draw a trace that was recorded elsewhere over the module tree."""
         with self._lock:
-            self.trace = trace
+            self.trace, self._refused = trace, None
             self.refresh()
             self._draw_marks()
             self._draw_memory()

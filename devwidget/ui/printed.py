@@ -7,6 +7,8 @@ import contextlib
 import io
 from collections.abc import Callable, Iterator
 
+from devwidget.language.speaking import say
+
 MOST = 20_000
 """Characters kept, the last ones: a model that prints every tensor must not fill a page."""
 
@@ -23,8 +25,9 @@ def printed(show: Callable[[str], None]) -> Iterator[None]:
     finally:
         builtins.input = asks
         said = text.getvalue()
-        show(said if len(said) <= MOST else f"... {len(said) - MOST:,} characters before\n{said[-MOST:]}")
+        cut = say("... {count} characters before", count=f"{len(said) - MOST:,}")
+        show(said if len(said) <= MOST else f"{cut}\n{said[-MOST:]}")
 
 
 def _refuse(prompt: object = "") -> str:
-    raise EOFError("`input()` cannot ask while the panel traces, because no cell runs; run `panel.run_trace()` in a cell")
+    raise EOFError(say("`input()` cannot ask while the panel traces, because no cell runs; run `panel.run_trace()` in a cell"))

@@ -28,7 +28,8 @@ class Questions:
         try:
             answer = self._answer(asked)
         except Exception as error:
-            answer = {"error": safe_block(error_text(error))}
+            told = str(error) if isinstance(error, DevwidgetError) else error_text(error)
+            answer = {"error": safe_block(told)}
         control.send({"to": _echo(asked.get("id")), "ask": _echo(asked.get("ask")), **answer})
 
     def _answer(self, message: Message) -> Message:

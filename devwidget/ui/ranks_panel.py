@@ -10,7 +10,7 @@ import anywidget
 import ipywidgets
 from traitlets import Bool, Dict, Unicode
 
-from devwidget.records.errors import error_text
+from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.report.page.assets import RANKS, RANKS_STYLES, joined, page_words, static_text
 from devwidget.report.page.panel_text import as_saved
@@ -92,5 +92,6 @@ def _answer(panel: RanksWidget, control: Control, message: Any, buffers: Any) ->
         try:
             panel.ask()
         except Exception as error:
-            answer = {"error": safe_block(error_text(error))}
+            told = str(error) if isinstance(error, DevwidgetError) else error_text(error)
+            answer = {"error": safe_block(told)}
     control.send({"to": str(asked.get("id"))[:100], "ask": str(asked.get("ask"))[:100], **answer})

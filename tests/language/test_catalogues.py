@@ -122,7 +122,15 @@ ERRORS = ("DevwidgetError", "BatchError", "SimulationError", "UnreadableError", 
 
 
 def _texts_of_errors(tree: ast.AST) -> Iterator[ast.expr]:
-    """What is wrong and why; what would have been right may be code."""
+    """What is wrong and why, also under a name; what would have been right may be code."""
+    for text in _given_to_errors(tree):
+        yield text
+        if isinstance(text, ast.Name):
+            named = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and len(node.targets) == 1)
+            yield from (node.value for node in named if ast.unparse(node.targets[0]) == text.id)
+
+
+def _given_to_errors(tree: ast.AST) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ERRORS:
             yield from node.args[:1]

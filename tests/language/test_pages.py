@@ -11,9 +11,11 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.jslexer import tokenize
 
 import devwidget
+from devwidget.records.errors import BatchError
 from devwidget.report.page.assets import PANEL, RANKS, SLIDERS, TREE, page_words
 from devwidget.report.page.html import page_facts
 from devwidget.report.style.code_words import CODES
+from devwidget.ui.actions import TraceRequest
 from devwidget.ui.panel import DeviceWidget
 from devwidget.ui.ranks_panel import RanksWidget
 from tests.browser.handmade_panel import Fake
@@ -97,3 +99,16 @@ def test_a_panel_of_ranks_speaks_the_new_language_until_it_is_closed() -> None:
     finally:
         devwidget.set_language("en")
     assert panel.view.words["hung"] == "卡住"
+
+
+def test_a_refusal_in_a_panel_is_told_anew_in_the_language_that_is_chosen() -> None:
+    panel = DeviceWidget(Fake().actions())
+    with pytest.raises(BatchError):
+        panel.run_trace(TraceRequest(batch="missing"))
+    assert "\n  help: batch" in panel.view.status["text"]
+    devwidget.set_language("zh")
+    try:
+        assert panel.view.status["text"].endswith("\n  修复：batch")
+    finally:
+        devwidget.set_language("en")
+    panel.close()

@@ -143,7 +143,7 @@ def _copy_lines(trace: Trace) -> Iterator[str]:
 
 
 def _parallel_lines(call: ParallelCall) -> Iterator[str]:
-    yield f"{parallel_title(call)}: {parallel_summary(call)}"
+    yield say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call))
     header = (
         *(say("device"), say("samples"), say("batch in"), say("parameters in")),
         *(say("out"), say("gradients"), say("peak"), say("time")),

@@ -89,7 +89,7 @@ def meta_copy_of_model(
     try:
         return copy.deepcopy(model, memo)
     except (TypeError, RuntimeError) as error:
-        fails = f"{type(model).__name__} cannot be copied: {message(error)}"
+        fails = Message("{kind} cannot be copied: {error}", kind=type(model).__name__, error=message(error))
         raise DevwidgetError(fails, why=Message("the plan runs on a copy")) from error
 
 
