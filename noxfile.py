@@ -65,11 +65,8 @@ def package(session: nox.Session) -> None:
     compare(session, sdist, found, IN_SDIST)
     with zipfile.ZipFile(wheel) as archive:
         found = set(archive.namelist())
-        (metadata,) = [name for name in found if name.endswith("/METADATA")]
-        readme = archive.read(metadata).decode()
-    compare(session, wheel, found, {name for name in found if ".dist-info/" in name})
-    if dead := re.findall(r"\]\((?![a-z]+:)[^)]*\)|<img.*", readme):
-        session.error(f"an index would show links that lead nowhere: {dead}")
+        compare(session, wheel, found, {name for name in found if ".dist-info/" in name})
+        check_readme(session, archive)
 
 
 @nox.session(python="3.12", venv_backend="virtualenv")
@@ -122,6 +119,13 @@ def compare(session: nox.Session, archive: Path, found: set[str], other: set[str
     missing, beyond = sorted(wanted - found), sorted(found - wanted)
     if missing or beyond:
         session.error(f"{archive.name}: missing {missing}, beyond {beyond}")
+
+
+def check_readme(session: nox.Session, wheel: zipfile.ZipFile) -> None:
+    """What an index shows has no link or picture that only the repository has."""
+    (name,) = [each for each in wheel.namelist() if each.endswith("/METADATA")]
+    if dead := re.findall(r"\]\((?![a-z]+:)[^)]*\)|<img.*", wheel.read(name).decode()):
+        session.error(f"an index would show what leads nowhere: {dead}")
 
 
 def known_to_git(session: nox.Session) -> list[str]:
