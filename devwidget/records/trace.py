@@ -54,14 +54,16 @@ class Given:
     """A tensor where it came in: an argument of the outermost function of the user that has one on the right device, too.
 
     Attributes:
-        site: where that function stood.
-        name: of the argument; of what the failing function reads from an object, `self.scale`.
+        site: where that function stood; where its caller stood, if the caller computed the argument on the way.
+        name: of the argument; of what the failing function reads from an object, `self.scale`; source of what was computed.
         beside: names of arguments, or of variables there, that are on the right device.
+        kind: `list` or `tuple` for an argument that has the tensor among others; "".
     """
 
     site: Site | None
     name: str
     beside: tuple[str, ...]
+    kind: str = ""
 
 
 MOST_LETTERS = 40
@@ -224,6 +226,8 @@ class Crossing:
         meant: why the author allows it (`devwidget.allow`), "" if nobody said so; what is meant is not reported.
         into: the tensor on `target` that the line wrote it into, `buffer[i] = value`; None for a move.
         trains: what was written into `into` carries a gradient.
+        again: the line had written the same tensor, unchanged, just before.
+        is_index: nobody asked for it: a tensor on `target` was read or written at this index.
     """
 
     number: int
@@ -244,6 +248,8 @@ class Crossing:
     meant: str = ""
     into: Operand | None = None
     trains: bool = False
+    again: bool = False
+    is_index: bool = False
 
 
 @dataclass(frozen=True, slots=True)

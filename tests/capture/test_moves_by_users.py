@@ -120,3 +120,67 @@ def test_what_a_function_reads_from_an_object_and_computes_with_is_moved_where_i
     (finding,) = found_in(scheduler.step)
     (fix,) = [fix for fix in finding.fixes if fix.summary == "move it where it comes in"]
     assert fix.code == "sigma = self.sigmas[1].to(x.device)"
+
+
+def on_entry(body):
+    (finding,) = found_in(body)
+    (fix,) = [fix for fix in finding.fixes if fix.summary == "move it where it comes in"]
+    return fix.code
+
+
+def averaged(predictions):
+    return torch.stack(predictions).mean(0)
+
+
+def ensembled(predictions):
+    if len(predictions) > 1:
+        return averaged(predictions)
+    return predictions[0]
+
+
+def test_a_list_of_tensors_is_moved_where_it_came_in():
+    moved = "predictions = [each.to(predictions[0].device) for each in predictions]"
+    assert on_entry(lambda x: ensembled([x, torch.ones(3, 3)])) == moved
+    moved = "predictions = tuple(each.to(predictions[1].device) for each in predictions)"
+    assert on_entry(lambda x: ensembled((torch.ones(3, 3), x))) == moved
+
+
+def filtered(x, kernels):
+    for kernel in kernels:
+        x = x * kernel
+    return x
+
+
+def smooth(size):
+    return torch.arange(size) + 1.0
+
+
+def test_what_is_computed_on_the_way_into_a_call_is_moved_there():
+    def body(x):
+        return filtered(x, [smooth(3)] * 2)
+
+    assert on_entry(body) == "return filtered(x, [smooth(3).to(x.device)] * 2)"
+
+
+def permuted(rows, order):
+    return rows.index_select(0, order)
+
+
+def test_a_variable_of_the_caller_is_moved_after_the_line_that_gave_it_its_value():
+    def body(x):
+        order = torch.arange(3, device=x.device)
+        rows = torch.stack([torch.ones(3)] * 3)
+        return permuted(rows, order)
+
+    assert on_entry(body) == "rows = rows.to(order.device)"
+
+
+def scored(query, corpus):
+    query = query / query.norm()
+    corpus = corpus / corpus.norm()
+    for row in range(3):
+        torch.mm(query[row:], corpus.T)
+
+
+def test_an_argument_is_moved_to_one_that_got_another_value_before():
+    assert on_entry(lambda x: scored(x, torch.ones(3, 3))) == "corpus = corpus.to(query.device)"

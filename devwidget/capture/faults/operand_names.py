@@ -25,7 +25,6 @@ from devwidget.capture.source_code.call_sites import (
     line_of,
     locals_of,
     raw_site,
-    site_of,
     to_site,
     user_frame,
 )
@@ -34,12 +33,13 @@ from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, user_frames
 from devwidget.capture.source_code.past.attributes import attribute_makers
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
+from devwidget.capture.source_code.past.given import where_given
 from devwidget.capture.source_code.past.histories import decisions, path_text
 from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in, viewed
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Given, Held, Operand
+from devwidget.records.trace import Held, Operand
 
 
 class Names:
@@ -81,7 +81,7 @@ class Names:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.get(tensor)
         family = [t for b in birth.chain() if (t := b()) is not None] if birth else [tensor, *viewed(tensor)]
-        given = None if of_dtype else self._given(family or [tensor], target)
+        given = None if of_dtype else where_given(self._frames, family or [tensor], target)
         operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]), given=given)
         root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.root()
         if of_dtype and root is not None and not root.is_move:
@@ -230,21 +230,6 @@ class Names:
         facts = {"tuples": " ".join(f"{name}:{size}" for name, size in tuples.items()), "at hand": " ".join(there)}
         return {name: fact for name, fact in facts.items() if fact}
 
-    def _given(self, family: list[torch.Tensor], target: torch.device) -> Given | None:
-        """Where one of these tensors came in, beside one that is on the right device."""
-        for frame in reversed(self._frames):
-            code, values = frame.f_code, locals_of(frame)
-            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            given = {name: values[name] for name in names if name in values}
-            if (found := _among(frame, given, given, family, target)) is not None:
-                return found
-        here = self._frame
-        if here is None or not here.f_code.co_argcount:
-            return None
-        owner, values = here.f_code.co_varnames[0], locals_of(here)
-        read = {f"{owner}.{name}": value for name, value in dict_of(values.get(owner)).items()}
-        return _among(here, read, values, family, target)
-
     def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
         """The line that asked to move one of these tensors and dropped the result."""
         for tensor in family:
@@ -335,15 +320,6 @@ def _module_of(state: State, code: CodeType | None) -> nn.Module | None:
             return module
         other.add(id(type(module)))
     return None
-
-
-def _among(
-    frame: FrameType, values: dict[str, Any], others: dict[str, Any], family: list[torch.Tensor], target: torch.device
-) -> Given | None:
-    """The first of these values in a frame that is one of the tensors, if others are on the right device."""
-    stray = next((name for name, value in values.items() if any(value is member for member in family)), "")
-    beside = tuple(name for name, value in others.items() if is_tensor(value) and value.device == target) if stray else ()
-    return Given(to_site(site_of(frame)), stray, beside) if beside else None
 
 
 def _askers(attempt: Birth) -> Iterator[RawSite]:

@@ -103,7 +103,7 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     yield made if str(fault.target) != "cpu" else None
     yield use
-    yield on_entry(stray)
+    yield on_entry(fault, stray)
     yield from_helper(fault, stray) if stray.birth is None else None
     if literal and not _same_line(stray.birth, fault.site):  # moved there it would come too late
         yield value_moved(stray, repr(str(fault.target)))

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Given, Operand
-from devwidget.rules.repairs.code import Code, Function, code_at
+from devwidget.records.syntax import parsed_expression
+from devwidget.records.trace import Fault, Given, Operand
+from devwidget.rules.repairs.code import Code, Function, code_at, root_of
 from devwidget.rules.repairs.edits import Draft, fix
 
 
-def on_entry(stray: Operand) -> Fix | None:
+def on_entry(fault: Fault, stray: Operand) -> Fix | None:
     """`As = As.to(x.device)` at the head of the function that was given both, or after what last gave `As` a value there.
 
-    What a function reads from an object is moved wherever it reads it: `self.scale[i].to(x.device)`.
+    What a function reads from an object is moved wherever it reads it: `self.scale[i].to(x.device)`. What a caller computed
+    on the way into the call is moved there: `f(x, self.kernel(s).to(x.device))`.
     """
     given = stray.given
     at = code_at(given.site) if given is not None else None
-    if given is None or at is None or stray.expression == given.name:  # the failing line can move it as well
-        return None
+    if given is None or at is None or (stray.expression == given.name and given.site == fault.site):
+        return None  # the failing line can move it as well
     code, statement = at
     function = code.scope(statement)
     if not isinstance(function, Function):
         return None
     draft = Draft(code)
-    if "." in given.name:
+    if isinstance(parsed_expression(given.name), ast.Call):
+        _where_passed(draft, statement, given)
+    elif "." in given.name:
         _where_read(draft, function, given)
     else:
         _where_given(draft, function, statement, given)
     return fix(Message("move it where it comes in"), draft)
+
+
+def _where_passed(draft: Draft, statement: ast.stmt, given: Given) -> None:
+    for node in draft.code.alike(statement, given.name):
+        draft.append(node, f".to({given.beside[0]}.device)")
 
 
 def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: Given) -> None:
@@ -38,11 +48,14 @@ def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: G
     inside = next(index for index, each in enumerate(function.body) if each in around)
     first = next(each for each in function.body if not _is_docstring(each))
     last = next((each for each in reversed(function.body[:inside]) if _stores(code, each, given.name)), None)
-    device = _device(code, function, first, given)
-    changes = any(_stores(code, each, given.name) for each in function.body[inside:])
+    place = function.body.index(last) + 1 if last is not None else function.body.index(first)
+    device = _device(code, function.body[place], given, function.body[place:])
+    changes = any(_stores(code, each, given.name) for each in function.body[inside:] if each is not statement)
     if changes or not device or (last is None and given.name not in code.bound(first)):
         return
-    move = f"{given.name} = {given.name}.to({device})"
+    each = f"each.to({device}) for each in {given.name}"
+    moved = {"": f"{given.name}.to({device})", "list": f"[{each}]", "tuple": f"tuple({each})"}[given.kind]
+    move = f"{given.name} = {moved}"
     if last is None:
         draft.before(first, move)
     else:
@@ -56,19 +69,27 @@ def _where_read(draft: Draft, function: Function, given: Given) -> None:
             around = code.parents.get(node)
             item = around if isinstance(around, ast.Subscript) and around.value is node else node
             reader = code.statement_of(node)
-            device = _device(code, function, reader, given) if reader is not None else ""
+            device = _device(code, reader, given, function.body, function) if reader is not None else ""
             if device and isinstance(item.ctx, ast.Load) and not isinstance(code.parents.get(item), ast.Attribute):
                 draft.append(item, f".to({device})")
 
 
-def _device(code: Code, function: Function, statement: ast.stmt, given: Given) -> str:
-    """An expression for the right device that means the same before a statement; "" if there is none."""
-    arguments = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+def _device(code: Code, statement: ast.stmt, given: Given, among: Sequence[ast.stmt], function: Function | None = None) -> str:
+    """An expression for the right device that is known before a statement; "" if there is none.
+
+    Args:
+        among: statements that must not give what it is read from a value; with `function` they may once, if it is no argument.
+    """
     for name in given.beside:
-        values = (name in arguments) + sum(_stores(code, each, name) for each in function.body)
-        if values == 1 and name in code.bound(statement):
+        root = root_of(name)
+        most = 0 if function is None else 1 - (root in _arguments(function))
+        if root in code.bound(statement) and sum(_stores(code, each, root) for each in among) <= most:
             return f"{name}.device"
     return ""
+
+
+def _arguments(function: Function) -> set[str]:
+    return {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

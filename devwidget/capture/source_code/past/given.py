@@ -1,0 +1,107 @@
+"""Where a stray tensor came in: an argument, or one of a list of them, beside one that is on the right device."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture.object_fields import dict_of
+from devwidget.capture.source_code.call_sites import call_text, is_library, locals_of, site_of, to_site
+from devwidget.capture.source_code.expressions import Scope
+from devwidget.capture.source_code.frames import MOST_ITEMS, lookup
+from devwidget.capture.source_code.past.running_calls import arguments_of
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.syntax import parsed_expression
+from devwidget.records.trace import Given
+
+
+def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target: torch.device) -> Given | None:
+    """Of a tensor and those that it was computed from.
+
+    Args:
+        frames: of the user, innermost first.
+        target: where it should have been.
+    """
+    for frame, above in reversed(list(zip(frames, [*frames[1:], None], strict=True))):
+        code, values = frame.f_code, locals_of(frame)
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        given = {name: values[name] for name in names if name in values}
+        found = _among(frame, given, given, family, target) or _in_list(frame, given, family, target)
+        if found is not None:
+            return _as_passed(frame, above, found.name, target) or found
+    return _read(frames[0], family, target) if frames else None
+
+
+def _read(frame: FrameType, family: list[torch.Tensor], target: torch.device) -> Given | None:
+    """What the failing function reads from its object."""
+    if not frame.f_code.co_argcount:
+        return None
+    owner, values = frame.f_code.co_varnames[0], locals_of(frame)
+    read = {f"{owner}.{name}": value for name, value in dict_of(values.get(owner)).items()}
+    return _among(frame, read, values, family, target)
+
+
+def _among(
+    frame: FrameType, values: dict[str, Any], others: dict[str, Any], family: list[torch.Tensor], target: torch.device
+) -> Given | None:
+    """The first of these values in a frame that is one of the tensors, if others are on the right device."""
+    stray = next((name for name, value in values.items() if _is_one(value, family)), "")
+    beside = tuple(_on(others, target)) if stray else ()
+    return Given(to_site(site_of(frame)), stray, beside) if beside else None
+
+
+def _in_list(frame: FrameType, given: dict[str, Any], family: list[torch.Tensor], target: torch.device) -> Given | None:
+    """The first list or tuple of tensors that has one of these, if others, in it or beside it, are on the right device."""
+    for name, value in given.items():
+        kind = type(value)
+        if (kind is list or kind is tuple) and len(value) <= MOST_ITEMS and all(map(is_tensor, value)):
+            items = {f"{name}[{index}]": item for index, item in enumerate(value)}
+            beside = (*_on(given, target), *_on(items, target))
+            if beside and any(_is_one(item, family) for item in value):
+                return Given(to_site(site_of(frame)), name, beside, kind.__name__)
+    return None
+
+
+def _as_passed(frame: FrameType, above: FrameType | None, name: str, target: torch.device) -> Given | None:
+    """What a function that calls it computed for an argument, where something is on the right device.
+
+    On the way into the call, `f(x, [self.kernel(s)] * 2)`, or in the same file as a variable of its own.
+    """
+    argument = (arguments_of(frame, above) or {}).get(name)
+    call = parsed_expression(call_text(site_of(above))) if above is not None else None
+    if above is None or argument is None or call is None or above.f_code.co_name == "<module>":
+        return None
+    part = _made_on_the_way(argument.node, above) or (argument.node if _is_own_variable(argument.node, frame, above) else None)
+    names = {node.id: lookup(above, node.id) for node in ast.walk(call) if isinstance(node, ast.Name)}
+    beside = tuple(_on({**names, **locals_of(above)}, target)) if part is not None else ()
+    return Given(argument.site, ast.unparse(part), beside) if part is not None and beside else None
+
+
+def _is_own_variable(node: ast.expr, frame: FrameType, above: FrameType) -> bool:
+    """Whether the caller is a function of the same file that has assigned what it passes."""
+    code = above.f_code
+    given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    same = code.co_filename == frame.f_code.co_filename
+    return same and isinstance(node, ast.Name) and node.id in code.co_varnames and node.id not in given
+
+
+def _made_on_the_way(node: ast.expr, above: FrameType) -> ast.Call | None:
+    """The call of a user's function that is an argument, or the only item of a list that is one."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        node = node.left if isinstance(node.left, ast.List | ast.Tuple) else node.right
+    if isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1:
+        node = node.elts[0]
+    code = getattr(Scope(above).value(node.func), "__code__", None) if isinstance(node, ast.Call) else None
+    return node if isinstance(node, ast.Call) and type(code) is CodeType and not is_library(code.co_filename) else None
+
+
+def _is_one(value: Any, family: list[torch.Tensor]) -> bool:
+    return any(value is member for member in family)
+
+
+def _on(values: dict[str, Any], target: torch.device) -> list[str]:
+    return [name for name, value in values.items() if is_tensor(value) and value.device == target]
