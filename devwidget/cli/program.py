@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib.abc import InspectLoader
 from importlib.machinery import SourceFileLoader
 
+from devwidget.cli.tracebacks import without_us
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 
@@ -86,9 +87,6 @@ def show_exception(error: BaseException) -> None:
 
     Afterwards it can be raised once more, for the status with which Python ends, and is not shown again.
     """
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__)):
-        trace = trace.tb_next
-    error.__traceback__ = trace
-    sys.excepthook(type(error), error, trace)
+    without_us(error)
+    sys.excepthook(type(error), error, error.__traceback__)
     sys.excepthook = lambda *_: None

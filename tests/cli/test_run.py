@@ -54,6 +54,13 @@ batch = torch.ones(3, 4)
 print(torch.cuda.device_count(), torch.cuda.get_device_properties(0).total_memory >> 30)
 print(model(batch).shape)
 """
+FAILING_TWICE = """
+import torch
+try:
+    torch.nn.Linear(2, 3)(torch.ones(4))
+finally:
+    torch.ones(2, requires_grad=True).backward()
+"""
 
 
 @pytest.fixture
@@ -92,8 +99,9 @@ def test_a_program_with_processes_workers_and_threads_does_not_notice(python: Ru
         ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
         ("import sys\nsys.exit('a message')", 1),
         ("print(", 1),
+        (FAILING_TWICE, 1),
     ],
-    ids=["exception", "hook", "interrupt", "terminated", "message", "syntax"],
+    ids=["exception", "hook", "interrupt", "terminated", "message", "syntax", "torch"],
 )
 def test_a_program_ends_as_it_would_end_without_us(python: Run, tmp_path: pathlib.Path, ending: str, status: int) -> None:
     plain, ours = both(python, tmp_path, f"print('begun', flush=True)\n{ending}\n")
