@@ -58,6 +58,7 @@ FLOORS = {
         "findings",
         "running",
         "registry",
+        "writes",
         *("placement", "transfers", "training", "replicas", "ranks"),
     ),
     "simulator": (

@@ -151,3 +151,57 @@ def test_a_value_that_is_read_is_waited_for_where_its_tensor_is_whatever_was_wri
         there.tolist(), here.tolist()
 
     assert [finding.headline for finding in found_in(body)] == ["the host waits for cuda:0 at `there.tolist()`, 1 time"]
+
+
+def test_one_tensor_that_a_loop_writes_again_and_again_is_moved_before_the_loop():
+    def body():
+        begin, rows = torch.ones(3), torch.zeros(2, 3, 3, device="cuda")
+        for i in range(2):
+            for j in range(3):
+                rows[i, j] = begin
+
+    (finding,) = found_in(body)
+    assert finding.headline == "the same 12 bytes are copied from cpu to cuda:0 again and again by one line"
+    assert (finding.severity, finding.fixes[0].code) == ("info", "begin = begin.to(rows.device)")
+
+
+def test_what_changes_between_two_writes_stays_silent():
+    def body():
+        begin, read, rows = torch.ones(3), torch.ones(3), torch.zeros(4, 3, device="cuda")
+        buffer = read.numpy()
+        for i in range(2):
+            begin += 1
+            rows[i] = begin
+            buffer[:] = i
+            rows[i] = read
+            rows[i] = torch.ones(3) * i
+
+    assert found_in(body) == ()
+
+
+class Permuted(nn.Module):
+    """Reads at an index that it keeps."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.order = order
+
+    def forward(self, x):
+        x[:, self.order] = x.sum()
+        return x[:, self.order]
+
+
+def test_an_index_that_a_module_keeps_on_the_host_is_copied_at_every_call():
+    model = Permuted(torch.tensor([1, 0])).cuda()
+    with devwidget.record() as recording:
+        model(torch.ones(3, 2, device="cuda"))
+    kinds = {(finding.kind, finding.severity, finding.birth.text) for finding in recording.trace.findings}
+    assert kinds == {("needless-hop", "info", "self.order = order")}
+    assert recording.trace.findings[0].headline == "`order`, 16 bytes, is copied from cpu to cuda:0 at every call"
+
+
+@pytest.mark.parametrize("order", [torch.tensor(1), [1, 0], slice(0, 1)])
+def test_an_index_that_is_a_number_stays_silent(order):
+    with devwidget.record() as recording:
+        Permuted(order).cuda()(torch.ones(3, 2, device="cuda"))
+    assert recording.trace.findings == ()

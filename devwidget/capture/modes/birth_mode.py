@@ -136,6 +136,8 @@ class BirthWatch(FunctionMode):
                     others = True
                 else:
                     weights = birth
+            elif name == "__getitem__":
+                self._looked_up(tensor, device, frame, site)
         if dtype is _FLOAT64 and name not in MOVES:
             self._doubled(name, (args, kwargs), result, frame, site)
         number, computed = state.log.number(), others and weights is not None
@@ -221,6 +223,9 @@ class BirthWatch(FunctionMode):
 
     def _used(self, birth: Birth, site: RawSite | None) -> None:
         """Data that has crossed devices was computed with."""
+
+    def _looked_up(self, index: torch.Tensor, device: torch.device, frame: FrameType, site: RawSite | None) -> None:
+        """A tensor was read at an index that is on another device."""
 
     def _doubled(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
         """A result is float64."""

@@ -18,8 +18,8 @@ from devwidget.capture.modes.birth_mode import BirthWatch, calls_itself
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.source_code.call_sites import RawSite, is_own
-from devwidget.capture.tensors import is_parameter, is_tensor
-from devwidget.records.trace import Operand
+from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
+from devwidget.records.trace import Held, Operand
 
 FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
 
@@ -91,19 +91,35 @@ class Calls(BirthWatch):
     def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
         """A line of the user moved a tensor."""
         source, before = args[0], birth.origin
-        tracker = self._state.tracker
-        in_loss = tracker.phase == "loss" and birth.site is not None and not tracker.outside(birth.site)
-        inside = bool(tracker.here.stack) or in_loss
-        older = inside and before is not None and before.number < tracker.step
-        registered = not source.dim() or is_parameter(source)
-        held = kept_by_user(tracker, frame, before) if older and before and not registered else None
+        held = self._kept(source, before, frame, birth.site)
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
         self._state.transfers.add(birth, before, source, result, held, later=later)
+
+    def _looked_up(self, index: torch.Tensor, device: torch.device, frame: FrameType, site: RawSite | None) -> None:
+        """`x[index]` copies an index on the CPU to the GPU of `x`, without a word; a number is taken along with the call."""
+        if not index.dim() or index.device.type != "cpu" or not calls_itself(frame, site):
+            return
+        before = self._state.births.get(index)
+        held = self._kept(index, before, frame, site)
+        if held is not None:
+            self._state.transfers.look_up(self._state.log.number(), site, before, index, device, held)
+
+    def _kept(self, source: torch.Tensor, before: Birth | None, frame: FrameType, site: RawSite | None) -> Held | None:
+        """Who keeps a tensor that crosses devices in the step, and is older than it."""
+        tracker = self._state.tracker
+        in_loss = tracker.phase == "loss" and site is not None and not tracker.outside(site)
+        inside = bool(tracker.here.stack) or in_loss
+        if before is None or not inside or before.number >= tracker.step or not source.dim() or is_parameter(source):
+            return None
+        return kept_by_user(tracker, frame, before)
 
     def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         super()._more(name, args, kwargs, frame, site)
         if name == "__setitem__":
             self._filled(args[0], args[2], frame, site)
+            for index in tensors_in(args[1], depth=1):
+                if index.device != args[0].device:
+                    self._looked_up(index, args[0].device, frame, site)
         elif name == "copy_":
             self._copied(args, kwargs, site)
         elif name == "requires_grad_":

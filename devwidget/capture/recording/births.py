@@ -24,7 +24,7 @@ thousand times would otherwise keep them all."""
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A crossing while its data is still on the way."""
+    """A crossing while its data is still on the way, and what it wrote, in which version."""
 
     number: int
     source: torch.device
@@ -45,6 +45,9 @@ class Transfer:
     read: tuple[RawSite | None, str | None] | None = None
     into: Operand | None = None
     trains: bool = False
+    again: bool = False
+    is_index: bool = False
+    wrote: tuple[TensorRef, int] | None = None
 
 
 class Birth(TensorRef):

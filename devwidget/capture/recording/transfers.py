@@ -78,9 +78,19 @@ class Transfers:
         transfer = self._transfer(number, site, before, value, target.device, None)
         line = self.lines.get(_line(transfer), [])
         transfer.into = next((each.into for each in line if each.into is not None), None) or into()
+        transfer.wrote = _written(value)
+        transfer.again = bool(line) and line[-1].step == transfer.step and _is(line[-1].wrote, value)
         transfer.trains = value.requires_grad and torch.is_grad_enabled()
         transfer.computed = birth.transfer is not None and birth.transfer.computed
         self._arrived(birth, transfer, before)
+
+    def look_up(
+        self, number: int, site: RawSite | None, before: Birth | None, index: torch.Tensor, target: torch.device, held: Held
+    ) -> None:
+        """User code read or wrote a tensor on another device at an index that somebody keeps."""
+        transfer = self._transfer(number, site, before, index, target, held)
+        transfer.is_index = True
+        self._keep(transfer)
 
     def _transfer(
         self, number: int, site: RawSite | None, before: Birth | None, source: torch.Tensor, target: torch.device,
@@ -190,7 +200,20 @@ def _crossing(transfer: Transfer) -> Crossing:
         meant=transfer.meant,
         into=transfer.into,
         trains=transfer.trains,
+        again=transfer.again,
+        is_index=transfer.is_index,
     )
+
+
+def _written(value: torch.Tensor) -> tuple[TensorRef, int] | None:
+    """A tensor and its version; None for one that may change without a word, because numpy has its storage, too."""
+    told = not value.is_inference() and value.untyped_storage().resizable()
+    return (TensorRef(value), value._version) if told else None
+
+
+def _is(wrote: tuple[TensorRef, int] | None, value: torch.Tensor) -> bool:
+    """Whether a tensor is the one that was written, and has not changed since."""
+    return wrote is not None and wrote[0]() is value and wrote[1] == value._version
 
 
 def _line(transfer: Transfer) -> tuple[Any, ...]:

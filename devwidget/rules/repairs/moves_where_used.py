@@ -44,6 +44,20 @@ def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str
     return fix(summary, draft) if all(done) else None
 
 
+def above_the_loop(draft: Draft, statement: ast.stmt, name: str, home: str) -> None:
+    """`name = name.to(home.device)` before the outermost loop around a statement that gives neither of them another value."""
+    loops = []
+    for each in draft.code.around(statement):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            break
+        if isinstance(each, ast.For | ast.While):
+            if any(isinstance(n, ast.Name) and n.id in (name, home) and isinstance(n.ctx, ast.Store) for n in ast.walk(each)):
+                break
+            loops.append(each)
+    if loops and name.isidentifier() and _is_local(draft.code, statement, name) and home in draft.code.bound(loops[-1]):
+        draft.before(loops[-1], f"{name} = {name}.to({home}.device)")
+
+
 def _is_inplace(name: str) -> bool:
     return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
 

@@ -1,33 +1,32 @@
 """needless-hop: a crossing that could be avoided without changing the program's plan.
 
 Why: a copy between devices costs time on the bus, and a copy to the host makes the GPU wait.
-Bad: `h.cpu().to('cuda:1')`; `self.scale.to(x.device)` at every call, with `self.scale` a plain attribute; losses written one
-by one into `torch.empty(n)`, which is on the CPU.
-Good: `h.to('cuda:1')`; `self.register_buffer('scale', scale)`; `torch.empty(n, device=x.device)`.
+Bad: `h.cpu().to('cuda:1')`; `self.scale.to(x.device)` or `x[self.index]` at every call, with plain attributes on the CPU;
+losses written one by one into `torch.empty(n)`, which is on the CPU; one tensor on the CPU written again and again into one
+on a GPU.
+Good: `h.to('cuda:1')`; `self.register_buffer('scale', scale)`; `torch.empty(n, device=x.device)`; a move above the loop.
 Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU synchronisation).
 """
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Crossing, Fault, Held, Operand, Trace
+from devwidget.records.trace import Crossing, Held, Trace
+from devwidget.rules import writes
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import registered
-from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.edits import Draft, chosen, mended
-from devwidget.rules.repairs.moves_where_made import where_made
 
 
 @rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))
 def check(trace: Trace) -> Iterator[Finding]:
-    """Round trips, detours, attributes that are copied anew at every call, and tensors on the host filled from a GPU."""
-    yield from map(_filled, _fillings(trace.crossings))
+    """Round trips, detours, what is copied anew at every call or at every turn, and tensors on the host filled from a GPU."""
+    yield from writes.fillings(trace.crossings)
+    yield from writes.repeated(trace.crossings)
     known = {crossing.number: crossing for crossing in trace.crossings}
     for crossing in trace.crossings:
         before = known.get(crossing.direct_from)
@@ -57,60 +56,9 @@ def _around(before: Crossing, last: Crossing) -> Finding:
         why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
         fault=last.site,
         birth=before.site,
-        fixes=chosen((_made_there(before), without_move(before, words), Fix(words))),
+        fixes=chosen((writes.made_there(before), without_move(before, words), Fix(words))),
         explains=(),
     )
-
-
-def _fillings(crossings: Iterable[Crossing]) -> Iterator[Crossing]:
-    """One write of each line that fills a tensor on the host more than once in a step, with values that are trained through.
-
-    What is collected without a gradient is a result, and one that outlives the step or was told `device="cpu"` is there on
-    purpose.
-    """
-    writes = Counter((crossing.site, crossing.step) for crossing in crossings if crossing.into is not None)
-    lines: dict[object, Crossing] = {}
-    for each in crossings:
-        into, again = each.into, writes[each.site, each.step] > 1
-        in_step = each.phase in ("forward", "loss") and each.target.kind == "cpu" and not each.meant
-        if into is not None and again and in_step and each.trains and into.held is None and _made_without_device(into):
-            lines.setdefault(each.site, each)
-    yield from lines.values()
-
-
-def _made_without_device(operand: Operand) -> bool:
-    call = parsed_expression(operand.birth_call)
-    if not isinstance(call, ast.Call) or not operand.birth_direct or operand.birth_op not in FACTORIES:
-        return False
-    return all(keyword.arg not in ("device", None) for keyword in call.keywords)
-
-
-def _filled(write: Crossing) -> Finding:
-    assert write.into is not None
-    return Finding(
-        kind="needless-hop",
-        severity="warning",
-        module=write.module,
-        headline=Message(
-            "`{name}` on {target} is filled from {source}, {bytes} bytes at a time, and trained through",
-            name=write.into.name,
-            target=write.target,
-            source=write.source,
-            bytes=write.bytes,
-        ),
-        why=Message("at each write the host waits for the GPU, and each gradient goes back the same way"),
-        fault=write.site,
-        birth=write.into.birth,
-        fixes=chosen((_made_there(write), Fix(Message("make it on the device of what is written into it")))),
-    )
-
-
-def _made_there(write: Crossing) -> Fix | None:
-    """A device for the tensor that was written into, where it is made."""
-    if write.into is None:
-        return None
-    fault = Fault(write.number, "operands", "__setitem__", write.module, write.phase, write.site, "", target=write.source)
-    return where_made(fault, write.into, literal=False)
 
 
 def _verb(crossing: Crossing) -> str:
@@ -127,7 +75,7 @@ def _every_time(crossing: Crossing, held: Held) -> Finding:
     fixes = list(registered(held)) if held.module is not None else [_moved_once(crossing, held)]
     return Finding(
         kind="needless-hop",
-        severity="warning",
+        severity="info" if crossing.is_index else "warning",  # torch makes the copy without a word
         module=crossing.module,
         headline=Message(
             "`{name}`, {bytes} bytes, is copied from {source} to {target} at every call",

@@ -1,0 +1,115 @@
+"""Writes: what a line puts into a tensor on another device, many times over, and what it would take to put it there once."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message
+from devwidget.records.syntax import parsed_expression
+from devwidget.records.trace import Crossing, Fault, Operand
+from devwidget.rules.repairs.calls import FACTORIES
+from devwidget.rules.repairs.code import code_at
+from devwidget.rules.repairs.edits import Draft, chosen, fix
+from devwidget.rules.repairs.moves_where_made import where_made
+from devwidget.rules.repairs.moves_where_used import above_the_loop
+
+KIND = "needless-hop"
+
+
+def fillings(crossings: Iterable[Crossing]) -> Iterator[Finding]:
+    """Lines that fill a tensor on the host more than once in a step, with values that are trained through.
+
+    What is collected without a gradient is a result, and one that outlives the step or was told `device="cpu"` is there on
+    purpose.
+    """
+    writes = Counter((crossing.site, crossing.step) for crossing in crossings if crossing.into is not None)
+    lines: dict[object, Crossing] = {}
+    for each in crossings:
+        into, again = each.into, writes[each.site, each.step] > 1
+        in_step = each.phase in ("forward", "loss") and each.target.kind == "cpu" and not each.meant
+        if into is not None and again and in_step and each.trains and into.held is None and _made_without_device(into):
+            lines.setdefault(each.site, each)
+    yield from map(_filled, lines.values())
+
+
+def _made_without_device(operand: Operand) -> bool:
+    call = parsed_expression(operand.birth_call)
+    if not isinstance(call, ast.Call) or not operand.birth_direct or operand.birth_op not in FACTORIES:
+        return False
+    return all(keyword.arg not in ("device", None) for keyword in call.keywords)
+
+
+def _filled(write: Crossing) -> Finding:
+    assert write.into is not None
+    return Finding(
+        kind=KIND,
+        severity="warning",
+        module=write.module,
+        headline=Message(
+            "`{name}` on {target} is filled from {source}, {bytes} bytes at a time, and trained through",
+            name=write.into.name,
+            target=write.target,
+            source=write.source,
+            bytes=write.bytes,
+        ),
+        why=Message("at each write the host waits for the GPU, and each gradient goes back the same way"),
+        fault=write.site,
+        birth=write.into.birth,
+        fixes=chosen((made_there(write), Fix(Message("make it on the device of what is written into it")))),
+    )
+
+
+def made_there(write: Crossing) -> Fix | None:
+    """A device for the tensor that was written into, where it is made."""
+    if write.into is None:
+        return None
+    fault = Fault(write.number, "operands", "__setitem__", write.module, write.phase, write.site, "", target=write.source)
+    return where_made(fault, write.into, literal=False)
+
+
+def repeated(crossings: Iterable[Crossing]) -> Iterator[Finding]:
+    """Lines that copy one tensor from the host into a tensor on a GPU again and again, and it is the same each time.
+
+    What is filled before the first step is filled once; a program without steps has nothing else.
+    """
+    steps = any(crossing.step >= 0 for crossing in crossings)
+    lines: dict[object, list[Crossing]] = {}
+    for each in crossings:
+        in_step = each.phase in ("forward", "loss") or not steps
+        if each.again and in_step and each.source.kind == "cpu" and each.target.is_accelerator and not each.meant:
+            lines.setdefault(each.site, []).append(each)
+    yield from map(_written_again, lines.values())
+
+
+def _written_again(writes: list[Crossing]) -> Finding:
+    write = writes[0]
+    return Finding(
+        kind=KIND,
+        severity="info",
+        module=write.module,
+        headline=Message(
+            "the same {bytes} bytes are copied from {source} to {target} again and again by one line",
+            bytes=write.bytes,
+            source=write.source,
+            target=write.target,
+        ),
+        why=Message("at each write the host waits for the bus, and the tensor has not changed since the last one"),
+        fault=write.site,
+        fixes=chosen((_moved_above(write), Fix(Message("move it to {target} once, before the loop", target=write.target)))),
+    )
+
+
+def _moved_above(write: Crossing) -> Fix | None:
+    """`value = value.to(buffer.device)` before the loop around `buffer[i] = value`."""
+    at = code_at(write.site)
+    statement = at[1] if at is not None else None
+    if at is None or not isinstance(statement, ast.Assign):
+        return None
+    target = statement.targets[0]
+    home = ast.unparse(target.value) if isinstance(target, ast.Subscript) else ""
+    draft = Draft(at[0])
+    above_the_loop(draft, statement, ast.unparse(statement.value), home)
+    return fix(Message("move it before the loop"), draft)
