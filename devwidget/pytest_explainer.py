@@ -29,15 +29,25 @@ class Explainer:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add the explanation, and properties that JUnit files carry."""
         report = yield
-        if report.failed and call.excinfo is not None:
-            findings, text = _explained(call.excinfo.value)
-            item.user_properties.extend(_properties(findings))
-            report.sections += [("devwidget", text)] if text else []
-            report.devwidget = list(map(dumps, findings))  # type: ignore[attr-defined]  # as texts: processes of xdist send it
+        item.user_properties.extend(_properties(_explain(report, call)))
         return report
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """The same below a file that cannot be imported."""
+        report = yield
+        _explain(report, report.__dict__.get("call"))  # pytest takes it away again once the report is made
+        return report
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep what was found in a file that cannot be imported."""
+        self._keep(report)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what was found, in the process that reports."""
+        """Keep what was found in a test, in the process that reports."""
+        self._keep(report)
+
+    def _keep(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
             self._findings.append(tuple(map(loads, getattr(report, "devwidget", ()))))
 
@@ -61,6 +71,16 @@ class Explainer:
             found = (finding for findings in self._findings for finding in findings)
             path = session.config.invocation_params.dir / file
             path.write_text(sarif(found, session.config.rootpath), encoding="utf-8")
+
+
+def _explain(report: pytest.TestReport | pytest.CollectReport, call: pytest.CallInfo[Any] | None) -> tuple[Finding, ...]:
+    """Write what is behind a failure below its report."""
+    if not report.failed or call is None or call.excinfo is None:
+        return ()
+    findings, text = _explained(call.excinfo.value)
+    report.sections += [("devwidget", text)] if text else []
+    report.devwidget = list(map(dumps, findings))  # type: ignore[union-attr]  # as texts: processes of xdist send it
+    return findings
 
 
 def _explained(error: BaseException) -> tuple[tuple[Finding, ...], str]:

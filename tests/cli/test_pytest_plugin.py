@@ -38,6 +38,12 @@ def test_net():
 def test_of_something_else():
     assert 1 + 1 == 3
 """
+AT_THE_TOP = """
+import torch
+
+mask = torch.ones(3)
+scores = torch.ones(3, device="cuda:1") @ mask
+"""
 MARKED = """
 import pytest, torch
 
@@ -118,6 +124,15 @@ def test_a_suite_that_does_not_ask_loads_no_torch_and_hears_nothing(suite: pytes
     ran = suite.runpytest_subprocess(*PLUGIN, "-k", "nothing")
     ran.assert_outcomes(passed=1)
     assert "devwidget:" not in ran.stdout.str()
+
+
+def test_a_file_that_fails_while_it_is_imported_is_a_failure_and_is_explained(suite: pytest.Pytester) -> None:
+    suite.makepyfile(AT_THE_TOP)
+    ran = suite.runpytest_subprocess(*PLUGIN, "--devwidget-gpus=2")
+    ran.assert_outcomes(errors=1)
+    ran.stdout.fnmatch_lines(
+        ["error[[]wrong-device]*", "*+ *mask = torch.ones(3*cuda:1*", "devwidget: 2 virtual GPUs · 1 of 1 failures explained*"]
+    )
 
 
 def test_gpus_that_make_no_sense_are_one_line(suite: pytest.Pytester) -> None:
