@@ -89,6 +89,20 @@ def test_old_constructors_make_cpu_tensors():
             tensor + x
 
 
+class Symmetric(torch.Tensor):
+    """A tensor with a promise, as libraries have them."""
+
+
+def test_a_subclass_is_made_of_a_tensor_on_its_device_and_of_numbers_on_the_cpu():
+    x = torch.ones(2, device=SECOND, requires_grad=True)
+    made = Symmetric(x)
+    assert (type(made), made.device, made.data_ptr()) == (Symmetric, SECOND, x.data_ptr())
+    made.sum().backward()
+    assert x.grad.device == SECOND
+    for tensor in (Symmetric([1.0, 2.0]), Symmetric(2), Symmetric()):
+        assert (type(tensor), tensor.device.type) == (Symmetric, "cpu")
+
+
 def test_torch_device_takes_a_number():
     assert torch.device(1) == torch.device(index=1) == SECOND
     assert isinstance(SECOND, torch.device)

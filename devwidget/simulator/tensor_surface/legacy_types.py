@@ -15,7 +15,7 @@ from devwidget.simulator.devices.labels import CPU, TEMPORARY
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
-from devwidget.simulator.torch_internals import TensorBase
+from devwidget.simulator.torch_internals import DisableTorchDispatch, TensorBase
 
 NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()
 
@@ -107,9 +107,13 @@ def install(patches: Patches) -> None:
 
 
 def _new(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
-    tensor: torch.Tensor = TensorBase.__new__(cls, *args, **kwargs)
-    # Without arguments, or for a subclass, nothing is allocated that could be mistaken for a temporary.
-    return meant(tensor, CPU) if cls is torch.Tensor and args else tensor
+    tensor: torch.Tensor
+    if cls is not torch.Tensor:
+        # What an operator returns through a mode is an object of Python already, and torch cannot make it another class.
+        with DisableTorchDispatch():
+            return TensorBase.__new__(cls, *args, **kwargs)  # type: ignore[no-any-return]
+    tensor = TensorBase.__new__(cls, *args, **kwargs)
+    return meant(tensor, CPU) if args else tensor  # without arguments nothing is allocated that looks like a temporary
 
 
 def beside(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
