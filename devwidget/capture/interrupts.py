@@ -147,8 +147,10 @@ class uninterrupted:
 
     def __enter__(self) -> _Held:
         self.inside = True
-        if _held_now() is None:
-            self._held.hold(_handlers())
+        if type(getsignal(_NUMBERS[0])) is not _Held:  # the first that is held; where it is ignored all are asked
+            handlers = _handlers()
+            if not any(type(each) is _Held for each in handlers.values()):
+                self._held.hold(handlers)
         return self._held
 
     @sure_exit
