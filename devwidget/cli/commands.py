@@ -44,6 +44,7 @@ def run(options: Namespace) -> int | BaseException:
     _virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
     recording = api.record(heal=options.heal, allow=options.allow, verify_hops=options.verify_hops)
     main = (program.module if options.module else program.script)(options.target, options.args)
+    program.show_exceptions_of_threads()
     try:
         with recording:
             try:

@@ -6,6 +6,7 @@ import builtins
 import importlib.util
 import os
 import sys
+import threading
 import types
 from collections.abc import Callable, Sequence
 from importlib.abc import InspectLoader
@@ -90,3 +91,16 @@ def show_exception(error: BaseException) -> None:
     without_us(error)
     sys.excepthook(type(error), error, error.__traceback__)
     sys.excepthook = lambda *_: None
+
+
+def show_exceptions_of_threads() -> None:
+    """The same for a thread, unless the program puts in a hook of its own."""
+    show = threading.excepthook
+
+    def shown(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            without_us(args.exc_value)
+            args = threading.ExceptHookArgs((args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread))
+        show(args)
+
+    threading.excepthook = shown

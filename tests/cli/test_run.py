@@ -100,8 +100,9 @@ def test_a_program_with_processes_workers_and_threads_does_not_notice(python: Ru
         ("import sys\nsys.exit('a message')", 1),
         ("print(", 1),
         (FAILING_TWICE, 1),
+        ("import threading, torch\nthreading.Thread(target=lambda: torch.ones(2).view(3), name='one').start()", 0),
     ],
-    ids=["exception", "hook", "interrupt", "terminated", "message", "syntax", "torch"],
+    ids=["exception", "hook", "interrupt", "terminated", "message", "syntax", "torch", "thread"],
 )
 def test_a_program_ends_as_it_would_end_without_us(python: Run, tmp_path: pathlib.Path, ending: str, status: int) -> None:
     plain, ours = both(python, tmp_path, f"print('begun', flush=True)\n{ending}\n")
