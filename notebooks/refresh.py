@@ -83,7 +83,11 @@ def main(arguments: list[str]) -> int:
     """Run them all, and write those that show something else than before; 1 if with `--check` there are any."""
     differing = 0
     names = {argument for argument in arguments if argument != "--check"}
-    for path in (path for path in (*paths(), *translations()) if not names or path.name in names):
+    chosen = [path for path in (*paths(), *translations()) if not names or path.name in names]
+    if unknown := names - {path.name for path in chosen}:
+        print(f"no notebook is called {', '.join(sorted(unknown))}: names are such as 01-first-look.ipynb", file=sys.stderr)
+        return 2
+    for path in chosen:
         began, ends = time.perf_counter(), []
         before, now = nbformat.read(path, as_version=4), executed(path, ends)
         changed = shown(before) != shown(now)

@@ -13,7 +13,9 @@ import devwidget
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb")])
-PAGES += sorted(page for folder in ("docs", "tests") for page in (ROOT / folder).rglob("*.md"))
+PAGES += sorted(
+    page for folder in ("docs", "tests") for page in (ROOT / folder).rglob("*.md") if "node_modules" not in page.parts
+)
 PACKAGE = Path(devwidget.__file__).parent  # of the wheel, where that is tested
 FOLDERS = (PACKAGE, *map(ROOT.joinpath, ("benchmarks", "docs", "notebooks")))
 PROGRAMS = [ROOT / name for name in ("Makefile", "noxfile.py", "pyproject.toml")]

@@ -51,7 +51,7 @@ def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
 
 
 def _headline(fault: Fault) -> str:
-    if _demands(fault):
+    if _alone(fault):
         return Message(
             "`{call}` was given a tensor on {devices} where it needs one on {target}",
             call=fault.call,
@@ -61,9 +61,14 @@ def _headline(fault: Fault) -> str:
     return Message("`{call}` was given tensors from {devices}", call=fault.call, devices=devices_of(fault))
 
 
-def _demands(fault: Fault) -> bool:
-    """Whether the call itself wants a device on which none of its tensors is."""
+def _alone(fault: Fault) -> bool:
+    """Whether none of the tensors of the call, as far as they are known, is where it needs them."""
     return all(operand.device != fault.target for operand in fault.operands)
+
+
+def _demands(fault: Fault) -> bool:
+    """Whether the call itself wants that device: torch speaks of no others, which may be gone since."""
+    return _alone(fault) and "Expected all tensors" not in fault.error
 
 
 def _why(fault: Fault) -> str:
