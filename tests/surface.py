@@ -86,8 +86,8 @@ def surface(*users: type) -> Surface:
     return {
         **{name: dict(vars(owner)) for name, owner in owners.items()},
         **{name: dict(table) for name, table in _HOOKS.items()},
-        "function modes": dict(enumerate(each for each in _get_current_function_mode_stack() if type(each) not in _ENDED)),
-        "dispatch modes": dict(enumerate(each for each in _get_current_dispatch_mode_stack() if type(each) not in _ENDED)),
+        "function modes": dict(enumerate(each for each in _get_current_function_mode_stack() if not isinstance(each, _ENDED))),
+        "dispatch modes": dict(enumerate(each for each in _get_current_dispatch_mode_stack() if not isinstance(each, _ENDED))),
         "signals": {number: signal.getsignal(number) for number in _SIGNALS},
         "import": dict(enumerate(sys.meta_path)),
         "gc": dict(enumerate([gc.isenabled(), *gc.callbacks])),

@@ -6,6 +6,7 @@ import collections
 import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from multiprocessing.pool import ThreadPool
 
 import pytest
@@ -267,3 +268,34 @@ def test_the_run_of_a_thread_is_its_own():
         thread.join()
     assert "run" not in vars(thread)
     assert "sum" in {op.name for op in recording.trace.ops}
+
+
+@pytest.mark.parametrize("compute", [None, True, False])
+def test_a_call_of_a_thread_may_end_after_the_recording_and_the_simulation(compute):
+    """Its mode is switched off while it waits for the call that it made."""
+    within, over, met = threading.Event(), threading.Event(), []
+
+    class Slow(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if func is torch.Tensor.view:
+                within.set()
+                over.wait(30)
+            return super().__torch_function__(func, types, args, kwargs)
+
+    def late(device):
+        try:
+            torch.ones(2, device=device).as_subclass(Slow).view(3)
+        except Exception as error:
+            met.append(error)
+
+    simulation = nullcontext() if compute is None else devwidget.simulate(1, compute=compute)
+    with simulation, devwidget.record(heal=True):
+        thread = threading.Thread(target=late, args=("cpu" if compute is None else "cuda",))
+        thread.start()
+        assert within.wait(30)
+    over.set()
+    thread.join()
+    (error,) = met
+    assert type(error) is RuntimeError
+    assert "shape '[3]' is invalid" in str(error)

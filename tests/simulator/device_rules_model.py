@@ -54,6 +54,14 @@ def elementwise(*values, out=None):
     return Value([common], all(v.is_scalar for v in values))
 
 
+def addcmul(own, first, second):
+    """Beside GPU tensors only the last factor may be a CPU scalar."""
+    result = elementwise(own, first, second)
+    if result.device != CPU and CPU in (own.device, first.device):
+        raise Refused
+    return result
+
+
 def strict(*values):
     """Generated checks: all on one device, scalars too."""
     if len({v.device for v in values}) > 1:

@@ -22,7 +22,7 @@ class FunctionMode(TorchFunctionMode):
     def __enter__(self) -> Any:
         self.inside = True
         for each in torch_internals.function_modes():
-            if type(each) is EndedFunctionMode:
+            if isinstance(each, EndedFunctionMode):
                 self._take_out(each)
         return super().__enter__()  # type: ignore[no-untyped-call]
 
@@ -38,7 +38,7 @@ class FunctionMode(TorchFunctionMode):
     def leave(self) -> None:
         """End, wherever it is."""
         if not self._take_out(self):
-            self.__class__ = EndedFunctionMode
+            self.__class__ = _ended(EndedFunctionMode, type(self))
 
 
 class EndedFunctionMode(FunctionMode):
@@ -67,7 +67,7 @@ class DispatchMode(torch_internals.TorchDispatchMode):  # type: ignore[no-untype
     def __enter__(self) -> Any:
         self.inside = True
         for each in torch_internals.dispatch_modes():
-            if type(each) is EndedDispatchMode:
+            if isinstance(each, EndedDispatchMode):
                 _taken_out(each, torch_internals.dispatch_modes, _pop, _push)
         self._push()
         _look_at_stack()
@@ -88,7 +88,7 @@ class DispatchMode(torch_internals.TorchDispatchMode):  # type: ignore[no-untype
 
     def end(self) -> None:
         """Do nothing from now on, in whatever thread it is."""
-        self.__class__ = EndedDispatchMode
+        self.__class__ = _ended(EndedDispatchMode, type(self))
 
 
 class EndedDispatchMode(DispatchMode):  # type: ignore[no-untyped-call]
@@ -99,6 +99,11 @@ class EndedDispatchMode(DispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator."""
         return redispatch(func, types, args, kwargs)
+
+
+def _ended(passing: type, kind: type) -> Any:
+    """What a mode of this kind becomes: it passes calls on, and has the methods for one that another thread is in."""
+    return kind if issubclass(kind, passing) else type(f"Ended{kind.__name__}", (passing, kind), {})
 
 
 _skipping, _OpOverload = torch_internals.skipping_function_modes, torch_internals.OpOverload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from devwidget.capture.patches.higher_order import take_apart
-from devwidget.capture.patching.mode_stack import EndedDispatchMode, EndedFunctionMode
+from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, EndedFunctionMode, FunctionMode
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.labels import inside
@@ -55,7 +55,7 @@ class ModeWithoutValues(VirtualMode):  # type: ignore[no-untyped-call]
             schema = SCHEMAS.get(func) or SCHEMAS.setdefault(func, rule_table.schema_of(func))
             if schema.passive:
                 return call.call(func, args, kwargs or {})
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            return VirtualMode.__torch_dispatch__(self, func, types, args, kwargs)  # as above
         except (RuntimeError, NotImplementedError) as error:
             if _is_about_values(error):
                 raise cuda_errors.needs_values(f"`{func}`") from error
@@ -64,12 +64,17 @@ class ModeWithoutValues(VirtualMode):  # type: ignore[no-untyped-call]
             inside.depth -= 1
 
 
-class _AtRest(EndedDispatchMode):  # type: ignore[no-untyped-call]
+class _AtRest(DispatchMode):  # type: ignore[no-untyped-call]
     """The mode of a thread that has outlived its simulation."""
 
+    supports_higher_order_operators = True
+    __torch_dispatch__ = EndedDispatchMode.__torch_dispatch__
 
-class _IndicesAtRest(EndedFunctionMode):
+
+class _IndicesAtRest(FunctionMode):
     """Its other one."""
+
+    __torch_function__ = EndedFunctionMode.__torch_function__
 
 
 def rest(mode: VirtualMode) -> None:
