@@ -104,10 +104,10 @@ class Layer:
     def _around(self, wrapper: Wrapper, below: Any) -> Any:
         """A stand-in for what is below, of the same kind of method."""
         found = _inherited(self.owner, self.name) if below is ABSENT else below
-        kind = type(found) if type(found) in _METHODS else None
-        under = self._under = found if kind is None else found.__func__
+        under = self._under = _function(found)
         made = PatchedFunction.of(wrapper(under), under, self)
-        return made if kind is None else kind(made)
+        kind = classmethod if type(found) is types.ClassMethodDescriptorType else type(found)  # one in C is called with its class
+        return kind(made) if kind in _METHODS else made
 
     def _end(self, layers: list[Layer]) -> None:
         """Take this layer out of the chain of its name; the lock is held."""
