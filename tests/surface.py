@@ -48,6 +48,7 @@ _CLASSES = (
 _REMEMBERED = {
     "_cached_device_count", "__abstractmethods__", "__annotations__", "__warningregistry__", "filters", "_filters_version",
     "onceregistry", "cache", "__slotnames__", "_validate_args", "___needs_generation_tag_patch",
+    "___has_generation_tag_patch",
 }  # fmt: skip
 """What Python and torch write themselves."""
 _HOOKS = {

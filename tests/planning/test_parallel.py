@@ -13,13 +13,17 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed._tensor.common_dtensor import ModelArgs, Transformer
 
 import devwidget
+from devwidget.planning.parallel.forked import in_a_fork
 from devwidget.planning.parallel.mesh import Mesh
 from devwidget.planning.parallel.pipeline import order
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
 from devwidget.records.ranks.runs import numbers_in
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each rank runs in a forked process")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="each rank runs in a forked process"),
+    pytest.mark.usefixtures("copies_run_backward"),
+]
 BUFFER = 16e6
 """Bytes that PyTorch's own test, `test_fully_shard_memory.py`, allows for activations and fragmentation."""
 
@@ -189,3 +193,11 @@ def test_coordinates_are_those_of_a_device_mesh():
 def test_what_cannot_be_planned_is_refused_with_the_reason(mesh, more, said):
     with pytest.raises(DevwidgetError, match=said):
         planned(chain(2), mesh, **more)
+
+
+def test_where_torch_has_threads_for_devices_it_is_said_what_would_help():
+    def backward():
+        raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing.")
+
+    with pytest.raises(DevwidgetError, match="plan in a fresh kernel, before the first backward"):
+        in_a_fork(backward)

@@ -62,9 +62,13 @@ def real_peak(reshard):
     return live.peak
 
 
+@pytest.mark.usefixtures("copies_run_backward")
 @pytest.mark.parametrize(("reshard", "blocks"), [(True, 3), (False, 5)])
 def test_a_plan_peaks_where_real_fsdp_does(reshard, blocks):
-    """PyTorch's formula for what is not resharded has four blocks of three and their shards; torch 2.13 keeps five."""
+    """PyTorch's formula for what is not resharded has four blocks of three and their shards; torch 2.13 keeps five.
+
+    And with resharding three; torch 2.15 keeps one less of each.
+    """
     model = model_of()
     of_all = sum(each.nbytes for each in model.parameters())
     of_block = sum(each.nbytes for each in model.layers[0].parameters())
@@ -73,4 +77,4 @@ def test_a_plan_peaks_where_real_fsdp_does(reshard, blocks):
     (planned,) = {each.bytes for rank in plan.ranks for each in rank.phases if each.phase == "forward"}
     real = in_a_fork(lambda: real_peak(reshard))
     assert abs(planned - real) < of_block / 20
-    assert round((real - of_all / 2) / of_block) == blocks
+    assert round((real - of_all / 2) / of_block) in (blocks, blocks - 1)

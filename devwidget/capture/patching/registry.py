@@ -106,7 +106,9 @@ class Layer:
         found = _inherited(self.owner, self.name) if below is ABSENT else below
         under = self._under = _function(found)
         made = PatchedFunction.of(wrapper(under), under, self)
-        kind = classmethod if type(found) is types.ClassMethodDescriptorType else type(found)  # one in C is called with its class
+        kind = (
+            classmethod if type(found) is types.ClassMethodDescriptorType else type(found)
+        )  # one in C is called with its class
         return kind(made) if kind in _METHODS else made
 
     def _end(self, layers: list[Layer]) -> None:

@@ -16,6 +16,8 @@ from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message
 
 T = TypeVar("T")
+_NO_BACKWARD = "autograd's threading in combination with fork"
+"""What torch says once it has threads of its own for devices (`Engine::initialize_device_threads_pool` in `engine.cpp`)."""
 
 
 def in_a_fork(call: Callable[[], T]) -> T:
@@ -76,6 +78,12 @@ def _result(answer: bytes) -> Any:
     if kind == "refused":
         what, why, instead = value
         raise DevwidgetError(what, why=why, instead=instead)
+    if kind == "failed" and _NO_BACKWARD in str(value):
+        raise DevwidgetError(
+            Message("ranks can be planned in this process no more"),
+            why=Message("each runs in a copy of it, and torch runs no backward in one once it has threads for GPUs"),
+            instead=Message("plan in a fresh kernel, before the first backward"),
+        )
     if kind == "failed":
         raise DevwidgetError(
             Message("the step fails on this mesh: {error}", error=value),

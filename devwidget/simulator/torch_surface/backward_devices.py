@@ -59,16 +59,26 @@ def unpacked_there(original: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(original)
     def _push_saved_tensors_default_hooks(pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
-        def pack(tensor: torch.Tensor) -> tuple[int, Mapping[int, int], Any]:
-            return labels.label_of(tensor), current.streams(), pack_hook(tensor)
-
         def unpack(packed: tuple[int, Mapping[int, int], Any]) -> Any:
             gpu, streams, kept = packed
             return current.call_on(gpu, streams, unpack_hook, kept)
 
-        original(pack, unpack)
+        original(_Packing(pack_hook), unpack)
 
     return _push_saved_tensors_default_hooks
+
+
+class _Packing:
+    """A hook that packs; checkpoints know theirs by attributes, since torch 2.15."""
+
+    def __init__(self, hook: Callable[[Any], Any]) -> None:
+        self._hook = hook
+
+    def __call__(self, tensor: torch.Tensor) -> tuple[int, Mapping[int, int], Any]:
+        return labels.label_of(tensor), current.streams(), self._hook(tensor)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hook, name)
 
 
 def accumulated_there(original: Callable[..., Any]) -> Callable[..., Any]:
