@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -28,6 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from history import Changed, Commit, git_directory
 
 import devwidget
@@ -130,7 +132,20 @@ def _child(tree: Path, path: list[str], program: Path, trace: Path, log: Path) -
     os.chdir(tree)
     sys.path[:0] = ["", *path]  # the first one becomes the folder of the program
     warnings.simplefilter("ignore")
+    _declare_nms()
     sys.exit(main_of_devwidget(["run", "--gpus", "2", "--save", str(trace), str(program)]))
+
+
+def _declare_nms() -> None:
+    """What `import torchvision` asks for: its wheels on PyPI are built for CUDA, and load nothing beside a torch without."""
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return
+    try:
+        torch.ops.load_library(str(Path(spec.origin).with_name("_C.so")))  # type: ignore[no-untyped-call]
+    except OSError:
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
 def _last_error(said: str) -> str:
