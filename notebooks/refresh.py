@@ -6,6 +6,7 @@ With `--check` none is written, and the exit status says whether one would be. N
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -68,6 +69,11 @@ def shown(notebook: Any) -> list[list[dict[str, str]]]:
     return [[_texts(output) for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def _lines(notebook: Any) -> list[str]:
+    """What it shows, line by line."""
+    return [line for outputs in shown(notebook) for texts in outputs for text in texts.values() for line in text.splitlines()]
+
+
 def _texts(output: Any) -> dict[str, str]:
     texts = output.get("data") or {name: output[name] for name in ("name", "text", "ename", "evalue") if name in output}
     return {name: _settled(text) for name, text in texts.items()}
@@ -97,6 +103,8 @@ def main(arguments: list[str]) -> int:
         said, kilobytes = "another" if changed else "as before", path.stat().st_size / 1000
         took = f"first cell {ends[0] - began:.0f} s, all of them {ends[-1] - began:.0f} s"
         print(f"{path.relative_to(FOLDER)}: {said}, {took}, {kilobytes:.0f} kB", file=sys.stderr)
+        if changed:
+            print(*difflib.unified_diff(_lines(before), _lines(now), "kept", "now", n=1, lineterm=""), sep="\n", file=sys.stderr)
     return int("--check" in arguments and differing > 0)
 
 
