@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import shutil
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -76,6 +77,7 @@ def binder(session: nox.Session) -> None:
     session.install(*(as_pip_says(each) for each in listed if not each.startswith(NOT_FROM_AN_INDEX)))
     session.env["JUPYTER_DATA_DIR"] = session.create_tmp()  # `jupyter trust` writes there
     checkout = checked_out(session, Path(session.create_tmp()).resolve() / "checkout")
+    session.env["TMPDIR"] = tempfile.gettempdir()  # nox's own lies in this project, whose settings a suite in it would have
     session.chdir(checkout)
     session.run("bash", "binder/postBuild", external=True)
     size = sum(path.stat().st_size for path in Path(session.virtualenv.location).rglob("*") if path.is_file())

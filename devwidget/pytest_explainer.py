@@ -22,6 +22,7 @@ class Explainer:
 
     def __init__(self) -> None:
         self._findings: list[tuple[Finding, ...]] = []
+        self._any_ran = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -45,6 +46,7 @@ class Explainer:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what was found in a test, in the process that reports."""
+        self._any_ran = True
         self._keep(report)
 
     def _keep(self, report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -59,7 +61,9 @@ class Explainer:
             counted(gpus, "virtual GPU") if gpus else "",
             say("{count} of {all} failures explained", count=sum(map(bool, self._findings)), all=failures)
             if failures
-            else say("no failures"),
+            else say("no failures")
+            if self._any_ran
+            else say("no tests ran"),
             ", ".join(f"{count} {kind}" for kind, count in counts.most_common()),
         ]
         terminalreporter.write_line(f"devwidget: {' · '.join(filter(None, parts))}")

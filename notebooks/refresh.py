@@ -71,7 +71,8 @@ def shown(notebook: Any) -> list[list[dict[str, str]]]:
 
 def _lines(notebook: Any) -> list[str]:
     """What it shows, line by line."""
-    return [line for outputs in shown(notebook) for texts in outputs for text in texts.values() for line in text.splitlines()]
+    texts = [text for outputs in shown(notebook) for output in outputs for _, text in sorted(output.items())]
+    return "\n".join(texts).splitlines()
 
 
 def _texts(output: Any) -> dict[str, str]:
@@ -104,7 +105,8 @@ def main(arguments: list[str]) -> int:
         took = f"first cell {ends[0] - began:.0f} s, all of them {ends[-1] - began:.0f} s"
         print(f"{path.relative_to(FOLDER)}: {said}, {took}, {kilobytes:.0f} kB", file=sys.stderr)
         if changed:
-            print(*difflib.unified_diff(_lines(before), _lines(now), "kept", "now", n=1, lineterm=""), sep="\n", file=sys.stderr)
+            changes = difflib.unified_diff(_lines(before), _lines(now), "kept", "now", n=1, lineterm="")
+            print("\n".join(changes), file=sys.stderr)
     return int("--check" in arguments and differing > 0)
 
 

@@ -135,6 +135,12 @@ def test_a_file_that_fails_while_it_is_imported_is_a_failure_and_is_explained(su
     )
 
 
+@pytest.mark.parametrize(("chosen", "said"), [("nothing_of_that_name", "no tests ran"), ("on_a_gpu", "no failures")])
+def test_a_suite_of_which_nothing_ran_did_not_pass(suite: pytest.Pytester, chosen: str, said: str) -> None:
+    ran = suite.runpytest_subprocess(*PLUGIN, "--devwidget-gpus=2", "--devwidget-memory=8GiB", "-k", chosen)
+    ran.stdout.fnmatch_lines([f"devwidget: 2 virtual GPUs · {said}"])
+
+
 def test_gpus_that_make_no_sense_are_one_line(suite: pytest.Pytester) -> None:
     ran = suite.runpytest_subprocess(*PLUGIN, "--devwidget-gpus=2", "--devwidget-memory=lots")
     assert ran.ret == pytest.ExitCode.USAGE_ERROR
