@@ -77,7 +77,6 @@ def binder(session: nox.Session) -> None:
     session.install(*(as_pip_says(each) for each in listed if not each.startswith(NOT_FROM_AN_INDEX)))
     session.env["JUPYTER_DATA_DIR"] = session.create_tmp()  # `jupyter trust` writes there
     checkout = checked_out(session, Path(session.create_tmp()).resolve() / "checkout")
-    session.env["TMPDIR"] = tempfile.gettempdir()  # nox's own lies in this project, whose settings a suite in it would have
     session.chdir(checkout)
     session.run("bash", "binder/postBuild", external=True)
     size = sum(path.stat().st_size for path in Path(session.virtualenv.location).rglob("*") if path.is_file())
@@ -137,7 +136,11 @@ def known_to_git(session: nox.Session) -> list[str]:
 
 
 def checked_out(session: nox.Session, folder: Path, without: str = "none of them/") -> Path:
-    """A copy of what git knows."""
+    """A copy of what git knows; what runs there has its temporary files outside.
+
+    nox's own folder for them lies in this project, whose settings pytest would apply to suites of tests that are written there.
+    """
+    session.env["TMPDIR"] = tempfile.gettempdir()
     shutil.rmtree(folder, ignore_errors=True)
     for name in known_to_git(session):
         if not name.startswith(without):
