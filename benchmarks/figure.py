@@ -34,7 +34,11 @@ from devwidget.rereading import Rereader
 
 REFRESH = "panel, nothing changed"
 LONGEST_S = 1.0
-"""CPU seconds after which a figure has rounds enough, if it has two; a call that takes longer itself is run once."""
+"""CPU seconds after which a figure has rounds enough, if it has `FEWEST`; a call that takes longer itself is run once."""
+FEWEST = 7
+"""Rounds at least: processor time of one and the same pass of a large model varies by a tenth."""
+CLOSE = 2.0
+"""The ratio below which it matters."""
 ONCE_S = 20.0
 """CPU seconds of a first call from which on it is the only one: what it imports is little beside that."""
 
@@ -60,7 +64,7 @@ def medians(runs: list[Callable[[], object]], rounds: int) -> list[float]:
         for run, times, repeat in zip(runs, taken, repeats, strict=True):
             times.append(cpu_seconds(run, repeat))
             gc.collect(0)
-        if number >= 1 and time.process_time() - began > LONGEST_S:
+        if number + 1 >= FEWEST and time.process_time() - began > LONGEST_S:
             break
     return [statistics.median(times) for times in taken]
 
@@ -86,7 +90,8 @@ def _inside(load: Workload, tool: str, run: Callable[[], object], rounds: int) -
         with RECORDERS[tool].opened(load):
             run()
             ratios.append(cpu_seconds(run, repeats) / plain)
-        if time.process_time() - began > LONGEST_S and (number >= 1 or ratios[0] * repeats > 20):
+        enough = FEWEST if ratios[0] < CLOSE else 2 if ratios[0] * repeats < 20 else 1
+        if number + 1 >= enough and time.process_time() - began > LONGEST_S:
             break
     return statistics.median(ratios)
 
