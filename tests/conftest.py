@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,9 @@ from tests.golden import golden as golden
 from tests.golden import pytest_addoption as pytest_addoption
 
 os.environ["LANGUAGE"] = "en"  # also in the processes that tests start
+# What a shell starts in the background is deaf to Ctrl-C, and so are its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
