@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
-from devwidget.records.device import CPU, DeviceId
+from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory, allocated_bytes
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
@@ -53,47 +55,32 @@ def held_by(snapshot: Snapshot) -> Held:
 
 def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] = ()) -> Held:
     """Bytes of a model by device and category; parameters win a storage over buffers, buffers over attributes."""
-    tensors = [tensor for module in modules for tensor in module.tensors]
+    tensors: dict[str, list[TensorFacts]] = {role: [] for role in _CATEGORY}
+    for module in modules:
+        for tensor in module.tensors:
+            tensors[tensor.role].append(tensor)
+    grown = [each for found in tensors.values() for each in found if each.grad_device is not None and not each.tied_to]
+    tensors["optimizer"] += optimizer
+    found: dict[str, dict[DeviceId, int]] = {}
     seen: set[int] = set()
-    sums = _Sums()
     for role, category in _CATEGORY.items():
-        for tensor in tensors if role != "optimizer" else optimizer:
-            if tensor.role == role and tensor.storage not in seen:
-                seen.add(tensor.storage)
-                sums.add(category, tensor.device, tensor.storage_bytes)
-    for tensor in tensors:
-        if tensor.grad_device is not None and not tensor.tied_to:
-            sums.add("gradients", tensor.grad_device, tensor.grad_bytes)
-    return sums.by_device()
+        first = {each.storage: each for each in reversed(tensors[role]) if each.storage not in seen}
+        seen |= first.keys()
+        found[category] = _summed(map(attrgetter("device", "storage_bytes"), first.values()))
+    found["gradients"] = _summed(map(attrgetter("grad_device", "grad_bytes"), grown))
+    devices = dict.fromkeys(itertools.chain.from_iterable(found.values()))
+    return {each: {category: sums[each] for category, sums in found.items() if each in sums} for each in devices}
 
 
-class _Sums:
-    """Bytes by category and device. Neighbours are mostly on one device, so that it is looked up once for all of them."""
-
-    def __init__(self) -> None:
-        self._sums: defaultdict[tuple[str, DeviceId], int] = defaultdict(int)
-        self._last: tuple[str, DeviceId] = ("", CPU)
-        self._running = 0
-
-    def add(self, category: str, device: DeviceId, size: int) -> None:
-        """Count one allocation."""
-        if self._last[1] is not device or self._last[0] is not category:
-            self._close()
-            self._last = (category, device)
-        self._running += block_bytes(size, device)
-
-    def _close(self) -> None:
-        if self._last[0]:
-            self._sums[self._last] += self._running
-        self._running = 0
-
-    def by_device(self) -> Held:
-        """The sums so far."""
-        self._close()
-        held: defaultdict[DeviceId, dict[str, int]] = defaultdict(dict)
-        for (category, device), size in self._sums.items():
-            held[device][category] = size
-        return dict(held)
+def _summed(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId, int]:
+    """Bytes taken on each device. Neighbours are mostly on one, so that it is looked up once for all of them."""
+    sizes: defaultdict[DeviceId, list[int]] = defaultdict(list)
+    last: DeviceId | None = None
+    for device, size in allocations:
+        if device is not last:
+            last, of_device = device, sizes[device]
+        of_device.append(size)
+    return {each: sum(block_bytes(size, each) * n for size, n in Counter(found).items()) for each, found in sizes.items()}
 
 
 def categorized(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:

@@ -13,7 +13,7 @@ from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
 from devwidget.capture.snapshot.class_site import class_site
 from devwidget.capture.snapshot.module_tree import ModuleTree, Visit
-from devwidget.capture.snapshot.quick_records import quick
+from devwidget.capture.snapshot.quick_records import draft
 from devwidget.capture.snapshot.special_modules import SPECIAL, special_notes, special_tensors
 from devwidget.capture.snapshot.tensor_reader import TensorReader, join
 from devwidget.capture.snapshot.wrapper_facts import Wrapping, class_name, wrapping, written_class
@@ -23,7 +23,7 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts
 from devwidget.records.tensor import TensorFacts
 
-_facts = quick(ModuleFacts)
+_Draft = draft(ModuleFacts)
 _MOST_ALSO = 3
 
 
@@ -71,30 +71,29 @@ class ModuleReader:
         self._tree = tree
         self._search = Search(tree.registers)
         self._kinds: dict[int, _Kind] = {}
-        self._extra: dict[tuple[str, ...], list[str]] = {}  # by all attributes: those that not every module has
+        self._layouts: dict[tuple[str, ...], tuple[list[str], bool]] = {}
 
     def read(self, place: int, visit: Visit) -> ModuleFacts:
         """Facts of the module at one place of the walk."""
         module, path, parent, depth = visit
         own = fields_of_module(module).copy()  # another thread may write meanwhile
-        layout = tuple(own)
-        extra = self._extra.get(layout)
-        if extra is None:
-            extra = self._extra[layout] = [name for name in layout if name not in STANDARD]
+        extra, is_special = self._layouts.get(names := tuple(own)) or self._layout(names)
         kind = self._kinds.get(id(type(module))) or self._kind(module)
         tensors = self._registered(path, own)
         wrapper = note = ""
-        if kind.wrapping.word or place in self._tree.also or not SPECIAL.isdisjoint(extra):
+        if kind.wrapping.word or place in self._tree.also or is_special:
             wrapper, note = self._special(place, path, own, kind, tensors)
         if kind.class_tensors or (extra and not kind.wrapping.hides):
-            names = self._search.candidates(own, extra)
-            if names or kind.class_tensors:
-                note = join(note, self._unregistered(path, own, names, kind, tensors))
+            maybe = self._search.candidates(own, extra)
+            if maybe or kind.class_tensors:
+                note = join(note, self._unregistered(path, own, maybe, kind, tensors))
         training = own.get("training")
         if training is None and kind.wrapping.word == "scripted":  # it keeps its flag elsewhere, a frozen one has none
             training = getattr(module, "training", False)
         training = training is True
-        return _facts(path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note)
+        facts: ModuleFacts = _Draft(path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note)
+        facts.__class__ = ModuleFacts
+        return facts
 
     def _registered(self, path: str, own: dict[str, Any]) -> list[TensorFacts]:
         read = self.tensors.read
@@ -119,6 +118,11 @@ class ModuleReader:
         word, notes = special_notes(own)
         tensors[:] = special_tensors(path, own, tensors, self.tensors)
         return word or kind.wrapping.word, join(kind.wrapping.note(own), *notes, _also(self._tree.also.get(place, ())))
+
+    def _layout(self, names: tuple[str, ...]) -> tuple[list[str], bool]:
+        """Of all attributes of a module those that not every module has, and whether one of them is special."""
+        extra = [name for name in names if name not in STANDARD]
+        return self._layouts.setdefault(names, (extra, not SPECIAL.isdisjoint(extra)))
 
     def _kind(self, module: nn.Module) -> _Kind:
         kind = _Kind(module, self._search)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from torch import nn
 
-from devwidget.capture.modules import entries, is_module, own, registered
+from devwidget.capture.modules import entries_in, is_module, own, registered
 
 Visit = tuple[nn.Module, str, int, int]
 """One module: its dotted path, the place of its parent in the walk (-1 for the root), and its depth."""
@@ -26,25 +26,25 @@ class ModuleTree:
         self.visits: list[Visit] = []
         self.index: dict[int, int] = {}
         self.also: dict[int, list[str]] = defaultdict(list)
+        visits, index = self.visits, self.index
         waiting: list[Visit] = [(root, "", -1, 0)]
         while waiting:
-            self._visit(waiting.pop(), waiting)
-
-    def _visit(self, visit: Visit, waiting: list[Visit]) -> None:
-        module, path, _, depth = visit
-        if "_actual_script_module" in own(module):  # what torch.jit.trace returns is a shell
-            module = own(module)["_actual_script_module"]
-            visit = (module, *visit[1:])
-        place = self.index.setdefault(id(module), len(self.visits))
-        if place < len(self.visits):
-            self.also[place].append(path)
-            return
-        self.visits.append(visit)
-        children = entries(module, "_modules")
-        if children:
-            prefix = f"{path}." if path else ""
-            found = [(child, prefix + name, place, depth + 1) for name, child in children if is_module(child)]
-            waiting += reversed(found)  # the last in is the first out
+            visit = waiting.pop()
+            module, path, _, depth = visit
+            fields = own(module)
+            if "_actual_script_module" in fields:  # what torch.jit.trace returns is a shell
+                module = fields["_actual_script_module"]
+                fields, visit = own(module), (module, *visit[1:])
+            place = index.setdefault(id(module), len(visits))
+            if place < len(visits):
+                self.also[place].append(path)
+                continue
+            visits.append(visit)
+            children = entries_in(fields, "_modules")
+            if children:
+                prefix = f"{path}." if path else ""
+                found = [(child, prefix + name, place, depth + 1) for name, child in children if is_module(child)]
+                waiting += reversed(found)  # the last in is the first out
 
     def registers(self, value: object) -> bool:
         """True for the modules of this tree and for their registered parameters."""

@@ -16,23 +16,26 @@ class Storages:
     """Numbers by identity. The first tensor of each storage is held, so that no address can come twice."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
-        self._first: list[tuple[torch.Tensor | None, str, str]] = []  # of each storage, with its path and name
+        self._numbers: dict[object, int] = {}
+        self._first: list[torch.Tensor | None] = []  # of each storage, whose path and name stand beside it
+        self._paths: list[str] = []
+        self._names: list[str] = []
         self._met: dict[Extent, str] = {}
 
-    def number(self, key: int, tensor: torch.Tensor, path: str, name: str) -> tuple[int, bool]:
+    def number(self, key: object, tensor: torch.Tensor | None, path: str, name: str) -> tuple[int, bool]:
         """The number of the storage with this key, and whether it was met before."""
-        found = self._numbers.get(key)
-        if found is not None:
-            return found, True
-        number = self._numbers[key] = len(self._first)
-        self._first.append((tensor, path, name))
+        first = self._first
+        number = self._numbers.setdefault(key, len(first))
+        if number < len(first):
+            return number, True
+        first.append(tensor)
+        self._paths.append(path)
+        self._names.append(name)
         return number, False
 
     def new(self) -> int:
         """A number for bytes that have no storage to be told apart by."""
-        self._first.append((None, "", ""))
-        return len(self._first) - 1
+        return self.number(object(), None, "", "")[0]
 
     def tied_to(self, extent: Extent, path: str, name: str) -> str:
         """Path of the tensor met first with this extent, "" if this is the first; slices of one storage are not tied."""
@@ -43,14 +46,15 @@ class Storages:
 
     def part_of(self, number: int) -> str:
         """A note if the storage is that of a parameter, such as the flat one of FSDP1."""
-        first, path, name = self._first[number]
-        return Message("part of {path}", path=_dotted(path, name)) if is_parameter(first) else ""
+        path = _dotted(self._paths[number], self._names[number])
+        return Message("part of {path}", path=path) if is_parameter(self._first[number]) else ""
 
     def _note_first(self, number: int) -> None:
         """The extent of a storage's first tensor is looked at only when a second one comes."""
-        first, path, name = self._first[number]
+        first = self._first[number]
         if first is not None and not is_odd(first):
-            self._met.setdefault((number, tuple(first.shape), first.storage_offset()), _dotted(path, name))
+            path = _dotted(self._paths[number], self._names[number])
+            self._met.setdefault((number, tuple(first.shape), first.storage_offset()), path)
 
 
 def _dotted(path: str, name: str) -> str:

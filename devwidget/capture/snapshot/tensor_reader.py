@@ -7,13 +7,13 @@ import functools
 import torch
 
 from devwidget.capture.snapshot.odd_tensors import is_odd, read_odd
-from devwidget.capture.snapshot.quick_records import quick
+from devwidget.capture.snapshot.quick_records import draft
 from devwidget.capture.snapshot.storages import Storages
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.tensor import Role, TensorFacts
 
-_facts = quick(TensorFacts)
+_Draft = draft(TensorFacts)
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 PLAIN = frozenset({_Tensor, _Parameter})
 _COMPUTED = Message("computed with autograd")
@@ -52,7 +52,11 @@ class TensorReader:
         if device.kind == "meta":
             note, size, storage_size = join(note, _once_loaded(size)), 0, 0
         grad_bytes, grad_device = 0, None
-        if _is_leaf(tensor):  # to read the grad of others raises a warning
+        try:
+            is_leaf = tensor.is_leaf
+        except RuntimeError:  # a view whose base was changed in place, as FSDP1 keeps them
+            is_leaf = False
+        if is_leaf:  # to read the grad of others raises a warning
             grad = tensor.grad  # once: another thread may take it away
             if grad is not None:
                 grad_bytes, grad_device = self._grad(grad)
@@ -61,10 +65,12 @@ class TensorReader:
         if known and role == "attribute" and not tied and not note:
             note = self.storages.part_of(number)
         dtype = self._dtypes.get(tensor.dtype) or self.dtype(tensor.dtype)
-        return _facts(
+        facts: TensorFacts = _Draft(
             name, role, shape, dtype, device, size, number, storage_size,
             tensor.requires_grad, grad_bytes, grad_device, tied, note,
         )  # fmt: skip
+        facts.__class__ = TensorFacts
+        return facts
 
     def _device(self, device: torch.device) -> DeviceId:
         return self._devices.setdefault(device, DeviceId(device.type, device.index if device.type != "cpu" else None))
