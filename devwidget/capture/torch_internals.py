@@ -28,6 +28,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "DisableTorchFunction": "torch._C.DisableTorchFunction",
         "TensorBase": "torch._C.TensorBase torch._C._TensorBase",
         "disable_current_modes": "torch.utils._python_dispatch._disable_current_modes",
+        "storage_id": "torch._C._storage_id",
     },
     "recording": {
         "DisableTorchDispatch": "torch._C._DisableTorchDispatch",
@@ -67,7 +68,6 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "is_multithreading_enabled": "torch._C._is_multithreading_enabled",
         "set_grad_enabled": "torch._C._set_grad_enabled torch.set_grad_enabled",
         "set_multithreading_enabled": "torch._C._set_multithreading_enabled",
-        "storage_id": "torch._C._storage_id",
     },
     "explaining an error": {"device_constructors": "torch.utils._device._device_constructors"},
     "answering for a rank": {

@@ -70,7 +70,7 @@ class Ops(DispatchMode):
         self._state = state
         self._tracker = state.tracker
         self._threads = state.tracker.threads
-        self._ops, self._first = state.log.ops_met, state.log.first_op
+        self._ops, self._counts, self._first = state.log.ops_met, state.log.op_counts, state.log.first_op
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator, then write down where it ran."""
@@ -92,11 +92,9 @@ class Ops(DispatchMode):
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         site = here.site or tracker.site(sys._getframe(2))
         with _DisableTorchFunction():  # function modes are active here while autograd runs: our looking is no call for them
-            key = name, here.path, phase, site, _devices(args), out.device if isinstance(out, _Tensor) else None
-        entry = self._ops.get(key)
-        if entry is None:
-            entry = self._first(key)
-        entry[0] += 1
+            key = name, here.path, phase, id(site), _devices(args), out.device if isinstance(out, _Tensor) else None
+        place = self._ops.get(key)
+        self._counts[self._first(key, site) if place is None else place] += 1
 
     def _apart(self, func: Any, name: str, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         if name in _MOVES:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.records.trace import Held, Operand, Phase
@@ -185,6 +186,22 @@ class Birth(TensorRef):
 
 _UNSAID = {"asked": (), "call": "", "site": None, "direct": False, "is_move": False, "origin": None, "follows": None,
            "moved_on": False, "weights": None, "transfer": None}  # fmt: skip
+
+
+class _Ref(TensorRef):
+    """A tensor or a storage that has the birth of another tensor."""
+
+    __slots__ = ("birth",)
+    birth: Birth
+
+    @classmethod
+    def of(cls, holder: torch.Tensor | torch.UntypedStorage, birth: Birth) -> _Ref:
+        """One, with its birth."""
+        ref = cls(holder)
+        ref.birth = birth
+        return ref
+
+
 FIRST_SWEEP = 1024
 """Tensors remembered before the dead among them are looked for; a callback at each death would cost more than the birth."""
 
@@ -204,24 +221,26 @@ class Births:
     def __init__(self, older: Births | None = None) -> None:
         self._older = older
         self.tensors: dict[int, Birth] = {}
-        self._others: dict[int, tuple[weakref.ref[Any], Birth]] = {}
+        self._others: dict[int, _Ref] = {}
+        self._storages: dict[int, Birth | _Ref] = {}
         self._sweep_at = FIRST_SWEEP
 
     def __len__(self) -> int:
         self._sweep()
-        return len(self.tensors) + len(self._others)
+        return self._size()
+
+    def _size(self) -> int:
+        return len(self.tensors) + len(self._others) + len(self._storages)
 
     def get(self, tensor: torch.Tensor) -> Birth | None:
         """What is known of a tensor, None for one never seen."""
         birth = self.tensors.get(id(tensor))
         if birth is not None and birth() is tensor:
             return birth
-        if self._others:
-            known = self._other(tensor)
-            if known is None and (storage := _storage(tensor)) is not None:
-                known = self._other(storage)
-            if known is not None:
-                return known
+        if self._others and (other := self._others.get(id(tensor))) is not None and other() is tensor:
+            return other.birth
+        if self._storages and (known := self._of_storage(tensor)) is not None:
+            return known
         return None if self._older is None else self._older.get(tensor)
 
     def of(self, tensor: torch.Tensor) -> Birth:
@@ -239,10 +258,13 @@ class Births:
             self.tensors[key] = birth
         else:
             self.tensors.pop(key, None)
-            self._others[key] = TensorRef(tensor), birth
+            self._others[key] = _Ref.of(tensor, birth)
         if birth.parent is None and birth.site is not None:
-            self.put_storage(tensor, birth)
-        if len(self.tensors) + len(self._others) > self._sweep_at:
+            if birth.weights is None:
+                self.put_storage(tensor, birth)
+            elif (storage := _storage_id(tensor)) is not None:  # it is known as long as what was computed lives
+                self._storages[storage] = birth
+        if self._size() > self._sweep_at:
             self._sweep()
 
     def add(self, tensor: torch.Tensor, birth: Birth) -> None:
@@ -253,30 +275,35 @@ class Births:
 
     def put_storage(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember the birth of all that shares a tensor's storage."""
-        storage = _storage(tensor)
-        if storage is not None:
-            self._others[id(storage)] = TensorRef(storage), birth
+        if (key := _storage_id(tensor)) is not None:
+            self._storages[key] = _Ref.of(tensor.untyped_storage(), birth)
 
-    def _other(self, owner: Any) -> Birth | None:
-        """What was put under another object than the tensor that was born."""
-        known = self._others.get(id(owner))
-        return known[1] if known is not None and known[0]() is owner else None
+    def _of_storage(self, tensor: torch.Tensor) -> Birth | None:
+        """The birth of what shares a tensor's storage; while that lives, nobody else has its address."""
+        key = _storage_id(tensor)
+        known = self._storages.get(key) if key is not None else None
+        if known is None or (holder := known()) is None:
+            return None
+        if isinstance(known, _Ref):
+            return known.birth
+        return known if _storage_id(holder) == key else None  # it may have got other data since
 
     def _sweep(self) -> None:
         """Forget the dead. Each entry is looked at twice in its life, however long the recording."""
         births = list(self.tensors.items())
         tensors = map(operator.call, map(operator.itemgetter(1), births))
         self.tensors = dict(itertools.compress(births, map(operator.is_not, tensors, itertools.repeat(None))))
-        self._others = {key: known for key, known in list(self._others.items()) if known[0]() is not None}
-        self._sweep_at = max(FIRST_SWEEP, 2 * (len(self.tensors) + len(self._others)))
+        self._others = {key: known for key, known in list(self._others.items()) if known() is not None}
+        self._storages = {key: known for key, known in list(self._storages.items()) if known() is not None}
+        self._sweep_at = max(FIRST_SWEEP, 2 * self._size())
 
 
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """None for sparse, lazy and wrapped tensors."""
+def _storage_id(tensor: torch.Tensor) -> int | None:
+    """Address of what holds a tensor's values; None for sparse, lazy and wrapped tensors."""
     kind = type(tensor)
     if (kind is not _Tensor and kind is not _Parameter) or tensor.layout is not _STRIDED:
         return None
     try:
-        return tensor.untyped_storage()
+        return int(torch_internals.storage_id(tensor))
     except NotImplementedError:  # under `torch.func` a tensor stands for others
         return None

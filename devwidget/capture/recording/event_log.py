@@ -6,6 +6,7 @@ import functools
 import itertools
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,8 +23,9 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase
 
 Devices = tuple[torch.device, ...] | torch.device | None
-Op = tuple[str, str | None, Phase, RawSite | None, Devices, torch.device | None]
-"""Name, module, phase, line, and devices of what went in and came out."""
+Op = tuple[str, str | None, Phase, int, Devices, torch.device | None]
+"""Name, module, phase, id of the line, and devices of what went in and came out. Nothing in it can be part of a cycle, and so
+the garbage collector, which would walk through the operators of a large model again and again, lets go of the tuple."""
 MOST_FAULTS = 1000
 """Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
 
@@ -55,12 +57,23 @@ class Log:
         self._lock = threading.Lock()
         self._faults_met: set[tuple[Any, ...]] = set()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}
-        self.ops_met: dict[Op, list[Any]] = {}
+        self.ops_met: dict[Op, int] = {}
+        self.op_counts = array("q")
+        self._op_begins: list[tuple[int, float]] = []
+        self._op_sites: dict[int, RawSite | None] = {}
         self._modules: dict[tuple[str, int], ModuleEntry] = {}
 
-    def first_op(self, key: Op) -> list[Any]:
-        """The entry of an operator that runs here for the first time; whoever asks counts."""
-        return self.ops_met.setdefault(key, [0, self.number(), time.perf_counter() - self._started])
+    def first_op(self, key: Op, site: RawSite | None) -> int:
+        """The place of an operator in `op_counts` that runs here for the first time; whoever asks counts."""
+        with self._lock:
+            place = self.ops_met.get(key)
+            if place is None:  # it is known when all of it is there: an interrupt may strike anywhere
+                place = len(self._op_begins)
+                self._op_begins.append((self.number(), time.perf_counter() - self._started))
+                self.op_counts.extend([0] * (place + 1 - len(self.op_counts)))
+                self._op_sites[key[3]] = site
+                self.ops_met[key] = place
+        return place
 
     def move(
         self,
@@ -128,13 +141,12 @@ class Log:
 
     def ops(self) -> tuple[OpEvent, ...]:
         """Operators in the order of their first time."""
-        sites = {site: to_site(site) for site in {key[3] for key in self.ops_met}}
+        sites = {key: to_site(site) for key, site in self._op_sites.items()}
         records = [
-            OpEvent(
-                name, module, phase, sites[site], _each_id(inputs), device_id(output) if output is not None else None, *entry
-            )
-            for (name, module, phase, site, inputs, output), entry in self.ops_met.items()
-        ]
+            OpEvent(name, module, phase, sites[site], _each_id(inputs), device_id(out) if out is not None else None,
+                    self.op_counts[place], *self._op_begins[place])
+            for (name, module, phase, site, inputs, out), place in self.ops_met.items()
+        ]  # fmt: skip
         return tuple(sorted(records, key=lambda o: o.number))
 
     def modules(self) -> tuple[ModuleEvent, ...]:

@@ -41,6 +41,18 @@ class ModuleCall:
     outer: str | None
 
 
+class _Named(weakref.ref[nn.Module]):
+    """A module with its path, and its id, under which both are kept."""
+
+    __slots__ = ("key", "path")
+    key: int
+    path: str
+
+
+def _forget(paths: dict[int, _Named], named: _Named) -> None:
+    paths.pop(named.key, None)
+
+
 class Place:
     """Where one thread is: its running modules, the path of the innermost, and the user's line of a torch call under way."""
 
@@ -76,7 +88,8 @@ class ModuleTracker:
         self.forced: Phase | None = None
         self.made: MutableMapping[nn.Module, RawSite | None] = WeakIdKeyDictionary()
         self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
-        self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        self._paths: dict[int, _Named] = {}
+        self._forget = functools.partial(_forget, self._paths)
         self.step = -1
         self._forwarded = False
         self._stepping: CodeType | None = None
@@ -99,22 +112,20 @@ class ModuleTracker:
 
     def name(self, module: nn.Module, path: str) -> None:
         """Give one module a path, a replica that of its original."""
-        paths, key = self._paths, id(module)
         # Each call of a DataParallel wrapper makes new replicas: dead ones must not pile up.
-        self._paths[key] = (weakref.ref(module, lambda _: paths.pop(key, None)), path)
+        named = self._paths[id(module)] = _Named(module, self._forget)
+        named.key, named.path = id(module), path
 
     def path_of(self, module: nn.Module) -> str | None:
         """Path of a module, None if it belongs to no root."""
-        entry = self._paths.get(id(module))
-        if entry is not None and entry[0]() is module:
-            return entry[1]
-        return None
+        named = self._paths.get(id(module))
+        return named.path if named is not None and named() is module else None
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Every named module that still lives, the innermost running ones first."""
         seen: set[int] = set()
         running = [r.module for r in reversed(self.here.stack)]
-        for module in [*running, *(m for ref, _ in list(self._paths.values()) if (m := ref()) is not None)]:
+        for module in [*running, *(m for named in list(self._paths.values()) if (m := named()) is not None)]:
             path = self.path_of(module)
             if path is not None and id(module) not in seen:
                 seen.add(id(module))
@@ -143,8 +154,8 @@ class ModuleTracker:
         stack = here.stack
         if not stack and here.replica < 0 and self.forced != "backward":  # a checkpoint runs its modules once more there
             self._begin_step(module, user_frame(frame), number)
-        entry = self._paths.get(id(module))
-        path = entry[1] if entry is not None and entry[0]() is module else self._late_path(module)
+        named = self._paths.get(id(module))
+        path = named.path if named is not None and named() is module else self._late_path(module)
         running = ModuleCall(module, path, here.replica, started, number, self.site(frame), here.path)
         if path is None and (stack or self._forwarded):
             self.strangers[module] = (here.path, running.site)

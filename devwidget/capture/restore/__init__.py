@@ -35,7 +35,7 @@ class SavedState:
     """
 
     def __init__(self) -> None:
-        torch_internals.check("restoring")
+        torch_internals.check("reading tensors", "restoring")
         self.not_restored: tuple[str, ...] = ()
         self._switches = list(switches())
         self._generators = list(global_states())
