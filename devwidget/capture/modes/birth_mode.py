@@ -26,6 +26,8 @@ _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
 _MORE = WAITS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
 _LOOKS = VIEWS | {"__getitem__"}
+_QUESTIONS = frozenset({"size", "dim", "numel", "stride"})
+"""Answered at once, on any device."""
 _Tensor, _Parameter, _Size, _FLOAT64 = torch.Tensor, torch.nn.Parameter, torch.Size, torch.float64
 _DisableTorchFunction = torch_internals.DisableTorchFunction
 MOST_DEVICES = 64
@@ -43,7 +45,10 @@ class BirthWatch(FunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Make the call; if it fails, perhaps make it again with other arguments."""
-        name, frame = getattr(func, "__name__", ""), sys._getframe(1)
+        name = getattr(func, "__name__", "")
+        if name in _QUESTIONS:
+            return func(*args, **(kwargs or {}))
+        frame = sys._getframe(1)
         if name == "__get__":  # an attribute such as `x.shape`
             out = func(*args)
             if out is None:

@@ -248,7 +248,7 @@ class Births:
         birth = self.get(tensor)
         if birth is None:
             birth = Birth.of(tensor, -1)
-            self.put(tensor, birth)
+            self.add(tensor, birth)
         return birth
 
     def put(self, tensor: torch.Tensor, birth: Birth) -> None:
@@ -268,7 +268,7 @@ class Births:
             self._sweep()
 
     def add(self, tensor: torch.Tensor, birth: Birth) -> None:
-        """Remember the birth of a tensor that was derived just now."""
+        """Remember the birth of a tensor that was derived just now, or is older: nothing is known of its storage."""
         self.tensors[id(tensor)] = birth
         if len(self.tensors) > self._sweep_at:
             self._sweep()

@@ -87,13 +87,13 @@ def _alike_and_apart(root: nn.Module) -> list[list[_Named]]:
     An embedding and the layer that reads its words back are of different kinds; the members of an ensemble, a teacher
     and its student begin with equal values too, and are meant to be apart.
     """
-    named = [(f"{p}.{n}".strip("."), t, m) for p, m in walk(root) for n, t in registered(m, "_parameters")]
-    if len({tensor.device for _, tensor, _ in named if type(tensor) is nn.Parameter}) < 2:
+    held = [(p, n, t, m) for p, m in walk(root) for n, t in registered(m, "_parameters") if type(t) is nn.Parameter]
+    if len({tensor.device for _, _, tensor, _ in held}) < 2:
         return []  # as nearly always
     groups: dict[tuple[Any, ...], list[_Named]] = defaultdict(list)
-    for path, tensor, module in named:
-        if type(tensor) is nn.Parameter and tensor.dim() > 1 and tensor.requires_grad and not tensor.is_meta:
-            groups[tensor.shape, tensor.dtype].append((path, tensor, module))
+    for path, name, tensor, module in held:
+        if tensor.dim() > 1 and tensor.requires_grad and not tensor.is_meta:
+            groups[tensor.shape, tensor.dtype].append((f"{path}.{name}".strip("."), tensor, module))
     return [group for group in groups.values() if _are_apart(group)]
 
 
