@@ -39,6 +39,9 @@ FEWEST = 7
 """Rounds at least: processor time of one and the same pass of a large model varies by a tenth."""
 CLOSE = 2.0
 """The ratio below which it matters."""
+SLOWED = 1.25
+"""Beyond this ratio a tool has made plain PyTorch slower itself: after some of them each pass asks the system for its memory
+anew, page by page. Then plain as it was before counts."""
 ONCE_S = 20.0
 """CPU seconds of a first call from which on it is the only one: what it imports is little beside that."""
 
@@ -75,7 +78,9 @@ def recording(model: str, tool: str, rounds: int) -> Iterator[dict[str, Any]]:
     load.step()
     passes = {"forward": load.forward} | ({"step": load.step} if recorder.call is None else {})
     for name, run in passes.items():
+        fresh = min(cpu_seconds(run), cpu_seconds(run))
         plain, whole = medians([run, recorder.whole(load, run)], rounds)
+        plain = fresh if plain > SLOWED * fresh else plain
         yield {f"{name}": plain, f"whole {name}": whole}
         if recorder.opened is not None and recorder.several:
             yield {f"inside {name}": _inside(load, tool, run, rounds) * plain}
