@@ -113,8 +113,9 @@ class ModuleTracker:
     def name(self, module: nn.Module, path: str) -> None:
         """Give one module a path, a replica that of its original."""
         # Each call of a DataParallel wrapper makes new replicas: dead ones must not pile up.
-        named = self._paths[id(module)] = _Named(module, self._forget)
+        named = _Named(module, self._forget)
         named.key, named.path = id(module), path
+        self._paths[named.key] = named  # when it is whole: another thread may read it
 
     def path_of(self, module: nn.Module) -> str | None:
         """Path of a module, None if it belongs to no root."""
