@@ -1,0 +1,44 @@
+"""Whose birth a tensor has that was made out of sight: that of the tensor whose storage it shares."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from devwidget.capture.recording.births import Birth, Births
+from devwidget.capture.source_code.call_sites import RawSite
+
+
+def born(births: Births, tensor: torch.Tensor, *, computed: bool) -> Birth:
+    birth = Birth.of(tensor, 7, "linear", RawSite(sys._getframe().f_code, 0))
+    if computed:
+        birth.weights = births.of(torch.nn.Parameter(torch.ones(3)))
+    births.put(tensor, birth)
+    return birth
+
+
+def test_what_shares_the_storage_of_a_layers_result_has_its_birth_while_that_lives() -> None:
+    births, result = Births(), torch.ones(3)
+    view = result.detach()
+    birth = born(births, result, computed=True)
+    assert births.get(view) is birth
+    del result
+    assert births.get(view) is None
+
+
+def test_a_result_that_got_other_data_says_nothing_of_its_old_storage() -> None:
+    births, result = Births(), torch.ones(3)
+    view = result.detach()
+    birth = born(births, result, computed=True)
+    result.data = torch.zeros(3)
+    assert births.get(view) is None
+    assert births.get(result) is birth
+
+
+def test_what_shares_the_storage_of_a_new_tensor_has_its_birth_when_that_is_gone() -> None:
+    births, made = Births(), torch.ones(3)
+    birth = born(births, made, computed=False)
+    kept = torch.nn.Parameter(made.detach())
+    del made
+    assert births.get(kept) is birth
