@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
 import torch
 from torch import nn
@@ -20,12 +21,15 @@ from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.object_fields import class_name, is_a
+from devwidget.capture.object_fields import word as word_of
 from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.recording.allowed_transfers import allow
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.step.batch import Arguments, Inputs, arguments
+from devwidget.capture.step.sources import ITEM_TAKEN, is_source, moves_on
 from devwidget.capture.step.step import Step
+from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.language.speaking import set_language as set_language
 from devwidget.memory.accounting import account
@@ -33,7 +37,7 @@ from devwidget.records.answers.layout import Layout
 from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, nearest
 from devwidget.records.explanation import Explanation
-from devwidget.records.finding import Edit, Finding, Severity
+from devwidget.records.finding import Edit, Finding, Fix, Severity
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster, asker_of, may_be_asked_again
 from devwidget.records.ranks.parallel_plan import ParallelPlan
@@ -48,10 +52,18 @@ from devwidget.views.compare import comparison
 if TYPE_CHECKING:
     import os
 
+    from devwidget.capture.restore import SavedState
     from devwidget.distributed.agent import Agent
     from devwidget.distributed.written import Written
+    from devwidget.trying.outside.own_threads import Inside
+    from devwidget.trying.outside.watch import Watch
+    from devwidget.trying.subjects import Subjects
+    from devwidget.trying.trials import Again
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
+
+Verify = Literal["auto"] | bool
+"""Whether fixes are tried: where that is harmless, everywhere, or nowhere."""
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
@@ -217,7 +229,7 @@ def trace(
     allow: str | Iterable[str] = (),
     name: str = "",
     progress: Callable[[str], None] | None = None,
-    verify: bool = True,
+    verify: Verify = "auto",
     verify_hops: bool = False,
 ) -> Trace:
     """Run one training step on a batch and report every tensor in the wrong place.
@@ -225,18 +237,23 @@ def trace(
     Args:
         model: runs as it is, in its own training mode.
         batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; a
-            DataLoader or iterator gives its next item.
+            DataLoader or iterator gives its next item. A loader and what it draws from are put back, an iterator is copied
+            first; one that cannot be copied, such as a generator, is one item further, and `not_restored` says so.
         loss_fn: called with (output, target), or with the output alone if it takes no more.
         target: for the loss.
         optimizer: steps after backward.
         backward: whether to run it; by default if there is a loss.
         heal: repair each fault and go on, so that one run finds them all.
         restore: leave model, loss, optimizer, batch, random state and flags bit-identical; what cannot be put back is
-            named in `not_restored`.
+            named in `not_restored`. A batch that was computed with gradients is cut from its graph, which is not run.
         allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
-        verify: try the fixes: run the step again with the edited code, without healing. Needs `heal` and `restore`.
+        verify: try the fixes: run the step again with the edited code, without healing. Needs `heal` and `restore`. `"auto"`
+            does so where nothing outside of the step can notice: in a process without a process group, while no other thread
+            runs, after a step that took a few seconds at most and has left nothing that is not put back. Elsewhere each fix
+            says why it was `not_tried`, and has `try_it()`. True tries them everywhere: what the step writes or sends is
+            written or sent again, and `noticed` names what was seen of that; False nowhere.
         verify_hops: compare checksums at both ends of every copy between GPUs that `.to` or `copy_` makes: on some machines
             they arrive changed. Each copy is waited for.
 
@@ -244,11 +261,15 @@ def trace(
         The trace. A step that failed for good is in it, with `error`, and does not raise.
 
     Raises:
-        DevwidgetError: if the model is no module, the batch does not fit (`BatchError`), or one of `allow` is no hop.
+        DevwidgetError: if the model is no module, the batch does not fit (`BatchError`), one of `allow` is no hop, or `verify`
+            is none of the three.
     """
     refuse_model(model)
     refuse_optimizer(optimizer)
     refuse_loss(loss_fn)
+    refuse_verify(verify)
+    source = batch if is_source(batch) else None
+    goes_on = source is not None and moves_on(source)
     given: list[Arguments] = []
 
     def inputs() -> Arguments:
@@ -259,24 +280,99 @@ def trace(
 
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
     recording = _Step(heal=heal, allow=allow, verify_hops=verify_hops)
-    found, output = _stepped(step, inputs, recording, name, progress, restore=restore)
-    if verify and heal and restore and found.findings and not found.not_restored:  # what stays would be there twice
-        from devwidget.trying.comparison import results_of
+    watch = _watch() if verify is not False and heal and restore else None
+    kept_source = None if goes_on else source
+    found, output = _stepped(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
+    found = dataclasses.replace(found, step_runs=1)
+    if any(fix.edits for finding in found.findings for fix in finding.fixes):
+        from devwidget.trying.offers import LiveStep, offered
 
-        output = results_of(output)  # without the activations of the step, which would be in memory twice
-        found = _tried(found, output, dataclasses.replace(step, inputs=inputs()), allow, name)
+        if watch is not None:
+            found = _verified(found, output, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
+        parts = {"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer}
+        found = offered(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
+    if goes_on:
+        found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
     _remember(found.findings)
     return found
 
 
-def _tried(found: Trace, output: Any, step: Step, allow: str | Iterable[str], name: str) -> Trace:
-    from devwidget.trying.subjects import Subjects
+def refuse_verify(verify: object) -> None:
+    """Refuse what says neither whether nor when fixes are tried.
+
+    Raises:
+        DevwidgetError: with the three values that do.
+    """
+    if not (is_a(verify, bool) or (is_a(verify, str) and verify == "auto")):
+        raise DevwidgetError(
+            Message(
+                "verify={value} says not when fixes are tried", value=word_of(verify) if not is_a(verify, str) else repr(verify)
+            ),
+            instead='verify="auto", verify=True or verify=False',
+        )
+
+
+def _watch() -> Watch:
+    from devwidget.trying.outside.watch import Watch
+
+    return Watch()
+
+
+def _verified(
+    found: Trace, output: Any, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str
+) -> Trace:
+    """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
+    from devwidget.trying.comparison import results_of
+    from devwidget.trying.offers import left_untried
+    from devwidget.trying.outside.conditions import reasons
     from devwidget.trying.trials import tried
 
-    def again(heal: bool, inputs: Callable[[], Arguments]) -> tuple[Trace, Any]:
-        return _stepped(step, inputs, _Step(heal=heal, allow=allow), name, None, restore=True)
+    why = tuple(reasons(found, watch.effects))
+    if why and verify != True:  # noqa: E712  "auto" is true too
+        return left_untried(found, why[0])
+    output = results_of(output)  # without the activations of the step, which would be in memory twice
+    found = tried(found, output, _subjects(step), _again(step, allow, name), is_asked=verify is True)
+    return dataclasses.replace(found, noticed=why)
 
-    return tried(found, output, Subjects(step.model, step.inputs, step.loss_fn, step.optimizer), again)
+
+def try_fix(
+    fix: Fix,
+    model: nn.Module,
+    batch: Any,
+    *,
+    loss_fn: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    backward: bool | None = None,
+    allow: str | Iterable[str] = (),
+    name: str = "",
+    progress: Callable[[str], None] | None = None,
+) -> Fix:
+    """What `Fix.try_it` does, on a step that is as for `trace`."""
+    from devwidget.trying.comparison import results_of
+    from devwidget.trying.outside.quiet import quiet
+    from devwidget.trying.trials import tried_alone
+
+    inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    step = Step(model, inputs, loss_fn, optimizer, backward)
+    recording = _Step(heal=True, allow=allow)
+    with quiet() as own:
+        found, output = _stepped(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
+    found, output = dataclasses.replace(found, step_runs=1), results_of(output)
+    return tried_alone(found, output, _subjects(step), _again(step, allow, name), fix)
+
+
+def _subjects(step: Step) -> Subjects:
+    from devwidget.trying.subjects import Subjects
+
+    return Subjects(step.model, step.inputs, step.loss_fn, step.optimizer)
+
+
+def _again(step: Step, allow: str | Iterable[str], name: str) -> Again:
+    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> tuple[Trace, Any]:
+        return _stepped(step, inputs, _Step(heal=heal, allow=allow), name, None, restore=True, inside=inside)
+
+    return again
 
 
 _last: tuple[Finding, ...] = ()
@@ -301,19 +397,36 @@ def _stepped(
     progress: Callable[[str], None] | None,
     *,
     restore: bool,
+    source: Any = None,
+    watch: Watch | None = None,
+    inside: Inside = contextlib.nullcontext,
 ) -> tuple[Trace, Any]:
-    """One recorded step, and the output of the model."""
+    """One recorded step, and the output of the model.
+
+    Args:
+        source: what the inputs are taken from and that is to be put back.
+        inside: what each of its threads enters.
+    """
     from devwidget.capture.restore import keeping
 
     model, optimizer, loss_fn = step.model, step.optimizer, step.loss_fn
     seen: dict[str, Any] = {}
-    with uninterrupted(), keeping(model, optimizer, loss_fn) if restore else contextlib.nullcontext() as kept:
+    outside = contextlib.nullcontext() if watch is None else watch
+    keeps = keeping(model, optimizer, loss_fn) if restore else contextlib.nullcontext()
+    with uninterrupted(), outside, keeps as kept, Undo() as undo:
+        if kept is not None and source is not None:
+            kept.add_source(source)
         with interruptible():
             inputs = inputs_of()
         if kept is not None:
             kept.add(batch=(inputs.args, inputs.kwargs), target=inputs.target)
+            inputs = _without_graphs(inputs, recording._recorder, kept, undo)
             recording._recorder.beside(kept.watching)
-        with recording:
+            if watch is not None:
+                watch.begin(kept)
+                inside = watch.own.inside
+        recording._recorder.beside(inside)
+        with inside(), recording:
             recording.attach(model, optimizer, name=name)
             recording._recorder.given((inputs.args, inputs.kwargs, inputs.target))
             if progress is not None:
@@ -328,6 +441,19 @@ def _stepped(
                     recording._recorder.mark(phase, lambda: _placed(model, optimizer).memory, ran=ran)
     trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
     return trace, seen.get("out")
+
+
+def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:
+    """Older graphs are left alone until the end of the step; the batch without its own."""
+    from devwidget.capture.step.graphs import CUT, cut_from_graphs, graphs_kept
+
+    undo.enter(graphs_kept(lambda leaves: kept.add(gradients=leaves), recorder.is_new, recorder.note))
+    inputs, cuts = cut_from_graphs(inputs)
+    for tensor, original in cuts:
+        recorder.stand_in(tensor, original)
+    if cuts:
+        recorder.note(CUT)
+    return inputs
 
 
 def check(
@@ -721,7 +847,7 @@ def show(
 
     refuse_loss(loss_fn)
 
-    engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), _asking_the_others)
+    engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), _asking_the_others, try_fix)
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
 
 

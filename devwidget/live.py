@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import gc
+import dataclasses
 import sys
 import traceback
-import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
-from devwidget.capture.memory.training_state import training_bytes
+from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_a, items_of, stored
-from devwidget.capture.source_code.call_sites import is_own, locals_of
+from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.step.batch import Inputs, arguments, parameter_names
+from devwidget.capture.step.sources import ITEM_TAKEN, is_loader, is_source, moves_on, take_item
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
+from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.printable import Lines
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -38,13 +39,14 @@ _MOST_CALLS = 4
 
 
 class Engine(NamedTuple):
-    """What a panel can have done: `snapshot(model, optimizer=)`, `trace(model, batch, ...)`, `memory()`; `ranks()` as in
-    `PanelActions`."""
+    """What a panel can have done: `snapshot(model, optimizer=)`, `trace(model, batch, ...)`, `try_fix(fix, model, batch, ...)`,
+    `memory()`; `ranks()` as in `PanelActions`."""
 
     snapshot: Callable[..., Snapshot]
     trace: Callable[..., Trace]
     memory: Callable[[], tuple[DeviceMemory, ...]]
     ranks: Callable[[], Callable[[], Cluster] | None] = lambda: None
+    try_fix: Callable[..., Fix] = lambda fix, *step, **options: fix.try_it()
 
 
 def open_panel(
@@ -57,7 +59,7 @@ def open_panel(
     refuse_optimizer(optimizer)
     live = Live(model, optimizer, given, expression, engine)
     actions = (live.snapshot, live.trace, live.names, engine.memory, live.request, live.forget, live.training, engine.ranks)
-    return DeviceWidget(PanelActions(*actions))
+    return DeviceWidget(PanelActions(*actions, live.try_fix))
 
 
 MOST_LOOKED_AT = 16
@@ -89,25 +91,27 @@ class Live:
         kept = self._given = {key: value for key, value in named.items() if value is not None and not names[key]}
         self._model = weakref.ref(model, lambda _: kept.clear())  # of no use without the model
         self._named_optimizer = weakref.ref(optimizer) if optimizer is not None and names["optimizer"] else None
+        self._training = TrainingWatch(self._model, self._optimizer)
         names |= dict.fromkeys(kept, GIVEN)
+        self._item: tuple[Callable[[], Any], Any] | None = None
+        self._has_taken = False
         self.request = TraceRequest(expression or names["batch"], names["loss"], names["target"], heal=True)
 
     def snapshot(self) -> Snapshot | None:
         """The model's placement now, None when it is gone."""
+        self._training.end()
         model = self._model()
         return None if model is None else self._engine.snapshot(model, optimizer=self._optimizer())
 
     def training(self) -> Held:
-        """Gradients and optimizer state now, for the bars while a cell runs."""
-        model = self._model()
-        try:
-            return {} if model is None else training_bytes(model, self._optimizer())
-        except RuntimeError:  # the step that runs meanwhile has changed a dict under our hands; the next look sees more
-            return {}
+        """Gradients and optimizer state of a step of the cell that runs, for its bars."""
+        return self._training.ask()
 
     def forget(self) -> None:
-        """Let go of what `show` was given that has no name in the notebook."""
+        """Let go of what `show` was given that has no name in the notebook, and of the item of an iterator."""
+        self._training.end()
         self._given.clear()
+        self._item = None
 
     def _optimizer(self) -> torch.optim.Optimizer | None:
         return self._given.get("optimizer") if self._named_optimizer is None else self._named_optimizer()
@@ -118,21 +122,38 @@ class Live:
         Raises:
             DevwidgetError: if the model is gone or a field cannot be evaluated.
         """
+        self._has_taken = False
+        trace = self._engine.trace(**self._step(request, progress), heal=request.heal)
+        return dataclasses.replace(trace, not_restored=(*trace.not_restored, ITEM_TAKEN)) if self._has_taken else trace
+
+    def try_fix(self, request: TraceRequest, fix: Fix, progress: Callable[[str], None]) -> Fix:
+        """Try a fix on the step of the panel's fields; raises as `trace`."""
+        return self._engine.try_fix(fix, **self._step(request, progress))
+
+    def _step(self, request: TraceRequest, progress: Callable[[str], None]) -> dict[str, Any]:
         model = self._model()
         if model is None:
             raise DevwidgetError(
                 Message("the model is gone"), why=Message("it was deleted or replaced"), instead="devwidget.show(model)"
             )
-        return self._engine.trace(
-            model,
-            self._value("batch", request.batch),
-            loss_fn=self._value("loss", request.loss),
-            target=self._value("target", request.target),
-            optimizer=self._optimizer(),
-            heal=request.heal,
-            name=self._name,
-            progress=progress,
-        )
+        return {
+            "model": model,
+            "batch": self._batch(request.batch),
+            "loss_fn": self._value("loss", request.loss),
+            "target": self._value("target", request.target),
+            "optimizer": self._optimizer(),
+            "name": self._name,
+            "progress": progress,
+        }
+
+    def _batch(self, expression: str) -> Any:
+        """What to trace; an iterator that moves on gives one item only, as long as the panel is shown."""
+        batch = self._value("batch", expression)
+        if not is_source(batch) or not moves_on(batch):
+            return batch
+        if self._item is None or self._item[0]() is not batch:
+            self._item, self._has_taken = (_weakly(batch), take_item(batch)), True
+        return self._item[1]
 
     def names(self) -> tuple[str, ...]:
         """Variables of the notebook that could be a batch, those that fit `forward` first, likely ones foremost."""
@@ -180,24 +201,28 @@ def evaluate(expression: str, field: str) -> Any:
         ) from error
 
 
+def _weakly(value: Any) -> Callable[[], Any]:
+    """A weak reference where the class allows one."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: None
+
+
 def _last_calls(error: Exception) -> str:
     """The last lines of a traceback below the expression, the innermost first: `train.py:12 in collate: torch.stack(rows)`."""
     calls = traceback.extract_tb(error.__traceback__)[2:]  # the first two are ours and the expression itself
     lines = [f"{Site(call.filename, call.lineno or 0)} in {call.name}: {call.line}" for call in reversed(calls)]
-    shown, more = "\n        ".join(lines[:_MOST_CALLS]), len(lines) - _MOST_CALLS
+    shown, more = Lines.of(lines[:_MOST_CALLS], "\n        "), len(lines) - _MOST_CALLS
     return Message("{calls}\n        and {count} calls above", calls=shown, count=more) if more > 0 else shown
 
 
 def _is_held(model: nn.Module) -> bool:
-    """Whether anything but our own calls keeps a model, such as a variable of a function; if not, it is gone when they end."""
-    transient = (types.FrameType, tuple)  # a call that is under way, and its arguments
-    return _is_local(model) or any(type(holder) not in transient for holder in gc.get_referrers(model))
-
-
-def _is_local(model: nn.Module) -> bool:
-    """Whether a variable of a user's function that runs now holds it; apart, because a closure holds what it speaks of."""
-    frames = (frame for frame, _ in traceback.walk_stack(sys._getframe(1)) if not is_own(frame.f_code.co_filename))
-    return any(value is model for frame in frames for value in list(locals_of(frame).values()))
+    """Whether what the user's calls can reach keeps a model; if not, it may be gone when our own have ended."""
+    try:
+        return any(each is model for each in reachable_objects(sys._getframe(1)))
+    except TooManyObjects:
+        return False
 
 
 def name_of(value: Any) -> str:
@@ -230,7 +255,7 @@ def _may_be_batch(value: Any) -> bool:
 
     Other mappings (a shelf, a proxy, what loads when it is asked) are not read before the user names them.
     """
-    if is_tensor(value) or is_a(value, (DataLoader, Inputs)):
+    if is_tensor(value) or is_a(value, Inputs) or is_loader(value):
         return not is_parameter(value)
     if type(value) is list or type(value) is tuple:
         return any(map(is_tensor, value[:MOST_LOOKED_AT]))
@@ -244,7 +269,7 @@ def _likeliest_first(model: nn.Module, names: list[str]) -> list[str]:
 
 
 def _fits(model: nn.Module, value: Any) -> bool:
-    if is_a(value, DataLoader):
+    if is_loader(value):
         return True
     items = items_of(value)
     try:

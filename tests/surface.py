@@ -30,7 +30,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from devwidget.capture.patching.mode_stack import EndedDispatchMode, EndedFunctionMode
+from devwidget.capture.patching.mode_stack import EndedDispatchMode, EndedFunctionMode, dispatch_modes
 
 Surface = dict[str, dict[Any, Any]]
 """Owner -> name -> the very object."""
@@ -88,7 +88,8 @@ def surface(*users: type) -> Surface:
         **{name: dict(vars(owner)) for name, owner in owners.items()},
         **{name: dict(table) for name, table in _HOOKS.items()},
         "function modes": dict(enumerate(each for each in _get_current_function_mode_stack() if not isinstance(each, _ENDED))),
-        "dispatch modes": dict(enumerate(each for each in _get_current_dispatch_mode_stack() if not isinstance(each, _ENDED))),
+        "dispatch modes": dict(enumerate(_get_current_dispatch_mode_stack())),
+        "our dispatch modes": dict(enumerate(each for each in dispatch_modes() if not isinstance(each, _ENDED))),
         "signals": {number: signal.getsignal(number) for number in _SIGNALS},
         "import": dict(enumerate(sys.meta_path)),
         "gc": dict(enumerate([gc.isenabled(), *gc.callbacks])),

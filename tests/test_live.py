@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import threading
 import weakref
 
 import pytest
@@ -48,6 +49,28 @@ def test_the_model_is_freed_while_its_panel_is_shown():
         panel.refresh()
         assert panel.view.gone
     panel.close()
+
+
+def test_a_panel_takes_one_item_of_an_iterator_however_often_it_traces(namespace):
+    namespace["rows"] = rows = (torch.full((3, 4), float(number)) for number in range(3))
+    model = Net()
+    panel = opened_on(model, "rows")
+    first, second = (panel.trace(panel.request, print) for _ in range(2))
+    assert next(rows)[0, 0] == 1
+    assert (len(first.not_restored), second.not_restored) == (1, ())
+
+
+def test_a_panel_holds_an_iterator_weakly_and_lets_go_of_its_item(namespace):
+    row = torch.ones(3, 4)
+    namespace["rows"] = (each for each in [row])
+    model = Net()
+    panel = opened_on(model, "rows")
+    panel.trace(panel.request, print)
+    gone = weakref.ref(row), weakref.ref(namespace.pop("rows"))
+    panel.forget()
+    del row
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
 
 
 def test_a_panel_traces_what_show_was_given():
@@ -188,3 +211,30 @@ def test_progress_names_the_module_and_its_share(monkeypatch):
     said = []
     devwidget.trace(nn.Sequential(Net(), nn.ReLU()), torch.randn(3, 4), progress=said.append, verify=False)
     assert said == ["forward", "forward of 0, 50 %", "forward of 0.lin, 75 %", "forward of 1, 99 %", "loss"]
+
+
+def test_gradients_are_read_in_the_thread_that_trains_and_never_where_they_are_asked_for(namespace, monkeypatch):
+    def looking(model, optimizer):
+        seen.append(threading.current_thread())
+        return {"gpu": {}}
+
+    seen, model = [], Net()
+    monkeypatch.setattr("devwidget.capture.memory.training_state.training_bytes", looking)
+    optimizer = torch.optim.SGD(model.parameters())
+    opened = opened_on(model)
+    training = threading.Thread(target=optimizer.step)
+    assert opened.training() == {}
+    training.start()
+    training.join()
+    assert (opened.training(), seen) == ({"gpu": {}}, [training])
+    opened.forget()
+
+
+def test_a_step_of_another_model_is_not_looked_at(namespace):
+    model, other = Net(), Net()
+    opened = opened_on(model)
+    opened.training()
+    other.lin.weight.grad = torch.ones_like(other.lin.weight)
+    torch.optim.SGD(other.parameters()).step()
+    assert opened.training() == {}
+    opened.forget()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import pathlib
 import pickle
+import re
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -304,24 +306,22 @@ def test_recordings_that_follow_each_other_without_a_gap_leave_no_chain_of_funct
     assert alive == [False, False, False, True]
 
 
-def test_an_import_beside_a_recording_of_another_thread_is_put_right_when_that_ends():
-    def record_too():
-        with devwidget.record():
-            begun.set()
-            over.wait()
+@pytest.mark.parametrize("walk", ["get_referrers", "get_objects"])
+def test_nothing_of_ours_walks_over_the_objects_of_other_threads(walk):
+    namespace = {}
+    model, x = nn.Linear(2, 2), torch.ones(1, 2)
+    with mock.patch.object(gc, walk, side_effect=AssertionError("a walk over all objects")):
+        for make in (devwidget.record, lambda: devwidget.simulate(1)):
+            with make():
+                exec("from torch import load", namespace)
+                step(model, x)
+        found = devwidget.trace(model, x, loss_fn=torch.sum, optimizer=torch.optim.SGD(model.parameters()))
+    assert troubles(found) == []
 
-    begun, over, namespace = threading.Event(), threading.Event(), {}
-    other = threading.Thread(target=record_too)
-    other.start()
-    begun.wait()
-    with (
-        mock.patch.object(gc, "get_referrers", side_effect=AssertionError("a walk over all objects")),
-        devwidget.record(),
-    ):
-        exec("from torch import load", namespace)
-    over.set()
-    other.join()
-    assert namespace["load"] is torch.load
+
+def test_no_line_of_ours_names_a_walk_over_all_objects():
+    sources = pathlib.Path(devwidget.__file__).parent.rglob("*.py")
+    assert [file for file in sources if re.search(r"\bget_(referrers|objects)\b", file.read_text("utf-8"))] == []
 
 
 def test_recordings_of_asyncio_tasks_cross_and_leave_nothing():
@@ -417,17 +417,34 @@ def test_a_thread_with_a_run_of_its_own_keeps_it():
 
 
 @pytest.mark.parametrize("make", [devwidget.record, lambda: devwidget.simulate(1)], ids=["record", "simulate"])
-def test_imports_inside_bind_what_torch_means_afterwards(make):
+def test_imports_inside_mean_what_torch_means_afterwards(make):
     names = "load, from_numpy, tensor, zeros, device, Generator, FloatTensor"
     cuda = "is_available, device_count, Stream, synchronize"
     namespace = {}
     with make():
         exec(f"from torch import {names}\nfrom torch.cuda import {cuda}\nfrom torch.autograd import backward", namespace)
         pickled = pickle.dumps([namespace[name] for name in ("load", "from_numpy", "zeros", "device_count")])
-    for owner, group in ((torch, names), (torch.cuda, cuda), (torch.autograd, "backward")):
+    for owner, group in ((torch, "load, from_numpy, tensor, zeros"), (torch.cuda, cuda), (torch.autograd, "backward")):
         for name in group.split(", "):
-            assert namespace[name] is vars(owner)[name], name
+            assert namespace[name] == vars(owner)[name] or name == "Stream", name
+    assert namespace["device"]("cpu") == torch.device("cpu")
+    assert type(namespace["Generator"]()) is torch.Generator
+    assert type(namespace["FloatTensor"](2)) is torch.Tensor
+    assert isinstance(torch.ones(1), namespace["FloatTensor"])
     assert pickle.loads(pickled) == [torch.load, torch.from_numpy, torch.zeros, torch.cuda.device_count]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch makes them there")
+@pytest.mark.parametrize("name", ["Stream", "Event", "FloatTensor"])
+def test_a_class_that_was_imported_on_virtual_gpus_refuses_afterwards_in_the_words_of_torch(name):
+    def refusal(kind):
+        with pytest.raises((RuntimeError, TypeError)) as refused:
+            kind()
+        return str(refused.value)
+
+    with devwidget.simulate(1):
+        held = getattr(torch.cuda, name)
+    assert refusal(held) == refusal(getattr(torch.cuda, name))
 
 
 def test_what_is_held_elsewhere_is_pickled_and_does_nothing_of_ours_afterwards():

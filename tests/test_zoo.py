@@ -121,11 +121,10 @@ def gradients(model, args, kwargs, *contexts):
 
 @pytest.mark.skipif(not hasattr(torch.nn, "LinearCrossEntropyLoss"), reason="since torch 2.13")
 @pytest.mark.filterwarnings("ignore:linear_cross_entropy")
-def test_gradients_differ_only_where_any_dispatch_mode_makes_autograd_add_in_another_memory_order():
+def test_recording_leaves_gradients_as_they_are_where_an_empty_dispatch_mode_does_not():
     other = 0
     for _, *case in zoo.iter_torch(names=["nn.LinearCrossEntropyLoss"], one_each=False, training=True):
         plain, empty, recorded = gradients(*case), gradients(*case, Empty()), gradients(*case, devwidget.record())
         other += not all(same(plain[name], empty[name]) for name in plain)
-        assert all(same(recorded[name], empty[name]) for name in empty)
-        assert all(torch.allclose(recorded[name], plain[name], atol=1e-6) for name in plain)
-    assert other, "torch has changed: say so in docs/snapshot.md"
+        assert all(same(recorded[name], plain[name]) for name in plain)
+    assert other, "torch has changed: say so in docs/promises.md"

@@ -8,9 +8,9 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.modes.birth_mode import BirthWatch
-from devwidget.capture.patches import compiled
 from devwidget.capture.patches.attention_fast_path import fast_paths
 from devwidget.capture.patches.tensor_swaps import swaps
+from devwidget.capture.patching.eager_stance import force_eager
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.state import State
 from devwidget.capture.undo import Undo
@@ -42,13 +42,13 @@ def begin() -> None:
 def _begin() -> None:
     global _mode, _state
     if _state is None:
-        torch_internals.check("reading tensors", "recording", "watching compiled code")  # loads the compiler: a second
+        torch_internals.check("reading tensors", "recording")
         _undo.add(_forget)
         _state = State(heal=False, first_number=_LONG_AGO)
         fast_paths(None, _undo)
         swaps(_state, _undo)
         # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
-        compiled.force(torch_internals.eval_frame, _undo)
+        force_eager(_undo)  # loads the compiler: a second
     if _mode is None:
         _mode = BirthWatch(_state)
         _mode.__enter__()

@@ -34,6 +34,12 @@ def is_a(value: object, kinds: type[T] | tuple[type[T], ...]) -> TypeIs[T]:
     return issubclass(type(value), kinds)
 
 
+def is_exactly(value: object, kinds: tuple[type, ...]) -> bool:
+    """Whether the true class is one of these; `type(value) in kinds` asks the metaclass of a user, whose `__eq__` may raise."""
+    kind = type(value)
+    return any(kind is each for each in kinds)
+
+
 def is_scalar(value: object) -> bool:
     """True for numbers, texts and None, not for subclasses of them."""
     return id(type(value)) in SCALAR_IDS
@@ -61,8 +67,8 @@ def dict_of(value: object) -> dict[str, Any]:
     for base in reversed(mro_of(kind)) if _has_dict(kind) else ():
         getter = names_of(base).get("__dict__")
         if type(getter) is types.GetSetDescriptorType or type(getter) is types.MemberDescriptorType:
-            found: dict[str, Any] = getter.__get__(value)
-            return found
+            found: Any = getter.__get__(value)
+            return dict(found) if type(found) is types.MappingProxyType else found  # that of a class
     return {}
 
 

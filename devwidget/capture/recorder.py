@@ -109,6 +109,26 @@ class Recorder:
         if self._memory is not None:
             self._memory.given(inputs)
 
+    def stand_in(self, tensor: torch.Tensor, original: torch.Tensor) -> None:
+        """A tensor was born where another was, whose memory it has."""
+        birth = self._state.births.get(original)
+        if birth is not None:
+            self._state.births.put(tensor, birth)
+
+    def is_new(self, leaf: torch.Tensor) -> bool:
+        """Whether a leaf was made during this recording.
+
+        Of a parameter made of what was computed nothing is known. A forward that goes back itself does so for its own.
+        """
+        if self._state.tracker.running is not None:
+            return True
+        birth = self._state.births.tensors.get(id(leaf))
+        return birth is not None and birth() is leaf and birth.number >= 0
+
+    def note(self, text: str) -> None:
+        """Something that the trace cannot tell, and why."""
+        self._state.log.note(text)
+
     def mark(self, phase: Phase, held: Callable[[], tuple[DeviceMemory, ...]], *, ran: bool = True) -> None:
         """Note how full each device is at the end of a phase.
 
@@ -195,7 +215,7 @@ class Recorder:
         for put_in in patches:
             put_in(self._state, undo)
         gradients(self._state, lambda: Calls(self._state), undo)
-        self._state.transfers.watch(undo)
+        self._state.transfers.watch(self._state.is_here, undo)
         threads(self._state, undo)
         undo.enter_gathered()
         module_hooks(self._state, undo)
@@ -225,9 +245,9 @@ class Recorder:
             yield
 
     def _enter_modes(self, undo: Undo) -> None:
-        switch = torch_internals.set_function_state
-        if switch is not None:  # our looking is hidden from function modes: it may be cut short before it lets go
-            undo.add(switch, torch_internals.function_state())
+        switch, state = torch_internals.set_function_state, torch_internals.function_state
+        if switch and state:  # our looking is hidden from function modes: it may be cut short before it lets go
+            undo.add(switch, state())
         self._state.begin_in_thread(undo)
         undo.enter(Ops(self._state))
         undo.enter(Calls(self._state))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.object_fields import SCALAR_IDS, defined, dict_of, module_name, parts_of
+from devwidget.capture.object_fields import SCALAR_IDS, defined, dict_of, fields_of, module_name, parts_of, stored
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -83,6 +85,39 @@ def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], 
     before = list(parts_of(value))
     after = [replace_tensors(part, change, (*around, value)) for part in before]
     return value if all(new is old for new, old in zip(after, before, strict=True)) else build(after)
+
+
+def copy_with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:
+    """The same nesting with every tensor changed, data classes and containers of other classes copied too.
+
+    What holds no tensor that changes stays the same object.
+    """
+    if is_tensor(value):
+        return change(value)
+    if any(value is outer for outer in around) or all(change(tensor) is tensor for tensor in tensors_in(value)):
+        return value
+    again = functools.partial(copy_with_tensors, change=change, around=(*around, value))
+    build = _builder(value)
+    return build([*map(again, parts_of(value))]) if build is not None else _copied(value, again)
+
+
+def _copied(value: Any, change: Callable[[Any], Any]) -> Any:
+    """An object with other parts, made and filled by Python's own methods."""
+    kind = type(value)
+    base: Any = next(each for each in (OrderedDict, dict, list, tuple, object) if issubclass(kind, each))
+    parts = () if base in (dict, OrderedDict, object) else map(change, parts_of(value))
+    made = base.__new__(kind, parts) if base is tuple else base.__new__(kind)
+    if base is list:
+        list.extend(made, parts)
+    for key, part in stored(value) if issubclass(kind, dict) else ():
+        base.__setitem__(made, key, change(part))
+    for name, part in fields_of(value):
+        slot = defined(kind, name)
+        if type(slot) is MemberDescriptorType:
+            slot.__set__(made, change(part))
+        else:
+            dict_of(made)[name] = change(part)
+    return made
 
 
 def _builder(value: Any) -> Callable[[list[Any]], Any] | None:

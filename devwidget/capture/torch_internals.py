@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from torch import Generator as Generator
     from torch._ops import HigherOrderOperator as HigherOrderOperator
     from torch._ops import OpOverload as OpOverload
-    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 TESTED = "2.13"
 NEEDED: Mapping[str, Mapping[str, str]] = {
@@ -31,33 +30,41 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "storage_id": "torch._C._storage_id",
     },
     "recording": {
-        "DisableTorchDispatch": "torch._C._DisableTorchDispatch",
         "DispatchKey": "torch._C.DispatchKey",
-        "Gather": "torch.nn.parallel._functions.Gather",
+        "DispatchKeySet": "torch._C.DispatchKeySet",
         "Generator": "torch._C.Generator torch.Generator",
         "HigherOrderOperator": "torch._ops.HigherOrderOperator",
         "OpOverload": "torch._ops.OpOverload",
         "OperatorBase": "torch._ops.OperatorBase",
-        "ReduceAddCoalesced": "torch.nn.parallel._functions.ReduceAddCoalesced",
-        "Scatter": "torch.nn.parallel._functions.Scatter",
         "StopRecomputation": "torch.utils.checkpoint._StopRecomputationError",
-        "TorchDispatchMode": "torch.utils._python_dispatch.TorchDispatchMode",
+        "all_keys": "torch._C._dispatch_keyset_full",
         "arg_tree_leaves": "torch.utils._pytree.arg_tree_leaves",
         "current_autograd_node": "torch._C._current_autograd_node",
         "disabled_torch_function": "torch._C._disabled_torch_function_impl torch.nn.Parameter.__torch_function__",
         "dispatch_modes": "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
+        "excluded_keys": "torch._C._dispatch_tls_local_exclude_set",
+        "excluding_keys": "torch._C._ExcludeDispatchKeyGuard",
+        "forcing_keys": "torch._C._ForceDispatchKeyGuard",
         "function_modes": "torch.overrides._get_current_function_mode_stack",
         "functorch_interpreter": "torch._C._functorch.peek_interpreter_stack",
-        "has_any_global_hook": "torch.nn.modules.module._has_any_global_hook",
-        "hooks_with_kwargs": "torch.nn.modules.module._global_forward_hooks_with_kwargs",
+        "has_fallback": "torch._C._dispatch_has_backend_fallback",
+        "has_thread_object": "torch._C._is_key_in_tls",
+        "included_keys": "torch._C._dispatch_tls_local_include_set",
+        "is_any_autocast": "torch._C._is_any_autocast_enabled",
+        "is_key_excluded": "torch._C._dispatch_tls_is_dispatch_key_excluded",
+        "keys_below": "torch._C._dispatch_keyset_full_after",
         "module_call": "torch.nn.Module._call_impl.__code__",
         "next_autograd_number": "torch._C._autograd._get_sequence_nr",
+        "operator_library": "torch._C._dispatch_library",
+        "operator_names": "torch._C._dispatch_get_all_op_names",
         "operators_file": "torch._ops.__file__",
-        "pop_dispatch_mode": "torch._C._pop_torch_dispatch_stack",
+        "parse_key": "torch._C._dispatch_key_parse",
         "pop_function_mode": "torch.overrides._pop_mode",
-        "push_dispatch_mode": "torch._C._push_on_torch_dispatch_stack",
         "push_function_mode": "torch.overrides._push_mode",
+        "put_thread_object": "torch._C._stash_obj_in_tls",
         "run_backward": "torch.autograd._engine_run_backward",
+        "set_key_included": "torch._C._dispatch_tls_set_dispatch_key_included",
+        "thread_object": "torch._C._get_obj_in_tls",
         "tracing_state": "torch._C._get_tracing_state",
     },
     "restoring": {
@@ -78,9 +85,8 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "schedule_class": "torch.distributed.pipelining.schedules.get_schedule_class",
         "schedule_ops": "torch.distributed.pipelining._schedule_visualizer.get_schedule_ops",
     },
-    "watching compiled code": {
-        "eval_frame": "torch._dynamo.eval_frame",
-        "generic_scan": "torch._higher_order_ops.scan.generic_scan",
+    "reading what FSDP has gathered": {
+        "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",
     },
 }
 """What for -> our name -> the path in torch, and others that do as well, best first."""
@@ -89,29 +95,49 @@ _PURPOSES = {
     str(each): each
     for each in (
         *(Message("reading tensors"), Message("recording"), Message("restoring"), Message("explaining an error")),
-        *(Message("answering for a rank"), Message("drawing a pipeline"), Message("watching compiled code")),
+        *(Message("answering for a rank"), Message("drawing a pipeline"), Message("reading what FSDP has gathered")),
     )
 }
 """The same in words."""
 OPTIONAL: Mapping[str, str] = {
     "C": "torch._C",
+    "Gather": "torch.nn.parallel._functions.Gather",
     "ProcessGroup": "torch.distributed.ProcessGroup",
-    "any_dispatch_mode": "torch.utils._python_dispatch.any_torch_dispatch_mode_on_stack",
+    "ReduceAddCoalesced": "torch.nn.parallel._functions.ReduceAddCoalesced",
+    "Scatter": "torch.nn.parallel._functions.Scatter",
+    "callback_from_stance": "torch._dynamo.eval_frame._callback_from_stance",
     "cuda_has_context": "torch._C._cuda_hasPrimaryContext",
     "collective_counts": "torch._C._distributed_c10d._dump_fr_trace_json",
     "collective_entries": "torch._C._distributed_c10d._dump_fr_trace",
-    "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",
+    "export": "torch.export._trace._export",
     "function_state": "torch._C._get_torch_function_state",
+    "generic_scan": "torch._higher_order_ops.scan.generic_scan",
+    "global_forward_hooks": "torch.nn.modules.module._global_forward_hooks",
+    "global_forward_pre_hooks": "torch.nn.modules.module._global_forward_pre_hooks",
+    "has_any_global_hook": "torch.nn.modules.module._has_any_global_hook",
+    "hooks_always_called": "torch.nn.modules.module._global_forward_hooks_always_called",
+    "hooks_with_kwargs": "torch.nn.modules.module._global_forward_hooks_with_kwargs",
     "nccl_counts": "torch._C._distributed_c10d._dump_nccl_trace_json",
     "nccl_entries": "torch._C._distributed_c10d._dump_nccl_trace",
+    "print_options": "torch._tensor_str.PRINT_OPTS",
     "process_groups": "torch.distributed.distributed_c10d._world",
     "skipping_function_modes": "torch._C._skip_one_hop_torch_function",
     "ranks_of_group": "torch.distributed.get_process_group_ranks",
     "resolve_group": "torch._C._distributed_c10d._resolve_process_group",
     "set_function_state": "torch._C._set_torch_function_state",
-    "tell_dynamo": "torch.utils._python_dispatch.set_is_in_mode_without_ignore_compile_internals",
+    "step_post_hooks": "torch.optim.optimizer._global_optimizer_post_hooks",
+    "step_pre_hooks": "torch.optim.optimizer._global_optimizer_pre_hooks",
+    "set_versions": "torch._C._autograd._unsafe_set_version_counter",
 }
 """Names that not every build has, and that are None there."""
+FIELDS = frozenset(
+    """
+    _backend_fns _backward_hooks _base _boxed_call _buffers _cdata _compiled_call_impl _destroy _export _fsdp_param_group
+    _fsdp_param_groups _get_root_mesh _local_tensor _module_info _modules _nnz _parameters _post_accumulate_grad_hooks _schema
+    _sequence_nr _sharded_state _spec _state _torchdynamo_inline _torchdynamo_orig_backend _type _use_count _version _warn_once
+    """.split()
+)
+"""Fields and methods of single objects, of the user's or of torch, which are read from them where they are needed."""
 
 DTENSORS = "torch.distributed.tensor"
 DYNAMO = "torch._dynamo.eval_frame"
@@ -120,10 +146,38 @@ FAKE_TENSORS = "torch._subclasses.fake_tensor"
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp_state"
 FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 HIGHER_ORDER = "torch._higher_order_ops"
+LOADER_ITERATOR = "torch.utils.data.dataloader._BaseDataLoaderIter"
 TENSOR_METHODS = "torch._tensor"
 COMPILED_MODULE = "torch._dynamo.eval_frame.OptimizedModule"
 SCRIPTED_MODULE = "torch.jit._script.RecursiveScriptModule"
 """Modules and classes that are only compared by name: where one has moved, nothing is taken for it."""
+
+NAMESPACES = frozenset({"aten", "prim", "prims", "profiler", "quantized", "rngprims", "_c10d_functional", "c10d"})
+"""Of torch's own operators, whose schemas are true but for those."""
+FLAG_PAIRS = (
+    ("_check_sparse_tensor_invariants", "_set_check_sparse_tensor_invariants"),
+    ("_cuda_get_cudnn_benchmark_limit", "_cuda_set_cudnn_benchmark_limit"),
+    ("_cuda_get_sync_debug_mode", "_cuda_set_sync_debug_mode"),
+    ("_is_fwd_grad_enabled", "_set_fwd_grad_enabled"),
+    ("_is_grad_layout_enforcement_enabled", "_set_grad_layout_enforcement_enabled"),
+    ("_is_view_replay_enabled", "_set_view_replay_enabled"),
+)
+"""Of `torch._C`: what reads and what sets a setting."""
+PRECISION_PAIR = "_get_fp32_precision_getter", "_set_fp32_precision_setter"
+SETTINGS = (
+    "torch.backends.m.__allow_nonbracketed_mutation_flag",
+    "torch.backends.opt_einsum.enabled",
+    "torch.backends.opt_einsum.m.enabled",
+    "torch.backends.opt_einsum.m.strategy",
+    "torch.backends.opt_einsum.strategy",
+    "torch.distributions.distribution.Distribution._validate_args",
+    "torch.hub._hub_dir",
+    "torch.nn.modules.module._global_is_full_backward_hook",
+    "torch.nn.utils.parametrize._cache_enabled",
+    "torch.utils.checkpoint._checkpoint_debug_enabled",
+    "torch.utils.checkpoint._enable_checkpoint_early_stop",
+)
+"""Variables that torch offers no function to read or to set, or that a function only sets."""
 
 _checked: set[str] = set()
 
@@ -154,7 +208,9 @@ def first(paths: str) -> Any:
     for path in paths.split():
         try:
             return find(path)
-        except (AttributeError, ImportError):
+        except MemoryError:
+            raise
+        except Exception:  # a module of torch that lacks something itself raises anything while it is imported
             continue
     raise LookupError(paths)
 
@@ -184,7 +240,12 @@ def check(*purposes: str) -> None:
 
 def target(name: str) -> tuple[Any, str]:
     """The owner of a name in torch and what it is called there, for who replaces it."""
-    return owner_and_name(next(table[name] for table in NEEDED.values() if name in table))
+    return owner_and_name(next(table[name] for table in (*NEEDED.values(), OPTIONAL) if name in table))
+
+
+def has(name: str) -> bool:
+    """Whether this torch has a name that not all of them have."""
+    return not any(absent({name: OPTIONAL[name]}))
 
 
 def owner_and_name(path: str) -> tuple[Any, str]:
@@ -193,12 +254,12 @@ def owner_and_name(path: str) -> tuple[Any, str]:
     return find(owner), last
 
 
-def base(name: str) -> Any:
-    """A class of torch to inherit from; where it is missing a class of which no object can be made."""
+def find_optional(name: str) -> Any:
+    """The thing of this name, None where this torch lacks it: `check` refuses before it is needed."""
     try:
         return __getattr__(name)
     except DevwidgetError:
-        return type(name, (), {"__init__": lambda self: __getattr__(name)})
+        return None
 
 
 def _refusal(purpose: str, missing: list[str]) -> DevwidgetError:
@@ -231,7 +292,3 @@ def __getattr__(name: str) -> Any:
         except LookupError:
             found = None
     return globals().setdefault(name, found)
-
-
-if not TYPE_CHECKING:
-    TorchDispatchMode = base("TorchDispatchMode")

@@ -30,6 +30,8 @@ FILES = {
     "memory-viz": Message("memory over time as a snapshot of torch, for docs.pytorch.org/memory_viz"),
 }
 """Options that write a file, and what is in it."""
+VERIFY = {"auto": "auto", "yes": True, "no": False}
+"""What `--verify` says, and what that is for `trace`."""
 FORMATS = ("text", "json", "brief", "sarif", "perfetto", "memory-viz")
 
 
@@ -55,8 +57,8 @@ def run(options: Namespace) -> int | BaseException:
         ended = error
         program.show_exception(error)
     if os.getpid() == process:  # not in a child that the program has forked
-        sys.stdout.flush()
-        print(f"\n{recording.trace}", file=sys.stderr)
+        program.flush_output()
+        program.report(f"\n{recording.trace}")
         _write(recording.trace, options)
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
@@ -91,9 +93,11 @@ def check(options: Namespace) -> int:
     """One step of what the function makes."""
     from devwidget import api
 
+    chosen = {} if options.verify is None else {"verify": VERIFY[options.verify]}
+
     def checked(step: dict[str, Any]) -> Trace:
         judged = {"fail_on": _severities(options.fail_on), "allow": options.allow, "baseline": options.baseline}
-        return api.check(**step, **judged, progress=_told if sys.stderr.isatty() else None)
+        return api.check(**{**step, **chosen}, **judged, progress=_told if sys.stderr.isatty() else None)
 
     status, trace = FINE, None
     try:

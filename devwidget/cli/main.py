@@ -112,6 +112,8 @@ def _parser() -> argparse.ArgumentParser:
     check = add("check", help=say("run one training step, and report"))
     _gpus(check)
     _judging(check, fail_on="warning")
+    words = say("try fixes by running the step again: where that is harmless (auto), everywhere, or nowhere")
+    check.add_argument("--verify", choices=commands.VERIFY, help=words)
     check.add_argument("--baseline", metavar="FILE", type=_path, help=say("a saved trace: only what is new fails"))
     _subject(check)
     check.set_defaults(command=commands.check)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import os
+import pkgutil
 import sys
 import threading
 import types
 from collections.abc import Callable, Sequence
 from importlib.abc import InspectLoader
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from typing import TypeGuard
 
 from devwidget.cli.tracebacks import without_us
 from devwidget.records.errors import DevwidgetError
@@ -20,12 +22,20 @@ Program = Callable[[], None]
 
 
 def script(file: str, args: Sequence[str]) -> Program:
-    """What `python file args` runs; from here on it is `__main__`.
+    """What `python file args` runs, a folder or an archive with a `__main__` too; from here on it is `__main__`.
 
     Raises:
         DevwidgetError: if there is no such file.
     """
     path = os.path.abspath(file)
+    importer = pkgutil.get_importer(path)
+    spec = importer.find_spec("__main__") if importer is not None else None
+    if spec is not None and _has_code(spec.loader):
+        if sys.flags.safe_path:
+            sys.path.insert(0, path)
+        else:
+            sys.path[0] = path
+        return _specified(spec, spec.loader, [file, *args])
     if not os.path.isfile(path):
         raise DevwidgetError(
             Message("there is no script {file}", file=file), instead="python -m devwidget run train.py [arguments]"
@@ -47,14 +57,22 @@ def module(name: str, args: Sequence[str]) -> Program:
     spec = _spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = _spec(f"{name}.__main__")
-    if spec is None or spec.origin is None or not isinstance(spec.loader, InspectLoader):
+    if spec is None or spec.origin is None or not _has_code(spec.loader):
         raise DevwidgetError(
             Message("there is no module {name} that can be run", name=name), instead="python -m devwidget run -m package.train"
         )
-    loader = spec.loader
-    main = _become_main(
-        spec.origin, [spec.origin, *args], __loader__=loader, __spec__=spec, __package__=spec.parent, __cached__=spec.cached
-    )
+    return _specified(spec, spec.loader, [spec.origin, *args])
+
+
+def _has_code(loader: object) -> TypeGuard[InspectLoader]:
+    """Whether a loader is of those that `runpy` takes: that of archives derives from no abstract class."""
+    return hasattr(loader, "get_code")
+
+
+def _specified(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Program:
+    """The code of a module, as `__main__`."""
+    fields = {"__loader__": loader, "__spec__": spec, "__package__": spec.parent, "__cached__": spec.cached}
+    main = _become_main(str(spec.origin), argv, **fields)
 
     def run() -> None:
         code = loader.get_code(spec.name)
@@ -64,7 +82,7 @@ def module(name: str, args: Sequence[str]) -> Program:
     return run
 
 
-def _spec(name: str) -> importlib.machinery.ModuleSpec | None:
+def _spec(name: str) -> ModuleSpec | None:
     """A module of this name; packages around it are imported, and what they raise is theirs."""
     try:
         return importlib.util.find_spec(name)
@@ -81,6 +99,29 @@ def _become_main(path: str, argv: list[str], **fields: object) -> types.ModuleTy
     sys.modules["__main__"] = main
     sys.argv = argv
     return main
+
+
+def flush_output() -> None:
+    """Have what the program printed come before what is said of it; its `sys.stdout` may be closed, or gone."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except Exception:  # the stream is the program's own, and what ends with it is not seen in Python either
+        return
+
+
+def report(text: str) -> None:
+    """Say something on the error stream, on that which Python began with if the program's is closed or gone."""
+    for stream in (sys.stderr, sys.__stderr__):
+        try:
+            if stream is not None:
+                print(text, file=stream, flush=True)
+                return
+        except BrokenPipeError:
+            raise
+        except Exception:  # as above: then the next one
+            continue
 
 
 def show_exception(error: BaseException) -> None:

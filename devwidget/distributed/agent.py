@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from devwidget.capture import torch_internals
+from devwidget.capture.patching.global_hooks import STEP_ENDS
+from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
 from devwidget.distributed.folder import HANDLER, file_of, job_folder, made_private, socket_of, write_whole
 from devwidget.distributed.identity import Identity, identity
@@ -42,7 +43,8 @@ class Agent:
         self.folder = made_private(pathlib.Path(folder) if folder is not None else job_folder())
         self._socket = socket_of(self.folder, self._who.rank)
         self._refuse_double()
-        self._hook = register_optimizer_step_post_hook(self._reporter.count_step)
+        self._hook = Undo()
+        STEP_ENDS.call(self._reporter.count_step, self._hook)
         _listen(self)
         atexit.register(self.stop)
         write_whole(file_of(self.folder, self._who.rank), dumps(self._reporter.announcement(self._who)))
@@ -59,7 +61,7 @@ class Agent:
         """Answer nobody any more. A second call, and one in a forked child, do nothing."""
         if os.getpid() == self._who.pid and serving() is self:
             _agents.clear()
-            self._hook.remove()
+            self._hook.run()
             atexit.unregister(self.stop)
             for path in (self._socket, file_of(self.folder, self._who.rank)):
                 path.unlink(missing_ok=True)

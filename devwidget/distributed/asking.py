@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from devwidget.distributed.collectives import progress_in
 from devwidget.distributed.folder import HANDLER, file_of, ranks_in, refuse_shared, socket_of
 from devwidget.distributed.process_state import process_state
-from devwidget.distributed.unix_http import Line, NoAnswer
+from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.loading.json_io import load, loads
 from devwidget.records.ranks.merging import Heard
 from devwidget.records.ranks.rank import Collective, RankReport
@@ -133,7 +133,7 @@ def _aged(heard: Heard, newest: float) -> Heard:
 
 def _written(path: pathlib.Path) -> RankReport | None:
     try:
-        found = load(path)
+        found = load(path, LARGEST_ANSWER)
     except (OSError, ValueError):  # there is none, or somebody else's; who asks is told that the rank is missing
         return None
     return found if type(found) is RankReport else None

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.loading.consistency import MOST_RANKS
 from devwidget.records.schema.message import Message
 
 HANDLER = "devwidget"
@@ -121,6 +122,6 @@ def write_whole(path: pathlib.Path, text: str) -> None:
 
 
 def ranks_in(folder: pathlib.Path) -> Iterator[int]:
-    """The numbers of all ranks that have left something in a folder."""
+    """The numbers of all ranks that have left something in a folder; no job has others."""
     found = {int(match[1]) for entry in folder.iterdir() if (match := _FILE.fullmatch(entry.name))}
-    yield from sorted(found)
+    yield from sorted(number for number in found if number < MOST_RANKS)

@@ -18,7 +18,9 @@ from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.odd_tensors import is_distributed, is_odd, read_odd
 from devwidget.capture.tensors import is_tensor, seen
 from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError
 from devwidget.records.ranks.rank import OWN_DEVICE, Axis, Holding, LocalTensor, RankModel, RankModule
+from devwidget.records.schema.message import Message
 
 _Shape = tuple[int, ...]
 
@@ -32,6 +34,7 @@ class Held(NamedTuple):
         axes: of the mesh with the most axes that a tensor of it lives on.
         coordinates: of this rank in that mesh.
         unsharded: paths of modules whose parameters FSDP has gathered now.
+        note: what could not be read, and why; "" if everything was.
     """
 
     model: RankModel
@@ -39,6 +42,7 @@ class Held(NamedTuple):
     axes: tuple[Axis, ...]
     coordinates: tuple[int, ...]
     unsharded: tuple[str, ...]
+    note: str
 
 
 class _Read(NamedTuple):
@@ -60,7 +64,7 @@ class _Read(NamedTuple):
 def read_holdings(root: nn.Module) -> Held:
     """Everything registered in a model, by module."""
     tree = ModuleTree(root)
-    sharded, unsharded = _fsdp_parameters(tree)
+    sharded, unsharded, note = _fsdp_parameters(tree)
     reader = _Reader(sharded)
     found = [tuple(reader.read_module(module)) for module, *_ in tree.visits]
     sizes: Counter[str] = Counter()
@@ -72,7 +76,8 @@ def read_holdings(root: nn.Module) -> Held:
     holdings = tuple(_holding(tensors, device) for tensors in places)
     modules = tuple(_module(module, path) for module, path, *_ in tree.visits)
     axes, coordinates = reader.mesh
-    return Held(RankModel(modules, holdings, held), DeviceId.parse(device) if device else None, axes, coordinates, unsharded)
+    model = RankModel(modules, holdings, held)
+    return Held(model, DeviceId.parse(device) if device else None, axes, coordinates, unsharded, note)
 
 
 def _holding(tensors: tuple[_Read, ...], own_device: str) -> Holding:
@@ -184,11 +189,21 @@ def _learns(tensor: torch.Tensor) -> bool:
     return bool(seen(tensor, "requires_grad"))
 
 
-def _fsdp_parameters(tree: ModuleTree) -> tuple[dict[tuple[int, str], torch.Tensor], tuple[str, ...]]:
-    """The shards by owner and name, which stand aside while FSDP has gathered the whole; and where it has."""
+_Shards = dict[tuple[int, str], torch.Tensor]
+
+
+def _fsdp_parameters(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...], str]:
+    """The shards by owner and name, which stand aside while FSDP has gathered the whole; where it has; what is not known."""
     if torch_internals.FSDP not in sys.modules:
-        return {}, ()
-    shards: dict[tuple[int, str], torch.Tensor] = {}
+        return {}, (), ""
+    try:
+        return *_shards(tree), ""
+    except (AttributeError, DevwidgetError) as missing:  # its inside differs from torch to torch
+        return {}, (), Message("what FSDP has gathered is not known: {error}", error=missing)
+
+
+def _shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
+    shards: _Shards = {}
     unsharded = []
     for module, path, *_ in tree.visits:
         for group in _groups(module):

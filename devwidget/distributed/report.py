@@ -87,7 +87,7 @@ class Reporter:
             held.unsharded if held and not runs else (),
             checksums_of(model) if checksums and is_module(model) else (),
             sum(_local_bytes(tensor) for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {})),
-            "" if held else Message("no variable of its main thread holds a model"),
+            held.note if held else Message("no variable of its main thread holds a model"),
             _recorded[0] if _recorded else None,
         )
 

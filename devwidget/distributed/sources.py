@@ -11,6 +11,7 @@ from typing import Any
 from devwidget.distributed.asking import LONG_IN_A_COLLECTIVE, aged, ask_folder, written_only
 from devwidget.distributed.engines import Served, ask_engines, is_view
 from devwidget.distributed.folder import owner_folder, ranks_in
+from devwidget.distributed.unix_http import LARGEST_ANSWER
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import load
 from devwidget.records.ranks.cluster import Cluster
@@ -70,7 +71,7 @@ def _of_files(paths: list[pathlib.Path]) -> list[Heard]:
     newest: dict[int, RankReport] = {}
     for path in paths:
         try:
-            said = load(path)
+            said = load(path, LARGEST_ANSWER)
         except (OSError, ValueError) as error:
             raise DevwidgetError(Message("{name} cannot be read: {error}", name=path.name, error=error)) from None
         if not isinstance(said, RankReport):

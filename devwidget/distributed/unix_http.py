@@ -8,7 +8,7 @@ import pathlib
 import socket
 import struct
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from devwidget.records.schema.message import Message
 
@@ -48,8 +48,6 @@ class Line:
     """
 
     def __init__(self, path: pathlib.Path, seconds: float) -> None:
-        self._path = path
-        self._until = time.monotonic() + seconds
         self._socket = _connected(path, seconds)
         self.pid = _listener(self._socket)
 
@@ -61,34 +59,45 @@ class Line:
         """
         connection = _Connection(self._socket)
         try:
-            self._hurry()
+            self._socket.hurry()
             connection.request("POST", f"/handler/{handler}", body)
             response = connection.getresponse()
-            return Answer(response.status, self._read(response))
+            return Answer(response.status, b"".join(iter(lambda: response.read(_CHUNK), b"")))
         except TimeoutError:
             raise NoAnswer(Message("it gave no answer in time")) from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise NoAnswer(Message("what it sent is no answer ({error})", error=type(error).__name__)) from None
         finally:
             self._socket.close()
 
-    def _read(self, response: http.client.HTTPResponse) -> bytes:
-        parts, size = [], 0
-        while chunk := response.read(_CHUNK):
-            size += len(chunk)
-            if size > LARGEST_ANSWER:
-                raise NoAnswer(Message("its answer is longer than {size} bytes", size=f"{LARGEST_ANSWER:,}"))
-            parts.append(chunk)
-            self._hurry()
-        return b"".join(parts)
 
-    def _hurry(self) -> None:
-        """Each wait is bounded by what is left of the whole time."""
+class _Bounded(socket.socket):
+    """A socket that gives so much and no more, within a time: status lines and headers too, however many there are.
+
+    Args:
+        seconds: for all that is asked of it together.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(socket.AF_UNIX)
+        self._until, self._left = time.monotonic() + seconds, LARGEST_ANSWER
+        self.settimeout(seconds)
+
+    def hurry(self) -> None:
+        """Have the next wait be bounded by what is left of the time."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        if self._socket.fileno() >= 0:  # a server that says it will close leaves us what it has sent
-            self._socket.settimeout(left)
+        self.settimeout(left)
+
+    def recv_into(self, *args: Any, **kwargs: Any) -> int:
+        """What `http.client` reads by."""
+        self.hurry()
+        count = super().recv_into(*args, **kwargs)
+        self._left -= count
+        if self._left < 0:
+            raise NoAnswer(Message("its answer is longer than {size} bytes", size=f"{LARGEST_ANSWER:,}"))
+        return count
 
 
 class _Connection(http.client.HTTPConnection):
@@ -102,9 +111,8 @@ class _Connection(http.client.HTTPConnection):
         self.sock = self._connected
 
 
-def _connected(path: pathlib.Path, seconds: float) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX)
-    made.settimeout(seconds)
+def _connected(path: pathlib.Path, seconds: float) -> _Bounded:
+    made = _Bounded(seconds)
     try:
         made.connect(os.fspath(path))
     except BaseException:

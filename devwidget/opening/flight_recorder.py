@@ -5,18 +5,26 @@ Source of the format: `torch/distributed/flight_recorder/components/builder.py`,
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from devwidget.opening.refusals import Place, refusing
 from devwidget.opening.stacks import users_sites
 from devwidget.records.errors import UnreadableError
+from devwidget.records.loading.consistency import MOST_RANKS
+from devwidget.records.loading.json_io import reread
+from devwidget.records.loading.typed_reader import Unexpected, reader
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import Collective, RankReport
+from devwidget.records.schema.bounds import Size
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
 
 _BYTES = {
     "Double": 8,
@@ -29,7 +37,42 @@ _BYTES = {
     "BFloat16": 2,
     "Short": 2,
 }
-_MOST_RANKS = 1 << 20
+_MOST_MEMBERS, _MOST_DIMS, _MOST_ELEMENTS = 1 << 20, 64, 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """How far the recorder has seen one entry."""
+
+    state: str
+    is_p2p: bool = False
+    retired: bool = False
+    time_discovered_completed_ns: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state == "completed" or self.retired or bool(self.time_discovered_completed_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """One line of a stack."""
+
+    filename: str
+    line: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What one entry says of its collective."""
+
+    profiling_name: str
+    process_group: tuple[str, ...]
+    collective_seq_id: Size = 0
+    input_sizes: tuple[tuple[Size, ...], ...] = ()
+    input_dtypes: tuple[str, ...] = ()
+    frames: tuple[_Frame, ...] = ()
 
 
 def is_dump(content: Any) -> bool:
@@ -43,12 +86,11 @@ def read_dumps(contents: Mapping[str, Any]) -> Cluster:
     Raises:
         ValueError: if one of them is something else.
     """
-    try:
-        reports = [_report(_rank(name, number), content) for number, (name, content) in enumerate(contents.items())]
-    except (KeyError, TypeError, AttributeError, IndexError, json.JSONDecodeError) as error:
-        said = f"{type(error).__name__} {error}"
-        raise UnreadableError(Message("not a dump of torch's flight recorder: {error}", error=said)) from None
-    return merge([_heard(report) for report in reports])
+    with refusing(lambda error: Message("not a dump of torch's flight recorder: {error}", error=error)) as place:
+        names = enumerate(contents.items())
+        heard = [_heard(_report(_rank(name, number), content, place)) for number, (name, content) in names]
+        place.at("")
+        return reread(merge(heard))
 
 
 def _rank(name: str, number: int) -> int:
@@ -62,43 +104,48 @@ def _heard(report: RankReport) -> Heard:
     return Heard(report.rank, "hung" if waits else "answered", report, note=note)
 
 
-def _report(rank: int, content: Mapping[str, Any]) -> RankReport:
-    groups = {name: _members(group) for name, group in _groups(content["pg_config"])}
-    entries = [entry for entry in content["entries"] if not entry.get("is_p2p")]
-    waiting = [entry for entry in entries if not _finished(entry)]
-    last = (waiting or entries[-1:])[:1]  # the first that is not over holds up all after it
+def _report(rank: int, content: Mapping[str, Any], place: Place) -> RankReport:
+    groups = _groups(content["pg_config"], place)
+    states = [reader(_State)(entry) for entry in place.each("entries", content["entries"])]
+    own = [at for at, state in enumerate(states) if not state.is_p2p]
+    last = next((at for at in own if not states[at].is_over), own[-1] if own else None)  # the first holds up all after it
     size = max([rank, *(member for members in groups.values() for member in members)]) + 1
-    if size > _MOST_RANKS:
+    if size > MOST_RANKS:
         raise UnreadableError(Message("not a dump of torch's flight recorder: a job of {size} ranks", size=size))
-    stack = tuple(users_sites(last[0].get("frames", ()))) if last else ()
-    collective = _collective(last[0], groups) if last else None
+    if last is None:
+        return RankReport(rank, size, "", 0)
+    place.at(f"entries[{last}]")
+    entry = reader(_Entry)(content["entries"][last])
+    stack = tuple(users_sites([dataclasses.asdict(frame) for frame in entry.frames]))
+    collective = _collective(entry, states[last].is_over, groups, next(iter(stack), None))
     return RankReport(rank, size, "", 0, collective=collective, stack=stack[::-1])
 
 
-def _groups(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Name and description of each process group; older dumps sort them by rank."""
+def _groups(config: Mapping[str, Any], place: Place) -> dict[str, tuple[int, ...]]:
+    """Name and ranks of each process group; older dumps sort them by rank."""
     inner = [group for value in config.values() if "ranks" not in value for group in value.items()]
-    return inner or list(config.items())
+    groups: dict[str, tuple[int, ...]] = {}
+    left = _MOST_MEMBERS
+    for name, group in place.each("pg_config", inner or config.items()):
+        ranks = group["ranks"]
+        ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
+        left -= len(ranks)
+        if left < 0:
+            raise Unexpected(Message("{count} ranks at most, in all groups together", count=_MOST_MEMBERS))
+        groups[reader(str)(name)] = reader(tuple[Size, ...])(ranks)
+    return groups
 
 
-def _members(group: Mapping[str, Any]) -> tuple[int, ...]:
-    ranks = group["ranks"]
-    return tuple(int(rank) for rank in (json.loads(ranks) if isinstance(ranks, str) else ranks))
-
-
-def _finished(entry: Mapping[str, Any]) -> bool:
-    return bool(entry["state"] == "completed" or entry.get("retired") or entry.get("time_discovered_completed_ns"))
-
-
-def _collective(entry: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> Collective:
-    name, description = (*entry["process_group"], "")[:2]
-    site = next(iter(users_sites(entry.get("frames", ()))), None)
-    given = sum(map(_bytes, entry.get("input_sizes", ()), entry.get("input_dtypes", ())))
+def _collective(entry: _Entry, is_over: bool, groups: Mapping[str, tuple[int, ...]], site: Site | None) -> Collective:
+    name, description = (*entry.process_group, "", "")[:2]
+    given = sum(map(_bytes, entry.input_sizes, entry.input_dtypes))
     members = groups.get(name) or groups.get("") or ()
-    kind = str(entry["profiling_name"]).rpartition(":")[2]
-    sequence = int(entry.get("collective_seq_id", 0))
-    return Collective(kind, sequence, str(description or name), members, given, _finished(entry), site=site)
+    kind = entry.profiling_name.rpartition(":")[2]
+    return Collective(kind, entry.collective_seq_id, description or name, members, given, is_over, site=site)
 
 
 def _bytes(shape: Sequence[int], dtype: str) -> int:
-    return math.prod(shape) * _BYTES.get(dtype, 1)
+    elements = math.prod(shape) if len(shape) <= _MOST_DIMS else _MOST_ELEMENTS
+    if elements >= _MOST_ELEMENTS:
+        raise Unexpected(Message("less than 2**63 elements"), path="input_sizes")
+    return elements * _BYTES.get(dtype, 1)

@@ -13,8 +13,10 @@ from typing import Any
 
 from devwidget.opening.allocations import FOREIGN, History, curve_of
 from devwidget.opening.enclosing import Around, Event, around, class_of, is_span
+from devwidget.opening.refusals import refusing
 from devwidget.records.device import DeviceId
-from devwidget.records.errors import UnreadableError
+from devwidget.records.loading.json_io import reread
+from devwidget.records.loading.typed_reader import Unexpected
 from devwidget.records.memory_curve import MemoryCurve
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
@@ -32,6 +34,12 @@ _WAITING = {"aten::_local_scalar_dense": "item", "aten::nonzero": "nonzero", "at
 _DTYPES = {"float": "float32", "double": "float64", "long int": "int64", "int": "int32", "c10::Half": "float16"}
 _DTYPES |= {"c10::BFloat16": "bfloat16", "bool": "bool", "unsigned char": "uint8"}
 Placed = tuple[Event, Around, int]
+_TEXT, _NUMBER = frozenset((str,)), frozenset((int, float))
+_KINDS = {"ts": _NUMBER, "dur": _NUMBER, "name": _TEXT, "cat": _TEXT, "ph": _TEXT}
+_NUMBERS = frozenset(
+    "External id|device|inDevice|fromDevice|toDevice|bytes|Bytes|Total Allocated|Total Reserved|Device Id".split("|")
+)
+_LARGEST = 1 << 63
 
 
 def read_kineto(content: dict[str, Any]) -> Trace:
@@ -40,11 +48,25 @@ def read_kineto(content: dict[str, Any]) -> Trace:
     Raises:
         ValueError: if it is something else.
     """
-    try:
-        return _Reader([event for event in content["traceEvents"] if "ts" in event and "name" in event]).trace()
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        said = f"{type(error).__name__} {error}"
-        raise UnreadableError(Message("not a trace of torch.profiler: {error}", error=said)) from None
+    with refusing(lambda error: Message("not a trace of torch.profiler: {error}", error=error)) as place:
+        events = [_checked(event) for event in place.each("traceEvents", content["traceEvents"])]
+        place.at("")
+        return reread(_Reader([event for event in events if "ts" in event and "name" in event]).trace())
+
+
+def _checked(event: Event) -> Event:
+    """The event, in which what is read is of the right kind."""
+    for name, kinds in _KINDS.items():
+        if name in event and type(event[name]) not in kinds:
+            raise Unexpected(Message("a text") if kinds is _TEXT else Message("a number"), event[name], path=name)
+    for name in ("ts", "dur"):
+        if not -_LARGEST < event.get(name, 0) < _LARGEST:
+            raise Unexpected(Message("a number below 2**63"), event[name], path=name)
+    args = event.get("args") or {}
+    for name in _NUMBERS & args.keys():
+        if not -_LARGEST < int(args[name]) < _LARGEST:
+            raise Unexpected(Message("a number below 2**63"), args[name], path=f"args.{name}")
+    return event
 
 
 class _Reader:

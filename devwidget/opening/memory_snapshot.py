@@ -11,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from devwidget.opening.allocations import FOREIGN, History, curve_of
+from devwidget.opening.refusals import Place, refusing
 from devwidget.opening.stacks import NO_STACK, Stack, read_stack
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnreadableError
+from devwidget.records.loading.json_io import reread
+from devwidget.records.loading.typed_reader import Unexpected
 from devwidget.records.memory_curve import MemoryCurve
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
@@ -23,7 +26,10 @@ INFERRED = Message(
     kind=Message("modules, phases and what bytes are for"),
     reason=Message("inferred from the stacks in the file and from when bytes were given back"),
 )
-_LARGEST = 1 << 60
+_LARGEST = 1 << 48
+_MOST_READINGS = 8
+"""One stack stands for what was asked for, given back and lives on, in a few bytes for each of its frames."""
+_AGAIN = Message("it names one list again and again")
 
 
 def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:
@@ -32,18 +38,20 @@ def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:
     Raises:
         ValueError: if it is something else.
     """
-    try:
+    with refusing(_refusal) as reading:
         segments, traces = content["segments"], content["device_traces"]
         # Every event and block takes several bytes in the file: no more are looked at.
         if sum(map(len, traces)) + sum(len(segment["blocks"]) for segment in segments) > file_bytes:
-            raise UnreadableError(Message("it names one list again and again"))
-        curves = tuple(_curves(segments, traces))
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        said = f"{type(error).__name__} {error}"
-        raise UnreadableError(Message("not a memory snapshot of torch: {error}", error=said)) from None
-    unknown = [(curve.device, 1 - owned_share(curve)) for curve in curves]
-    missing = [_no_stack(device, share) for device, share in unknown if share]
-    return Trace(memory=curves, not_checked=(INFERRED, *missing))
+            raise UnreadableError(_AGAIN)
+        curves = tuple(_curves(segments, traces, _StackReader(_MOST_READINGS * file_bytes), reading))
+        unknown = [(curve.device, 1 - owned_share(curve)) for curve in curves]
+        missing = [_no_stack(device, share) for device, share in unknown if share]
+        reading.at("")
+        return reread(Trace(memory=curves, not_checked=(INFERRED, *missing)))
+
+
+def _refusal(error: str) -> Message:
+    return Message("not a memory snapshot of torch: {error}", error=error)
 
 
 def _no_stack(device: DeviceId, share: float) -> Message:
@@ -57,22 +65,31 @@ def owned_share(curve: MemoryCurve) -> float:
     return 1 - peak.foreign / peak.allocated if peak is not None and peak.allocated else 1.0
 
 
-def _curves(segments: Sequence[dict[str, Any]], traces: Sequence[Sequence[dict[str, Any]]]) -> Iterator[MemoryCurve]:
-    reader = _StackReader()
+def _curves(
+    segments: Sequence[dict[str, Any]], traces: Sequence[Sequence[dict[str, Any]]], reader: _StackReader, reading: Place
+) -> Iterator[MemoryCurve]:
     for index, events in enumerate(traces):
         own = [segment for segment in segments if segment.get("device", 0) == index]
         if events or own:
             reserved = sum(_checked(segment["total_size"]) for segment in own)
-            yield curve_of(DeviceId("cuda", index), _history(events, own, reader), reserved)
+            yield curve_of(DeviceId("cuda", index), _history(index, events, own, reader, reading), reserved)
 
 
 class _StackReader:
-    """Reads each stack once: torch writes one object for all occurrences of a frame, and most stacks come again."""
+    """Reads each stack once: torch writes one object for all occurrences of a frame, and most stacks come again.
 
-    def __init__(self) -> None:
+    Args:
+        most: frames that are looked at; a file can name one list of them again and again.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
         self._known: dict[tuple[int, ...], Stack] = {}
 
     def __call__(self, frames: list[dict[str, Any]]) -> Stack:
+        self._left -= len(frames)
+        if self._left < 0:
+            raise UnreadableError(_AGAIN)
         key = tuple(map(id, frames))
         found = self._known.get(key)
         if found is None:
@@ -80,12 +97,14 @@ class _StackReader:
         return found
 
 
-def _history(events: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]], read: _StackReader) -> History:
+def _history(
+    index: int, events: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]], read: _StackReader, reading: Place
+) -> History:
     history, living = History(), dict[int, int]()
     before: list[tuple[int, int]] = []
     phase = "other"
     has_stacks = any(event.get("frames") for event in events)
-    for number, event in enumerate(events, 1):
+    for number, event in enumerate(reading.each(f"device_traces[{index}]", events), 1):
         action = event["action"]
         if action == "alloc":
             size, frames = _checked(event["size"]), event.get("frames", ())
@@ -105,7 +124,7 @@ def _history(events: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]
         elif action == "oom":
             stack = read(event["frames"]) if event.get("frames") else FOREIGN
             history.refused.append((number, _checked(event["size"]), _checked(event.get("device_free", 0)), stack))
-    _older(history, living, before, segments, read)
+    _older(history, living, before, segments, read, reading)
     return history
 
 
@@ -115,12 +134,13 @@ def _older(
     before: list[tuple[int, int]],
     segments: Sequence[dict[str, Any]],
     read: _StackReader,
+    reading: Place,
 ) -> None:
     """What was there at the start: blocks that are in use at the end and were not seen, and what was given back unseen."""
     for number, size in before:
         place = history.add(size, FOREIGN, 0)
         history.ended[place] = number
-    for segment in segments:
+    for segment in reading.each("segments", segments):
         address = segment["address"]
         for block in segment["blocks"]:
             at = block.get("address", address)
@@ -130,6 +150,6 @@ def _older(
 
 
 def _checked(size: int) -> int:
-    if not 0 <= size < _LARGEST:
-        raise UnreadableError(Message("not a memory snapshot of torch: an allocation of {size} bytes", size=size))
+    if type(size) is not int or not 0 <= size < _LARGEST:
+        raise Unexpected(Message("bytes, less than 2**48"), size)
     return size

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import pathlib
+import io
 import pickle
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from devwidget.records.errors import UnreadableError
+from devwidget.opening.pickle_scan import scan
+from devwidget.records.errors import UnreadableError, error_text, message
 from devwidget.records.schema.message import Message
 
 
@@ -27,17 +28,18 @@ class _Plain(pickle.Unpickler):
         raise Refused("it asks for an object outside of the file")
 
 
-def load_plain(path: pathlib.Path) -> Any:
+def load_plain(written: bytes) -> Any:
     """The value in a pickle.
 
     Raises:
-        ValueError: if it is no pickle, or holds more than plain values.
+        UnreadableError: if it is no pickle, holds more than plain values, or claims more than it has.
     """
-    with path.open("rb") as file:
-        try:
-            return _Plain(file).load()
-        except Exception as error:  # a broken pickle raises anything, as the documentation of `pickle` says
-            raise UnreadableError(Message("not a pickle of plain values: {error}", error=error)) from None
+    try:
+        scan(written)
+        return _Plain(io.BytesIO(written)).load()
+    except Exception as error:  # a broken pickle raises anything, as the documentation of `pickle` says
+        said = error_text(error) if isinstance(error, MemoryError) else message(error)
+        raise UnreadableError(Message("not a pickle of plain values: {error}", error=said)) from None
 
 
 @contextlib.contextmanager

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from devwidget.records.loading.typed_reader import Unexpected
 from devwidget.records.phase import Phase
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
 
 _LIBRARY = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3\.\d+)[/\\]|^<(frozen|__|eval_with)|^torch[/\\]")
@@ -40,6 +42,7 @@ NO_STACK = Stack("backward", None, None)
 
 def read_stack(frames: Sequence[dict[str, Any]]) -> Stack:
     """What the frames tell, innermost first as torch writes them: `filename`, `line` and `name`."""
+    _check(frames)
     users = _users(frames)
     python = users or any(frame["filename"].endswith(".py") for frame in frames)
     if not python:
@@ -49,9 +52,15 @@ def read_stack(frames: Sequence[dict[str, Any]]) -> Stack:
     return Stack(_phase(frames), module, next(iter(users_sites(frames)), None))
 
 
+def _check(frames: Sequence[dict[str, Any]]) -> None:
+    for at, frame in enumerate(frames):
+        if not (type(frame.get("filename")) is type(frame.get("name")) is str and type(frame.get("line")) is int):
+            raise Unexpected(Message("a frame with `filename`, `line` and `name`"), frame, path=f"frames[{at}]")
+
+
 def users_sites(frames: Sequence[dict[str, Any]]) -> Iterator[Site]:
     """The user's lines, innermost first."""
-    return (Site(frame["filename"], max(int(frame["line"]), 1), "", frame["name"]) for frame in _users(frames))
+    return (Site(frame["filename"], max(frame["line"], 1), "", frame["name"]) for frame in _users(frames))
 
 
 def _users(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

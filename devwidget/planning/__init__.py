@@ -10,6 +10,7 @@ from torch import nn
 
 from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.batches import with_lengths
 from devwidget.planning.changes import Changed
@@ -40,10 +41,10 @@ def make_plan(
     asked = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer, "placement": placement}
     parse_cluster(gpus, memory, False, card=card)
     refuse(optimizer, placement)
-    inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    with kept_source(batch):
+        inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
     plan = ask(plan_of, model, inputs, asked, Changed())
-    may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_of))
-    return plan
+    return may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_of))
 
 
 def plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed) -> Plan:

@@ -39,6 +39,7 @@ def placed_copy(
             yield copied, accounts
         finally:
             copied.placed = copied.inner = nn.Module()
+            watcher.forget_modules()
 
 
 class PlacedCopy:

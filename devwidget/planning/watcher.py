@@ -90,6 +90,10 @@ class Watcher:
         """The step goes on by a choice that was guessed."""
         self.guesses[self._now()] = None
 
+    def forget_modules(self) -> None:
+        """Let go of the copy: its storages hold us by way of the ledger, a circle through C++ that the collector cannot see."""
+        self.where = self.making = None
+
     def _now(self) -> _Moment:
         return _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from devwidget.records.schema.message import Message, in_language
+from devwidget.records.schema.printable import paragraph
 
 
 class DevwidgetError(Exception):
@@ -23,9 +24,9 @@ class DevwidgetError(Exception):
     """
 
     def __init__(self, what: str, *, why: str = "", instead: str = "") -> None:
-        self.what = what
-        self.why = why
-        self.instead = instead
+        self.what = paragraph(what)
+        self.why = paragraph(why)
+        self.instead = paragraph(instead)
         super().__init__("\n".join(self._parts()))
 
     def __str__(self) -> str:

@@ -6,8 +6,13 @@ import difflib
 import linecache
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.message import Message
+from devwidget.records.schema.printable import sentence
+from devwidget.records.schema.process_local import ProcessLocal, process_local
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
@@ -85,6 +90,22 @@ def spliced(of_lines: Iterable[_T], edits: Iterable[Edit], of_new: Callable[[Edi
     return result
 
 
+def _make_printable(record: object, *names: str) -> None:
+    """A name of the user's in a text can neither end its line nor colour what follows; paths and sites stay what they are."""
+    for name in names:
+        text = getattr(record, name)
+        safe = sentence(text) if isinstance(text, str) else tuple(map(sentence, text))
+        if safe != text:
+            object.__setattr__(record, name, safe)
+
+
+class Attempt(Protocol):
+    """Tries fixes of a trace, as long as what its step ran on is there; it keeps none of that alive."""
+
+    def __call__(self, fix: Fix) -> Fix:
+        """See `Fix.try_it`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fix:
     """A repair.
@@ -96,6 +117,9 @@ class Fix:
         verified: the step ran with this edit and without the fault; at most other findings were healed.
         edits: can be applied together as they are; () for a cure that is no edit.
         warns: kind and place of a warning that the step gives with this edit, and not without: tried, and not verified.
+        not_tried: why no run has tried it, though it is an edit; "" if one has, or if nobody asked for that.
+        fails: the step with this edit failed, or gave another result; only `try_it` says so.
+        runs: how often `try_it` ran the step for this.
     """
 
     summary: str
@@ -104,10 +128,44 @@ class Fix:
     verified: bool = False
     edits: tuple[Edit, ...] = ()
     warns: str = ""
+    not_tried: str = ""
+    fails: bool = False
+    runs: Size = 0
+    _attempt: ProcessLocal[Attempt] = process_local()
+
+    def __post_init__(self) -> None:
+        _make_printable(self, "summary", "warns")
 
     def diff(self) -> str:
         """The edits as a unified diff; "" without any."""
         return "\n".join(edit.diff() for edit in self.edits)
+
+    def try_it(self) -> Fix:
+        """Run the step of the trace again, healed, and once more with this edit in place; all of it is put back.
+
+        It runs wherever it is called: what the step writes, prints past Python, or sends is written, printed or sent once more
+        for each run, other threads run the edited functions meanwhile, and in a job this rank alone runs the step.
+
+        Returns:
+            This fix with what came of it: `verified`, or `warns`, `fails` or `not_tried`.
+
+        Raises:
+            DevwidgetError: if it is no edit, the trace was loaded, copied to another process or has no step of its own, what
+                the step ran on is gone, or the step has this fault no longer.
+        """
+        if not self.edits:
+            raise DevwidgetError(
+                Message("this fix cannot be tried"),
+                why=Message("it is a cure in words, and edits no line"),
+                instead=Message("a fix with `edits`"),
+            )
+        if self._attempt.value is None:
+            raise DevwidgetError(
+                Message("this fix cannot be tried"),
+                why=Message("it was loaded, made in another process or by hand, or found without a step that `trace` ran"),
+                instead="devwidget.trace(model, batch, verify=True)",
+            )
+        return self._attempt.value(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +201,6 @@ class Finding(Record):
     operands: tuple[str, ...] = ()
     explains: tuple[int, ...] = ()
     cause: str = ""
+
+    def __post_init__(self) -> None:
+        _make_printable(self, "headline", "why", "notes", "operands")

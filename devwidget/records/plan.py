@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from devwidget.records.answers.generation import Generation
@@ -12,6 +11,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.bounds import Size
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.process_local import ProcessLocal, process_local
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase
@@ -129,16 +129,7 @@ class Questions(Protocol):
         """See `Plan.sliders`."""
 
 
-_questions: dict[int, Questions] = {}
-
-
-def may_be_asked(plan: Plan, questions: Questions) -> None:
-    """Keep what answers questions about a plan, for as long as the plan is kept; a record itself holds no model."""
-    _questions[id(plan)] = questions
-    weakref.finalize(plan, _questions.pop, id(plan), None).atexit = False
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class Plan(Record):
     """Predicted memory of one step.
 
@@ -160,6 +151,7 @@ class Plan(Record):
     device_map: tuple[tuple[str, str], ...] = ()
     guesses: tuple[PlanMoment, ...] = ()
     card: str = ""
+    _questions: ProcessLocal[Questions] = process_local()
 
     @property
     def fits(self) -> bool:
@@ -201,9 +193,14 @@ class Plan(Record):
         return self._asked().sliders()
 
     def _asked(self) -> Questions:
-        if id(self) not in _questions:
+        if self._questions.value is None:
             raise DevwidgetError(
                 Message("this plan was loaded or made by hand: its model is not here"),
                 instead=Message("ask what devwidget.plan(...) returns"),
             )
-        return _questions[id(self)]
+        return self._questions.value
+
+
+def may_be_asked(plan: Plan, questions: Questions) -> Plan:
+    """The plan, as one that answers questions in this process; its model is kept as long as it or a copy of it is."""
+    return replace(plan, _questions=ProcessLocal(questions))

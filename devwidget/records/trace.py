@@ -389,6 +389,8 @@ class Trace(Record):
         collectives: what this process began with others, in order.
         groups: the process groups of them.
         samples: length of the batch, 0 where its tensors have several lengths or it is not known.
+        step_runs: how often the step ran: once, and once more for each trial of its fixes; 0 for what is no step of `trace`.
+        noticed: why these trials may have been noticed outside of the step, where they were asked for all the same.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -412,3 +414,5 @@ class Trace(Record):
     copy_checks: tuple[CopyCheck, ...] = ()
     collectives: tuple[CollectiveCall, ...] = ()
     groups: tuple[ProcessGroup, ...] = ()
+    step_runs: Size = 0
+    noticed: tuple[str, ...] = ()

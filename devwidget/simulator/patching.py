@@ -41,7 +41,7 @@ class Patches:
     def __init__(self, undo: Undo) -> None:
         self.undo = undo
         self._layers: list[registry.Layer] = []
-        undo.add(registry.leave, self._layers)  # all at once: each look for whoever has imported one takes milliseconds
+        undo.add(registry.leave, self._layers)  # all at once, under one lock
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add one that is not there."""
@@ -59,10 +59,6 @@ class Patches:
     def hold(self, owner: Any, name: str, value: Any) -> None:
         """Replace a variable that torch itself writes; afterwards it is as before, whatever was written."""
         self._enter(registry.standing(owner, name, value, always=True))
-
-    def settle(self) -> None:
-        """Everything is in place."""
-        registry.settle(self._layers)
 
     def _enter(self, layer: registry.Layer) -> None:
         self._layers.append(layer)

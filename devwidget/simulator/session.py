@@ -69,11 +69,12 @@ class Session:
     def begin(self) -> None:
         """Put everything in; if that fails, `end` takes out what is in."""
         self._undo.add(_open, Cluster((), True, CUDA))
+        self._undo.add(setattr, SimulationState, "is_running", False)
+        SimulationState.is_running = True
         _open(self._cluster)
         patches = Patches(self._undo)
         for part in PARTS:
             part.install(patches)
-        patches.settle()
         self._undo.enter(mode_without_values.new_mode())
         self._undo.add(threads.wait_for_all)
 

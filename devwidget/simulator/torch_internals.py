@@ -22,12 +22,8 @@ if TYPE_CHECKING:
 LOWEST, TESTED = (2, 11), torch_internals.TESTED
 NEEDED = {
     "C": "torch._C",
-    "DispatchKeySet": "torch._C.DispatchKeySet",
-    "DispatchModeKey": "torch._C._TorchDispatchModeKey",
-    "ExcludeDispatchKeyGuard": "torch._C._ExcludeDispatchKeyGuard",
     "FakeTensor": "torch._subclasses.fake_tensor.FakeTensor",
     "RecursiveScriptModule": "torch.jit.RecursiveScriptModule",
-    "RestoreThreadState": "torch._C._RestorePythonTLSSnapshot",
     "ScriptFunction": "torch._C.ScriptFunction",
     "ScriptMethod": "torch._C.ScriptMethod",
     "StorageBase": "torch._C.StorageBase",
@@ -41,8 +37,6 @@ NEEDED = {
     "cuda_device_count": "torch.cuda._cached_device_count",
     "cuda_lazy_init": "torch.cuda._lazy_init",
     "custom_operators": "torch._library.custom_ops.OPDEFS",
-    "dispatch_mode": "torch.utils._python_dispatch._get_current_dispatch_mode",
-    "dispatch_mode_of": "torch._C._get_dispatch_mode",
     "dynamo": "torch._dynamo",  # torch would import it in mid-operator, with the patches put aside for all threads
     "exchange_device": "torch.cuda._exchange_device",
     "fake_answers": "torch._subclasses.fake_tensor._DISPATCH_META_HANDLERS",
@@ -56,17 +50,15 @@ NEEDED = {
     "has_kernel": "torch._C._dispatch_has_kernel_for_dispatch_key",
     "init_gpu_context": "torch._subclasses.fake_tensor.init_gpu_context",
     "maybe_exchange_device": "torch.cuda._maybe_exchange_device",
-    "modes_beneath": "torch._C._len_torch_dispatch_stack",
     "nvtx": "torch.cuda.nvtx._nvtx",
     "pack_padded_sequence": "torch.ops.aten._pack_padded_sequence.default",
     "parallel_streams": "torch.nn.parallel._functions._streams",
     "parse_to": "torch._C._nn._parse_to",
     "push_saved_hooks": "torch._C._autograd._push_saved_tensors_default_hooks",
-    "pop_mode_temporarily": "torch.utils._python_dispatch._pop_mode_temporarily",
     "printed_tensor": "torch._tensor_str._tensor_str",
     "reraise_worker_error": "torch._utils.ExceptionWrapper.reraise",
     "registrations": "torch._C._dispatch_get_registrations_for_dispatch_key",
-    "set_dispatch_key_included": "torch._C._dispatch_tls_set_dispatch_key_included",
+    "storage_holders": "torch._C._storage_Use_Count",
     "suggest_memory_format": "torch._prims_common.suggest_memory_format",
     "to_copy": "torch.ops.aten._to_copy.default",
     "tree_leaves": "torch.utils._pytree.tree_leaves",
@@ -78,9 +70,12 @@ NEEDED = {
 EXPECTED = """
 torch.autograd.function.BackwardCFunction torch.autograd.graph.get_gradient_edge torch.nn.parameter.UninitializedTensorMixin
 torch.nn.parallel.comm.broadcast_coalesced torch.cuda.nccl.is_available torch.backends.cudnn.is_acceptable
-torch.accelerator.current_stream
+torch.accelerator.current_stream torch.Tensor._make_subclass torch.Tensor._make_wrapper_subclass
 """
-"""Public names that came late, or that few know."""
+"""Names that are replaced where they stand: public ones that came late, or that few know, and methods of tensors."""
+
+PUT_IN = frozenset("_broadcast _broadcast_coalesced _cudart _get_accelerator _initialized".split())
+"""Names that are put in whether this torch has them or not: builds without GPUs lack most of what is asked of C."""
 
 
 def check(accelerator: Accelerator) -> None:
@@ -124,7 +119,8 @@ def target(name: str) -> tuple[Any, str]:
 
 
 def _absent() -> Iterator[str]:
-    for table in (NEEDED, {path: path for path in EXPECTED.split()}, *torch_internals.NEEDED.values()):
+    beneath = (torch_internals.NEEDED[purpose] for purpose in ("reading tensors", "recording"))
+    for table in (NEEDED, {path: path for path in EXPECTED.split()}, *beneath):
         yield from torch_internals.absent(table)
 
 

@@ -14,6 +14,7 @@ from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit
 from devwidget.trying.constructors import makers_of
 from devwidget.trying.edited_file import EditedFile, Function, NotTried, Place, located
+from devwidget.trying.outside.other_threads import running_thread
 from devwidget.trying.subjects import Subjects
 
 
@@ -45,8 +46,10 @@ def removal_of(
     """What an edit of `name = tensor` in the body of a class takes away.
 
     Raises:
-        NotTried: if it is no such edit, or no module of the step is of that class.
+        NotTried: if it is no such edit, no module of the step is of that class, or another thread runs, which sees it too.
     """
+    if running_thread():
+        raise NotTried("another thread would miss it")
     place = located(edited.before, edit.first, edit.last)
     old = place.block[min(place.number, len(place.block) - 1)]
     target = old.targets[0] if isinstance(old, ast.Assign) and len(old.targets) == 1 else None

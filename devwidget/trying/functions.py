@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Collection
-from types import CodeType, FunctionType
+import contextlib
+import sys
+from collections.abc import Collection, Iterator
+from types import CodeType, FunctionType, ModuleType
 
+from devwidget.capture.object_fields import stored
+from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.undo import Undo
 from devwidget.trying.edited_file import EditedFile
+
+_DEEPEST = 50
+"""Modules inside modules count two each."""
 
 
 class LiveFunctions:
@@ -21,10 +27,25 @@ class LiveFunctions:
         """Those of a part of the files."""
         if not self._found:
             self._found = {file: [] for file in self._files}
-            for each in gc.get_objects():
-                if type(each) is FunctionType and each.__code__.co_filename in self._found:
+            for each in _functions(self._files):
+                if each.__code__.co_filename in self._found:
                     self._found[each.__code__.co_filename].append(each)
         return {file: self._found[file] for file in files}
+
+
+def _functions(files: Collection[str]) -> Iterator[FunctionType]:
+    """Those in modules of the files and in the notebook, and what the calls under way can reach: the model, its loss."""
+    modules = (module for module in list(sys.modules.values()) if type(module) is ModuleType)
+    namespaces = (stored(vars(module)) for module in modules if _is_of(module, files))
+    roots = [value for namespace in namespaces for _, value in namespace]
+    with contextlib.suppress(TooManyObjects):
+        reached = reachable_objects(sys._getframe(1), roots=roots, ours=True, deepest=_DEEPEST)
+        yield from (each for each in reached if type(each) is FunctionType)
+
+
+def _is_of(module: ModuleType, files: Collection[str]) -> bool:
+    file = vars(module).get("__file__")
+    return module is sys.modules.get("__main__") or (type(file) is str and file in files)
 
 
 def with_new_code(edited: EditedFile, functions: Collection[FunctionType]) -> list[tuple[FunctionType, CodeType]]:

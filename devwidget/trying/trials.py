@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic as clock
 from typing import Any
 
@@ -12,46 +14,113 @@ import torch
 
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.step.batch import Arguments
+from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
 from devwidget.trying.comparison import are_equal, cured_moves, is_random, key_of, results_of
 from devwidget.trying.edited_file import NotTried
 from devwidget.trying.functions import LiveFunctions
+from devwidget.trying.outside.conditions import surroundings
+from devwidget.trying.outside.own_threads import Inside
+from devwidget.trying.outside.quiet import quiet
 from devwidget.trying.placing import placed
-from devwidget.trying.quiet import quiet
 from devwidget.trying.subjects import Subjects
 
-Again = Callable[[bool, Callable[[], Arguments]], tuple[Trace, Any]]
-"""Runs the step, healing or not, on what it is told once everything is kept: what was recorded, and the output of the model."""
+Again = Callable[[bool, Callable[[], Arguments], Inside], tuple[Trace, Any]]
+"""Runs the step, healing or not, on what it is told once everything is kept, with what each of its further threads enters:
+what was recorded, and the output of the model."""
 
 MOST_TRIALS = 8
 """Steps that one trace may run to try its fixes."""
 LAST_BEGIN_SECONDS = 30.0
 """After so long no further trial begins: a slow step is run once more, not eight times."""
+_one_at_a_time = threading.RLock()
+"""Trials edit functions, names of files and classes, which all threads see."""
+_NOT_ITS_TURN = Message("another thread tries fixes")
+_IMPOSSIBLE = Message("its lines cannot be put in place of what has already run")
 
 
-def tried(trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again) -> Trace:
-    """The trace with the fixes that a run has verified first, and without those that a run has shown to be wrong."""
-    trials = _Trials(trace, output, subjects, again)
-    trials.run()
-    return dataclasses.replace(trace, findings=tuple(map(trials.judged, trace.findings)))
+def tried(trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again, *, is_asked: bool = False) -> Trace:
+    """The trace with the fixes that a run has verified first, and without those that a run has shown to be wrong.
+
+    Args:
+        trace: of the healed step.
+        output: of the model in it.
+        subjects: what the step worked on.
+        again: runs it once more.
+        is_asked: try them also where another thread runs by now.
+    """
+    trials = _Trials(trace, output, subjects, again, is_asked)
+    with _one_after_the_other() as is_turn:
+        trials.run() if is_turn else trials.refuse(_NOT_ITS_TURN)
+    findings = tuple(map(trials.judged, trace.findings))
+    return dataclasses.replace(trace, findings=findings, step_runs=trace.step_runs + trials.runs)
+
+
+def tried_alone(trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again, fix: Fix) -> Fix:
+    """A fix of a trace with what came of running it.
+
+    Raises:
+        DevwidgetError: if another trace of the step has no such fix.
+    """
+    trials = _Trials(trace, output, subjects, again, is_asked=True)
+    with _one_after_the_other() as is_turn:
+        works = trials.try_one(fix) if is_turn else None
+    told = trials.told(fix, "" if works is not None else _IMPOSSIBLE if is_turn else _NOT_ITS_TURN)
+    return dataclasses.replace(told, verified=works is True, fails=works is False, runs=trace.step_runs + trials.runs)
+
+
+@contextlib.contextmanager
+def _one_after_the_other() -> Iterator[bool]:
+    """Whether it is this thread's turn; the others wait so long as a trial may take to begin."""
+    is_turn = _one_at_a_time.acquire(timeout=LAST_BEGIN_SECONDS)
+    try:
+        yield is_turn
+    finally:
+        if is_turn:
+            _one_at_a_time.release()
 
 
 class _Trials:
-    """All trials of one trace."""
+    """All trials of one trace.
 
-    def __init__(self, trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again) -> None:
+    Attributes:
+        runs: how often they have run the step.
+    """
+
+    def __init__(self, trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again, is_asked: bool) -> None:
         self._wanted = None if trace.error else output
         self._moves = cured_moves(trace)
         self._found = [finding for finding in trace.findings if finding.severity != "info"]
         self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
+        self._is_asked, self.runs = is_asked, 0
         self._end = clock() + LAST_BEGIN_SECONDS
         self._ran = [(finding.fault.file, finding.fault.line) for finding in self._found if finding.fault is not None]
         self._live = LiveFunctions({edit.file for each in self._found for fix in each.fixes for edit in fix.edits})
         self._good: dict[int, Fix] = {}
         self._failed: list[tuple[int, Fix]] = []
         self._warns: dict[Fix, str] = {}
+        self._why: dict[Fix, str] = {}
+
+    def refuse(self, why: str) -> None:
+        """Try none of them."""
+        self._why = {fix: why for finding in self._found for fix in finding.fixes if fix.edits}
+
+    def try_one(self, fix: Fix) -> bool | None:
+        """Whether the step runs with one fix, all other findings healed; None if that is not known.
+
+        Raises:
+            DevwidgetError: if no finding has that fix.
+        """
+        for number, finding in enumerate(self._found):
+            if any(each.edits == fix.edits for each in finding.fixes):
+                return self._works({number: fix})
+        raise DevwidgetError(
+            Message("this fix cannot be tried any more"),
+            why=Message("the step has no such fault now: its code, its model or its batch has changed"),
+            instead="devwidget.trace(model, batch, verify=True)",
+        )
 
     def run(self) -> None:
         """The first edits of all findings together; if that fails one finding after the other, with the rest healed."""
@@ -74,7 +143,7 @@ class _Trials:
         number = next((n for n, each in enumerate(self._found) if each is finding), -1)
         good = self._good.get(number)
         failed = [fix for each, fix in self._failed if each == number]
-        left = [self._warning(fix) for fix in finding.fixes if fix is not good and fix not in failed]
+        left = [self.told(fix) for fix in finding.fixes if fix is not good and fix not in failed]
         if good is None:
             return dataclasses.replace(finding, fixes=tuple(left)) if left or not finding.fixes else _without_edits(finding)
         before = finding.fixes[: finding.fixes.index(good)]
@@ -82,8 +151,11 @@ class _Trials:
         rest = [fix for fix in left if fix not in sure]
         return dataclasses.replace(finding, fixes=(*sure, dataclasses.replace(good, verified=True), *rest))
 
-    def _warning(self, fix: Fix) -> Fix:
-        return dataclasses.replace(fix, warns=self._warns[fix]) if fix in self._warns else fix
+    def told(self, fix: Fix, why: str = "") -> Fix:
+        """A fix that is neither verified nor wrong, with what is known of it, or else why nothing is."""
+        if fix in self._warns:
+            return dataclasses.replace(fix, warns=self._warns[fix], not_tried="")
+        return dataclasses.replace(fix, not_tried=self._why.get(fix, why))
 
     def _works(self, fixes: dict[int, Fix]) -> bool | None:
         """Whether the step runs with the edits of some findings as it did with these healed; None if that is not known."""
@@ -94,16 +166,20 @@ class _Trials:
         return works
 
     def _runs(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
-        if not self._left or clock() > self._end:
+        if why := self._why_not_now():
+            self._why |= dict.fromkeys(fixes.values(), why)
             return None
         edits = list(dict.fromkeys(edit for fix in fixes.values() for edit in fix.edits))
         self._left -= 1
         try:
-            with uninterrupted(), quiet(), placed(edits, self._subjects, self._ran, self._live) as trial:
-                trace, output = self._again(heal, trial.inputs)
+            with uninterrupted(), quiet() as own, placed(edits, self._subjects, self._ran, self._live) as trial:
+                trace, output = self._again(heal, trial.inputs, own.inside)
+                self.runs += 1
                 ran, is_exact = trial.all_ran(), trial.is_exact
-        except NotTried:
+        except NotTried as error:
             self._left += 1
+            if isinstance(error.args[0], Message):  # the others are no words for users
+                self._why |= dict.fromkeys(fixes.values(), error.args[0])
             return None
         if "OutOfMemoryError" in trace.error or not ran:
             return None
@@ -112,6 +188,14 @@ class _Trials:
             return None
         works = same and not more
         return works if works or is_exact else None
+
+    def _why_not_now(self) -> str:
+        """Why no further trial begins."""
+        if not self._left:
+            return Message("{count} trials were run before it", count=MOST_TRIALS)
+        if clock() > self._end:
+            return Message("the trials before it took {seconds} s", seconds=f"{LAST_BEGIN_SECONDS:.0f}")
+        return "" if self._is_asked else next(surroundings(), "")
 
     def _only_waits(self, fixes: dict[int, Fix], more: list[Finding]) -> bool:
         """What failed runs, and the host waits for data that was on its side before: neither verified nor wrong."""

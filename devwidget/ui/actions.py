@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.snapshot import Snapshot
@@ -43,6 +44,7 @@ class PanelActions:
         ranks: how all ranks of the job are asked; None where this process does not answer as one of them.
         request: what the inputs say at first.
         forget: lets go of a batch that only the panel holds.
+        try_fix: runs the step of a request twice, and once of them with a fix; raises as `trace`.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -53,6 +55,7 @@ class PanelActions:
     forget: Callable[[], None] = lambda: None
     training: Callable[[], Held] = dict
     ranks: Callable[[], Callable[[], Cluster] | None] = lambda: None
+    try_fix: Callable[[TraceRequest, Fix, Callable[[str], None]], Fix] = lambda request, fix, progress: fix.try_it()
 
 
 class Panel(Protocol):
@@ -81,6 +84,9 @@ class Panel(Protocol):
 
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
         """Trace one step."""
+
+    def try_fix(self, finding: int, fix: int) -> Trace:
+        """Try one fix of the last trace."""
 
     def after_cell(self) -> None:
         """A cell has ended."""

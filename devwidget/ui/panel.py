@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import ipywidgets
@@ -10,7 +12,7 @@ import ipywidgets
 from devwidget.language.speaking import say
 from devwidget.records.answers.layout import Layout
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.records.finding import Finding
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
@@ -153,22 +155,45 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """
         with self._lock:
             self._request = request or self._request
-            self._refused = None
-            self._say("busy", say("tracing …"))
-            try:
-                trace = self._actions.trace(self._request, lambda text: self._say("busy", code_word(text)))
-            except DevwidgetError as error:
-                self._refused = DevwidgetError(error.what, why=error.why, instead=error.instead)  # its frames hold the model
-                self._say("error", str(error))
-                raise
-            except KeyboardInterrupt:
-                self._say("error", say("cancelled; the model was put back as it was"))
-                raise
-            except BaseException as error:
-                self._say("error", error_text(error))
-                raise
+            with self._busy(say("tracing …")):
+                trace = self._actions.trace(self._request, self._progress)
             self.show_trace(trace)
             return trace
+
+    def try_fix(self, finding: int, fix: int) -> Trace:
+        """Try one fix of the last trace, as its button does; the trace with the outcome.
+
+        Raises:
+            DevwidgetError: if there is no such fix, or the step cannot be run again; the panel shows it too.
+        """
+        with self._lock:
+            with self._busy(say("trying the fix: the step runs twice …")):
+                before, chosen = _chosen(self.trace, finding, fix)
+                tried = self._actions.try_fix(self._request, chosen, self._progress)
+                trace = _with_fix(before, finding, fix, tried)
+            self.show_trace(trace)
+            return trace
+
+    @contextlib.contextmanager
+    def _busy(self, words: str) -> Iterator[None]:
+        """Say what is done, and how it failed."""
+        self._refused = None
+        self._say("busy", words)
+        try:
+            yield
+        except DevwidgetError as error:
+            self._refused = DevwidgetError(error.what, why=error.why, instead=error.instead)  # its frames hold the model
+            self._say("error", str(error))
+            raise
+        except KeyboardInterrupt:
+            self._say("error", say("cancelled; the model was put back as it was"))
+            raise
+        except BaseException as error:
+            self._say("error", error_text(error))
+            raise
+
+    def _progress(self, text: str) -> None:
+        self._say("busy", code_word(text))
 
     def show_trace(self, trace: Trace) -> None:
         """Draw a trace that was recorded elsewhere over the module tree."""
@@ -288,3 +313,20 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.marks = overlay(self.table, self.trace)
         self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)
+
+
+def _chosen(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix]:
+    """The last trace, and the fix of these numbers."""
+    findings = trace.findings if trace is not None else ()
+    fixes = findings[finding].fixes if 0 <= finding < len(findings) else ()
+    if trace is None or not 0 <= fix < len(fixes):
+        raise DevwidgetError(Message("the last trace has no such fix"), instead=Message("press Trace batch"))
+    return trace, fixes[fix]
+
+
+def _with_fix(trace: Trace, finding: int, fix: int, tried: Fix) -> Trace:
+    """The trace with what came of a fix; the step has run for that too."""
+    findings, fixes = list(trace.findings), list(trace.findings[finding].fixes)
+    fixes[fix] = tried
+    findings[finding] = replace(findings[finding], fixes=tuple(fixes))
+    return replace(trace, findings=tuple(findings), step_runs=trace.step_runs + tried.runs)

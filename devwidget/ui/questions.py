@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from devwidget.records.errors import DevwidgetError, error_text
@@ -38,7 +39,10 @@ class Questions:
             return {}
         if ask == "trace":
             request = _request(message)
-            return {"state": self._panel.jobs.submit(lambda: self._trace(request))}
+            return {"state": self._panel.jobs.submit(lambda: self._shown(lambda: self._panel.run_trace(request)))}
+        if ask == "try":
+            finding, fix = _given(message, "finding", int, -1), _given(message, "fix", int, -1)
+            return {"state": self._panel.jobs.submit(lambda: self._shown(lambda: self._panel.try_fix(finding, fix)))}
         if ask == "cancel":
             return {"cancelled": self._panel.jobs.cancel()}
         if ask == "keep":
@@ -56,10 +60,10 @@ class Questions:
             return export(self._panel.snapshot, self._panel.trace, _given(message, "form", str, ""))
         return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
 
-    def _trace(self, request: TraceRequest) -> None:
+    def _shown(self, run: Callable[[], object]) -> None:
         try:
             with printed(self._panel.show_printed):
-                self._panel.run_trace(request)
+                run()
         except (DevwidgetError, KeyboardInterrupt):
             return  # shown in the status line
         except Exception:

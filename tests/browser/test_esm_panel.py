@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.failure import Failure
+from devwidget.records.finding import Edit
 from devwidget.records.memory_curve import Holding, MemoryPoint, Refusal
 from devwidget.records.trace import Operand, Trace
 from devwidget.report.page.content import compared_content, memory_content, traced_content
@@ -311,3 +312,26 @@ def test_the_timeline_says_nothing_that_the_status_line_says_already(bare):
     bare.update("panel", "traced", traced(one_step()))
     bare.update("panel", "status", {"kind": "done", "text": traced(one_step())["summary"]})
     expect(bare.page.get_by_text(traced(one_step())["summary"])).to_have_count(1)
+
+
+def offering():
+    """A trace with a fix that was not tried."""
+    trace = one_step()
+    found, *others = trace.findings
+    edits = (Edit("model.py", 41, 41, "hidden = hidden.to(x.device)", "hidden = hidden"),)
+    offered = replace(found.fixes[0], edits=edits, code="", verified=False, not_tried="another thread runs, `Thread-4 (train)`")
+    return replace(trace, findings=(replace(found, fixes=(offered, *found.fixes[1:])), *others), step_runs=1)
+
+
+def test_a_fix_that_was_not_tried_has_a_button_that_asks_for_it(bare):
+    bare.update("panel", "traced", traced(offering()))
+    bare.page.get_by_role("tab", name="Findings").click()
+    button = bare.page.get_by_role("button", name="Try it")
+    expect(button).to_have_count(1)
+    button.focus()
+    bare.page.keyboard.press("Enter")
+    sent = bare.sent("try")[0]
+    assert (sent["finding"], sent["fix"]) == (0, 0)
+    expect(button).to_be_disabled()
+    bare.update("panel", "status", {"kind": "error", "text": "the model is gone"})
+    expect(button).to_be_enabled()

@@ -79,6 +79,32 @@ def stance():
     return torch._dynamo.eval_frame._stance.stance
 
 
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_the_stance_of_two_recordings_ends_with_the_last_of_them_in_any_order(first_to_end):
+    recordings = [devwidget.record(), devwidget.record()]
+    compiled = torch.compile(lambda x: x * 2, backend="eager")
+    for each in recordings:
+        each.__enter__()
+    recordings.pop(first_to_end).__exit__(None, None, None)
+    assert stance() == "force_eager"
+    compiled(torch.ones(2))
+    recordings.pop().__exit__(None, None, None)
+    assert stance() == "default"
+
+
+@pytest.mark.parametrize("ends_inside", [True, False])
+def test_a_stance_that_the_user_takes_while_a_recording_runs_is_the_users_before_and_after_its_end(ends_inside):
+    with devwidget.record() as recording:
+        users = torch.compiler.set_stance("fail_on_recompile")
+        torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2))
+        if ends_inside:
+            users.__exit__(None, None, None)
+    assert stance() == ("default" if ends_inside else "fail_on_recompile")
+    users.__exit__(None, None, None)
+    assert stance() == "default"
+    assert any(reason.startswith("compiled code") for reason in recording.trace.not_checked)
+
+
 def test_a_stance_of_the_user_that_begins_or_ends_meanwhile_stays_the_users():
     background_births.begin()
     users = torch.compiler.set_stance("eager_on_recompile")

@@ -8,24 +8,23 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import devwidget
+from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.recording.copy_checks import checksum
 from devwidget.records.trace import Trace
 
 Damage = Callable[[torch.Tensor], object]
 
 
-class Machine(TorchDispatchMode):
+class Machine(DispatchMode):
     """One whose copies from cuda:0 to cuda:1 arrive damaged."""
 
     def __init__(self, damage: Damage) -> None:
-        super().__init__()
         self._damage = damage
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+    def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = redispatch(func, args, kwargs)
         before = {"aten::_to_copy": 0, "aten::copy_": 1}.get(func._schema.name)
         if before is not None and (str(args[before].device), str(out.device)) == ("cuda:0", "cuda:1"):
             self._damage(out.view(-1))

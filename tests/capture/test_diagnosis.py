@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import runpy
 import types
 
 import pytest
@@ -161,6 +162,48 @@ def test_parameters_of_the_loss_that_no_optimizer_has_are_found():
     (found,) = recorded(program).findings
     assert found.kind == "optimizer-misplaced"
     assert "Margin.centre" in found.headline
+
+
+BESIDE = """
+import types
+import torch
+import devwidget
+
+class Critic(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(2, device="cuda:0"))
+
+    def forward(self, out):
+        return (out * self.scale).sum()
+
+model, critic = torch.nn.Linear(3, 2).to("cuda:0"), Critic()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+other = torch.optim.SGD(critic.parameters(), lr=0.1)
+held = {held}
+del other
+x = torch.ones(4, 3, device="cuda:0")
+findings = devwidget.trace(model, x, loss_fn=critic, optimizer=optimizer, verify=False).findings
+"""
+
+
+def found_beside(tmp_path, held):
+    """What is said of a model with a loss that has parameters, where both have an optimizer that is older than the trace."""
+    (tmp_path / "beside.py").write_text(BESIDE.format(held=held))
+    return runpy.run_path(str(tmp_path / "beside.py"))["findings"]
+
+
+@pytest.mark.parametrize(
+    "held",
+    ["other", "{'critic': [other]}", "other.step", "(lambda other: lambda: other)(other)", "types.SimpleNamespace(of=[other])"],
+)
+def test_parameters_of_the_loss_that_an_older_optimizer_trains_stay_silent(tmp_path, held):
+    assert found_beside(tmp_path, held) == ()
+
+
+def test_parameters_of_the_loss_that_no_older_optimizer_has_are_found(tmp_path):
+    (found,) = found_beside(tmp_path, "None")
+    assert (found.kind, found.birth.text) == ("optimizer-misplaced", BESIDE.splitlines()[14])
 
 
 class Positions(nn.Module):

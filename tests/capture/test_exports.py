@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import devwidget
+from devwidget.capture.patching.mode_stack import dispatch_modes
 
 
 class Net(nn.Module):
@@ -47,10 +47,10 @@ def test_an_export_in_a_recording_gives_plains_numbers(kind, way):
         warnings.simplefilter("ignore")
         plain = way(model, x)(x)
         with devwidget.record(heal=True) as recording:
-            modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+            modes = [*_get_current_function_mode_stack(), *dispatch_modes()]
             hooks = torch_modules._global_forward_hooks
             exported = way(model, x)
-            assert [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()] == modes
+            assert [*_get_current_function_mode_stack(), *dispatch_modes()] == modes
             assert torch_modules._global_forward_hooks is hooks
             assert torch.equal(exported(x), plain)
             model(x)

@@ -1,6 +1,10 @@
 """Values that are older than the trace: the source of functions that have returned tells their births."""
 
+import importlib
+import zipfile
+
 import pytest
+import torch
 
 import devwidget
 from tests.cells import notebook
@@ -266,3 +270,30 @@ def test_an_attribute_that_is_set_by_its_name():
     """
     found = built("return dict(model=Net().cuda(), batch=torch.rand(2, 3).cuda())", net)
     assert found == [("unregistered-tensor", 'object.__setattr__(self, "bank", torch.zeros(2))')]
+
+
+IN_ARCHIVE = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.mask = torch.zeros(4)
+
+    def forward(self, x):
+        return self.layer(x) + self.mask
+"""
+
+
+def test_a_tensor_of_a_package_in_an_archive_has_its_line(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.writestr("archived_net.py", IN_ARCHIVE)
+    monkeypatch.syspath_prepend(str(tmp_path / "packed.zip"))
+    module = importlib.import_module("archived_net")
+    (finding,) = devwidget.trace(module.Net().cuda(), torch.ones(2, 4, device="cuda")).findings
+    assert finding.birth.text == "self.mask = torch.zeros(4)"
+    assert finding.fault.text == "return self.layer(x) + self.mask"
+    assert devwidget.snapshot(module.Net()).modules[0].defined.text == "class Net(nn.Module):"

@@ -178,3 +178,13 @@ def test_a_class_inside_a_function_keeps_its_lines_and_its_texts(tmp_path):
     inside = '        text = """\nflush left\n"""\n        def go(self):\n            self.a = 1\n'
     path.write_text(f"def f():\n    class Net:\n{inside}")
     assert class_attributes.attribute_assignment(str(path), ClassName("Net"), "a").line == 7
+
+
+def test_a_cell_that_is_run_again_has_one_index(monkeypatch):
+    monkeypatch.setattr(source_index, "_known", {})
+    for number in range(20):
+        name, other = f"<ipython-input-{number}-abc>", f"<ipython-input-{number}-xyz>"
+        for cell, text in ((name, CODE), (other, CODE.replace("LIMIT", "OTHER"))):
+            monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
+            assert source_index.index_of(cell).classes("Net")
+    assert list(source_index._known) == [name, other]

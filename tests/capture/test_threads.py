@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import devwidget
+from devwidget.capture.patching.mode_stack import dispatch_modes
 
 
 def by_new_pool(work):
@@ -54,7 +54,7 @@ def faulty():
 
 
 def modes():
-    return [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+    return [*_get_current_function_mode_stack(), *dispatch_modes()]
 
 
 def counts(recording):

@@ -1,8 +1,9 @@
-"""Private names of torch: all in two files, found at first use, and missed by name."""
+"""Private names of torch: all in files of that name, found at first use, and missed by name."""
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -11,16 +12,20 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import eval_frame
 
 import devwidget
 from devwidget import DevwidgetError
 from devwidget.capture import torch_internals
+from devwidget.simulator import torch_internals as simulator_internals
 from tests.test_imports import PACKAGE
 
 NAMES = {
     **{name: path for table in torch_internals.NEEDED.values() for name, path in table.items()},
     **torch_internals.OPTIONAL,
 }
+
+EVERYWHERE = {**NAMES, **simulator_internals.NEEDED, "late": simulator_internals.EXPECTED}
 
 
 def is_private(path: str) -> bool:
@@ -117,6 +122,72 @@ def test_public_names_and_fields_of_objects_are_no_private_names(source: str) ->
     assert not any(map(is_private, paths(source)))
 
 
+def own_names(trees: list[ast.AST]) -> set[str]:
+    """What the package itself calls something, anywhere."""
+    found: set[str] = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+            found |= {node.attr} if node.value.id in ("self", "cls") else set()
+    return found
+
+
+def names_of_torch() -> set[str]:
+    """What modules and classes of torch have, but for operators: a name that is only a text somewhere may be meant for one."""
+    modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] == "torch" and module is not None]
+    owners = [*modules, *(each for module in modules for each in list(vars(module).values()) if issubclass(type(each), type))]
+    return {name for owner in owners for name in vars(owner) if not hasattr(torch.ops.aten, name)}
+
+
+def foreign_names(tree: ast.AST, in_torch: set[str]) -> Iterator[str]:
+    """Private names that a file reads from objects, whatever these are, and those of torch that it has as texts."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
+            yield from in_torch.intersection(node.value.split())
+
+
+PYTHONS = {
+    "_asdict",
+    "_fields",
+    "_exit",
+    "_getframe",
+    "_current_frames",
+    "_collections_abc",
+    "_thread",
+    "_apply",
+    "_T",
+    "_R",
+} | {
+    *("_cache", "_collections", "_filters_mutated", "_local", "_replace"),
+}
+"""Private names of Python's own library, and words that torch happens to use too."""
+
+
+def unlisted(source: ast.AST, ours: set[str], in_torch: set[str]) -> set[str]:
+    listed = {part for paths in EVERYWHERE.values() for path in paths.split() for part in path.split(".")}
+    private = {name for name in foreign_names(source, in_torch) if re.fullmatch(r"_(?!devwidget)\w*[^_]|_\w*[^_]_", name)}
+    return private - ours - listed - torch_internals.FIELDS - simulator_internals.PUT_IN - PYTHONS
+
+
+def test_every_private_name_that_is_read_from_an_object_is_listed() -> None:
+    trees = {file: ast.parse(file.read_text("utf-8")) for file in PACKAGE.rglob("*.py") if file.name != "torch_internals.py"}
+    ours, in_torch = own_names(list(trees.values())), names_of_torch()
+    assert {file.name: names for file, tree in trees.items() if (names := unlisted(tree, ours, in_torch))} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["dynamo._callback_of_stance", "patched(dynamo, '_set_stance', wrap)", "for name in ('_global_backward_hooks',): pass"],
+)
+def test_a_private_name_that_is_not_listed_would_be_seen(source: str) -> None:
+    assert unlisted(ast.parse(source), set(), names_of_torch() | {"_set_stance"})
+
+
 @pytest.mark.parametrize("name", sorted(NAMES.keys() - torch_internals.OPTIONAL.keys()))
 def test_this_torch_has_every_name(name: str) -> None:
     assert torch_internals.first(NAMES[name]) is not None
@@ -149,6 +220,73 @@ def test_devwidget_is_imported_whichever_private_name_is_missing() -> None:
     done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) > 30
+
+
+_EACH_WITHOUT = """
+import os, sys, traceback
+import torch, torch._dynamo.eval_frame, torch.export
+from torch import nn
+import devwidget, devwidget.api, devwidget.capture.recorder, devwidget.simulator.simulation
+from devwidget.capture import torch_internals
+model = nn.Linear(2, 2)
+def plain():
+    model(torch.ones(1, 2)).sum().backward()
+def record():
+    with devwidget.record() as recording:
+        plain()
+    return recording.trace.ops
+def trace():
+    return devwidget.trace(model, torch.ones(1, 2), loss_fn=torch.sum).ops
+def simulate():
+    with devwidget.simulate(1):
+        return nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda")).is_cuda
+def is_ours(error):
+    return any("torch_internals" not in name for name in [traceback.extract_tb(error.__traceback__)[-1].filename]
+               if "devwidget" in name)
+def outcome(call, path):
+    try:
+        return "ok" if call() else "empty"
+    except devwidget.DevwidgetError as error:
+        return "named" if path in str(error) else f"not named: {error}"
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}" if is_ours(error) else "fails in torch"
+def outcomes(path):
+    owner, last = torch_internals.owner_and_name(path)
+    try:
+        delattr(owner, last)
+        plain()
+    except Exception:
+        return ["torch cannot be without"]
+    return [outcome(call, path) for call in (record, trace, simulate)]
+for path in sys.stdin.read().split():
+    sys.stdout.flush()
+    if not os.fork():
+        print(path, *outcomes(path), sep="\t", flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each name is missing in a process of its own")
+def test_whichever_private_name_is_missing_work_goes_on_or_the_name_is_told() -> None:
+    more = (f"torch._dynamo.{name}" for name in ("eval_frame._stance", "eval_frame.DynamoStance", "set_stance", "export"))
+    names = {path for paths in EVERYWHERE.values() for path in paths.split()} | {*more, "torch.compiler.set_stance"}
+    done = subprocess.run([sys.executable, "-c", _EACH_WITHOUT], input="\n".join(sorted(names)), capture_output=True, text=True)
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert {path for path, *_ in rows} == names, done.stderr
+    good = {"ok", "named", "fails in torch", "torch cannot be without"}
+    assert [row for row in rows if not good.issuperset(row[1:])] == []
+    assert sum(row[1] == "ok" for row in rows) > 60
+
+
+@pytest.mark.parametrize("name", ["_callback_from_stance", "_stance", "DynamoStance"])
+def test_without_a_private_name_of_the_compiler_a_recording_begins(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(eval_frame, name)
+    with devwidget.record() as recording:
+        nn.Linear(2, 2)(torch.ones(1, 2))
+    assert recording.trace.ops
+    said = [reason for reason in recording.trace.not_checked if f"`torch._dynamo.eval_frame.{name}`" in reason]
+    assert len(said) == (name == "_callback_from_stance")
 
 
 @pytest.fixture
@@ -211,11 +349,10 @@ def test_another_path_is_taken_where_the_first_is_missing(monkeypatch: pytest.Mo
     del torch_internals.Moved
 
 
-def test_a_class_to_inherit_from_that_is_missing_refuses_objects_and_no_import(without) -> None:
-    without("TorchDispatchMode")
-    ours = type("Ours", (torch_internals.base("TorchDispatchMode"),), {})
-    with pytest.raises(DevwidgetError, match="TorchDispatchMode"):
-        ours()
+def test_what_is_bound_at_import_is_none_where_torch_lacks_it(without) -> None:
+    without("thread_object")
+    assert torch_internals.find_optional("thread_object") is None
+    assert torch_internals.find_optional("parse_key") is not None
 
 
 def test_a_name_that_was_found_once_is_an_attribute(monkeypatch: pytest.MonkeyPatch) -> None:

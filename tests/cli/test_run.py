@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,3 +143,53 @@ def test_a_module_runs_as_python_runs_it(python: Run, tmp_path: pathlib.Path) ->
     ours = python("-m", "devwidget", "run", "-m", "package", "--lr", "1")
     assert plain.stdout.startswith("other __main__ package package.__main__")
     assert (ours.stdout, ours.returncode) == (plain.stdout, 0)
+
+
+APPLICATION = """
+import sys
+from helper import name
+print(name, __name__, repr(__package__), __spec__.name, sys.argv, sys.path[0], __file__, __loader__ is __spec__.loader)
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("-P",)], ids=["plain", "safe path"])
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+def test_a_folder_and_an_archive_with_a_main_run_as_python_runs_them(
+    kind: str, flags: tuple[str, ...], python: Run, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "application").mkdir()
+    (tmp_path / "application" / "helper.py").write_text("name = 'helper'")
+    (tmp_path / "application" / "__main__.py").write_text(APPLICATION)
+    if kind == "archive":
+        shutil.make_archive(str(tmp_path / "application"), "zip", tmp_path / "application")
+    target = {"folder": "application", "archive": "application.zip"}[kind]
+    plain = python(*flags, target, "--lr", "1")
+    ours = python(*flags, "-m", "devwidget", "run", target, "--lr", "1")
+    assert plain.stdout.startswith("helper __main__ ''")
+    assert (ours.stdout, ours.returncode) == (plain.stdout, 0)
+
+
+def test_a_folder_without_a_main_is_refused(python: Run, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "application").mkdir()
+    ours = python("-m", "devwidget", "run", "application")
+    assert (ours.returncode, ours.stderr.splitlines()[0]) == (2, "devwidget: there is no script application")
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "sys.stdout = None",
+        "sys.stdout = sys.stderr = None",
+        "del sys.stdout",
+        "sys.stdout.close()",
+        "sys.stderr.close()",
+        "sys.stdout = object()",
+        "sys.stdout = sys.stderr = open(__file__)",
+    ],
+)
+def test_the_report_comes_whatever_a_program_leaves_of_its_streams(ending: str, python: Run, tmp_path: pathlib.Path) -> None:
+    plain, ours = both(python, tmp_path, f"import sys, torch\nprint(torch.ones(2).sum().item())\n{ending}\n")
+    assert ours.stdout == plain.stdout == "2.0\n"
+    assert ours.returncode == plain.returncode
+    assert ours.stderr.count("Error") == plain.stderr.count("Error")
+    assert ("Trace: " in ours.stderr) == ("sys.stderr.close" not in ending)

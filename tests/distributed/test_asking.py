@@ -151,6 +151,62 @@ def test_a_server_that_sends_a_byte_now_and_then_cannot_hold_us(job: pathlib.Pat
     assert heard(job, drip).state == "busy"
 
 
+@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.parametrize(
+    ("sent", "again", "pause"),
+    [
+        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", 0.0),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05),
+        (b"HTTP/1.1 200 OK\r\n", b"A", 0.05),
+        (b"HTTP/1.1 200 OK\r\n", b"A: b\r\n", 0.0),
+        (b"", b"H", 0.05),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 0.05),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"A: b\r\n", 0.01),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", b"x" * 65536, 0.0),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", b"x" * 65536, 0.0),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n", b"x", 0.05),
+    ],
+)
+def test_a_server_that_never_ends_is_busy_after_its_time(job: pathlib.Path, sent: bytes, again: bytes, pause: float) -> None:
+    ended = threading.Event()
+
+    def serve(connected: socket.socket) -> None:
+        connected.settimeout(1.0)
+        connected.sendall(sent)
+        while not ended.wait(pause):
+            connected.sendall(again)
+
+    with listening(socket_of(job, 0), serve):
+        began = time.monotonic()
+        found = ask(job, 0)
+        seconds = time.monotonic() - began
+        ended.set()
+    assert found.state == "busy"
+    assert seconds < 2.0
+
+
+@pytest.mark.parametrize("name", ["rank-0.json", "rank-0.sock"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "folder", "large file"])
+def test_what_is_no_file_of_a_rank_holds_nobody_up(job: pathlib.Path, name: str, kind: str) -> None:
+    path = job / name
+    {
+        "pipe": lambda: os.mkfifo(path),
+        "link to a device": lambda: path.symlink_to("/dev/zero"),
+        "folder": lambda: path.mkdir(),
+        "large file": lambda: (path.touch(), os.truncate(path, 1 << 30)),
+    }[kind]()
+    began = time.monotonic()
+    (rank,) = devwidget.ranks(job).ranks
+    assert rank.state in ("missing", "dead", "busy")
+    assert time.monotonic() - began < 2.0
+
+
+def test_a_file_with_a_number_that_no_rank_has_is_none_of_the_job(job: pathlib.Path) -> None:
+    file_of(job, 9_999_999).write_bytes(said(0))
+    file_of(job, 0).write_bytes(said(0))
+    assert [each.rank for each in ask_folder(job)] == [0]
+
+
 def test_a_socket_where_nobody_listens_is_that_of_a_dead_rank(job: pathlib.Path):
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(socket_of(job, 0)))

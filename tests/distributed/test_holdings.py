@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -26,3 +27,13 @@ def test_the_groups_of_a_module_are_found_where_torch_has_many_or_one(
 ) -> None:
     monkeypatch.setattr(torch_internals, "fsdp_state_of", lambda module: state)
     assert holdings._groups(nn.Identity()) == groups
+
+
+def test_a_rank_tells_its_model_where_the_inside_of_fsdp_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert torch_internals.FSDP in sys.modules
+    state = SimpleNamespace(_fsdp_param_groups=[SimpleNamespace(fsdp_params=[SimpleNamespace()])])
+    monkeypatch.setattr(torch_internals, "fsdp_state_of", lambda module: state)
+    held = holdings.read_holdings(nn.Linear(2, 2))
+    assert (len(held.model.modules), held.unsharded) == (1, ())
+    assert held.note.startswith("what FSDP has gathered is not known: ")
+    assert "_module_info" in held.note

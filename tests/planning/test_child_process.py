@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import devwidget
-from devwidget.capture.restore.settings import switches_now
+from devwidget.capture.restore.settings.torch_settings import switches_now
 from devwidget.planning.child import letters
 from devwidget.planning.child.process import ask
 from devwidget.records.errors import DevwidgetError
@@ -112,3 +112,19 @@ def test_a_child_that_dies_is_told(a_started_gpu, monkeypatch):
     monkeypatch.setattr(letters, "write", lambda *about: b"")
     with pytest.raises(DevwidgetError, match=r"ended with 1: .*EOFError"):
         devwidget.plan(Net(), X, gpus=1, **ASKED)
+
+
+class Printing(nn.Linear):
+    """Writes bytes that are no text in any encoding, from C as a library would."""
+
+    def forward(self, x):
+        os.write(1, b"caf\xe9 \xff\n")
+        print("h\u00e9llo")
+        return super().forward(x)
+
+
+def test_what_a_model_prints_that_is_no_text_is_shown_by_its_bytes(capsys):
+    with devwidget.simulate(1):
+        found = devwidget.plan(Printing(4, 4), torch.ones(2, 4), gpus=1, memory="1GiB")
+    assert found.fits
+    assert r"caf\xe9 \xff" in capsys.readouterr().out

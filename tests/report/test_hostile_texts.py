@@ -17,6 +17,7 @@ from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.plan import Plan
+from devwidget.records.schema.process_local import saved_fields
 from devwidget.records.schema.record import Record
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -59,7 +60,7 @@ def built(hint: Any, text: str, name: str = "") -> Any:
 
 def _record(kind: Any, text: str) -> Any:
     hints = typing.get_type_hints(kind, include_extras=True)
-    return kind(**{field.name: built(hints[field.name], text, field.name) for field in dataclasses.fields(kind)})
+    return kind(**{field.name: built(hints[field.name], text, field.name) for field in saved_fields(kind)})
 
 
 class Structure(html.parser.HTMLParser):

@@ -30,10 +30,17 @@ def test_a_simulation_names_what_torch_is_missing_and_changes_nothing(path: str,
 
 def test_a_simulation_needs_what_a_recording_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        needed_by_recording, "NEEDED", {"recording": {"Gone": "torch._gone"}, "restoring": {"Lost": "torch._lost"}}
+        needed_by_recording, "NEEDED", {"reading tensors": {"Gone": "torch._gone"}, "recording": {"Lost": "torch._lost"}}
     )
     with pytest.raises(SimulationError, match=r"has no `torch\._gone`, `torch\._lost`"):
         simulate(1).start()
+
+
+def test_a_simulation_needs_nothing_of_what_only_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = {**needed_by_recording.NEEDED, "drawing a pipeline": {"Gone": "torch._gone"}}
+    monkeypatch.setattr(needed_by_recording, "NEEDED", needed)
+    with simulate(1):
+        assert torch.cuda.is_available()
 
 
 def test_a_name_of_recording_is_found_here_too() -> None:

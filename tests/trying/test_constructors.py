@@ -181,17 +181,14 @@ def test_a_candidate_that_cannot_be_registered_is_not_called_verified(monkeypatc
 def test_an_interrupt_in_a_trial_leaves_everything_as_it_was():
     class Interrupted(Scaled):
         def forward(self, x):
-            stop.append(1)
-            if len(stop) == 2:
+            if "scale" in self._buffers:  # as the edit has it
                 raise KeyboardInterrupt
             return self.layer(x) * self.scale
 
-    stop = []
     model = Interrupted(3).to("cuda:0")
     before, code = described(model), Interrupted.forward.__code__
     with pytest.raises(KeyboardInterrupt):
-        devwidget.trace(model, torch.ones(2, 3, device="cuda:0"))
-    assert len(stop) == 2
+        devwidget.trace(model, torch.ones(2, 3, device="cuda:0"), verify=True)
     assert described(model) == before
     assert Interrupted.forward.__code__ is code
 

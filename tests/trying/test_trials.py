@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import warnings
+from unittest import mock
 
 import pytest
 import torch
@@ -160,23 +161,15 @@ def test_edits_of_several_findings_are_tried_though_one_finding_has_none():
 
 
 def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch):
-    import gc
 
     from devwidget.trying import functions
 
-    class Counting:
-        searches = 0
-
-        def get_objects(self):
-            self.searches += 1
-            return gc.get_objects()
-
-    counting = Counting()
-    monkeypatch.setattr(functions, "gc", counting)
+    searches = mock.Mock(side_effect=functions._functions)
+    monkeypatch.setattr(functions, "_functions", searches)
     live = functions.LiveFunctions({__file__})
     assert live.of({__file__}) == live.of({__file__})
     assert Stopping.forward in live.of({__file__})[__file__]
-    assert counting.searches == 1
+    assert searches.call_count == 1
 
 
 def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):
@@ -204,7 +197,7 @@ def judged(trace, error=""):
 
     model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")
 
-    def again(heal, inputs):
+    def again(heal, inputs, inside):
         model(inputs())
         return dataclasses.replace(trace, error=error), None
 
@@ -224,7 +217,8 @@ def test_no_trial_begins_late(monkeypatch):
     hours = iter(range(0, 36000, 3600))
     monkeypatch.setattr(trials, "clock", lambda: next(hours))
     trace = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0"), verify=False)
-    assert judged(trace, error="RuntimeError: something else").findings == trace.findings
+    (found,) = judged(trace, error="RuntimeError: something else").findings
+    assert {fix.not_tried for fix in found.fixes if fix.edits} == {"the trials before it took 30 s"}
 
 
 def test_two_findings_of_one_line_are_not_taken_for_each_other():

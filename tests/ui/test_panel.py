@@ -9,11 +9,12 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from devwidget.records.errors import BatchError
+from devwidget.records.finding import Edit
 from devwidget.records.memory import DeviceMemory
 from devwidget.ui.actions import TraceRequest
 from devwidget.ui.panel import DeviceWidget
 from tests.browser.handmade_panel import Fake, open_panel
-from tests.views.builders import GPU0, MIB
+from tests.views.builders import GPU0, MIB, one_step
 
 
 @pytest.fixture
@@ -62,6 +63,44 @@ def test_the_button_traces_with_what_the_page_sent(opened):
     panel, fake = opened
     asked(panel, ask="trace", batch=" images ", loss="loss_fn", target=None, heal=False)
     assert fake.requests == [TraceRequest("images", "loss_fn", "", heal=False)]
+
+
+def offering():
+    """A trace whose first fix was not tried, because another thread ran."""
+    trace = one_step()
+    found, *others = trace.findings
+    offered = replace(
+        found.fixes[0], edits=(Edit("model.py", 1, 1, "b", "a"),), verified=False, not_tried="another thread runs, `t`"
+    )
+    return replace(trace, findings=(replace(found, fixes=(offered, *found.fixes[1:])), *others), step_runs=1)
+
+
+def test_a_fix_that_was_not_tried_is_offered_and_tried_by_its_button(opened):
+    panel, _ = opened
+    panel.show_trace(offering())
+    assert panel.view.traced["findings"][0]["fixes"][0]["offered"]
+    panel._actions = replace(panel._actions, try_fix=lambda request, fix, _: replace(fix, verified=True, not_tried="", runs=2))
+    assert asked(panel, ask="try", finding=0, fix=0) == {"to": 1, "ask": "try", "state": "done"}
+    card = panel.view.traced["findings"][0]["fixes"][0]
+    assert (card["offered"], "verified" in card["confidence"]) == (False, True)
+    assert panel.trace.step_runs == 3
+    assert panel.view.traced["trials"] == ["the step ran 3 times, after the first time to try fixes"]
+    assert panel.view.status["kind"] == "done"
+
+
+@pytest.mark.parametrize(("finding", "fix"), [(0, 99), (99, 0), (-1, 0), (None, None)])
+def test_a_fix_that_is_not_there_is_refused(opened, finding, fix):
+    panel, _ = opened
+    panel.show_trace(offering())
+    asked(panel, ask="try", finding=finding, fix=fix)
+    assert panel.view.status["text"].startswith("the last trace has no such fix")
+
+
+def test_a_fix_that_cannot_be_tried_says_why(opened):
+    panel, _ = opened
+    panel.show_trace(offering())
+    asked(panel, ask="try", finding=0, fix=0)  # the records are made by hand
+    assert "it was loaded, made in another process or by hand" in panel.view.status["text"]
 
 
 def test_a_crash_in_the_users_model_is_shown_and_lost_nowhere(opened):

@@ -89,7 +89,7 @@ def _modules(parts: list[ModuleGroup]) -> list[nn.Module]:
 def _unregistered(modules: list[nn.Module], holders: list[Holder]) -> Iterator[Found]:
     known = {*map(id, modules), *map(id, _parameters(modules))} if holders else set()
     search = Search(lambda value: id(value) in known)
-    if any(search.of_class(kind) for kind in set(map(type, modules))):
+    if any(search.of_class(kind) for kind in {id(kind): kind for kind in map(type, modules)}.values()):
         raise NotWatchable("tensors in class attributes")
     for at, names in holders:
         for name in names:

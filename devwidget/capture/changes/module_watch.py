@@ -46,15 +46,17 @@ class ModuleWatch:
         modules, owns, _ = group
         self._facts, tensors = _facts(group)
         self._tensors = TensorWatch(tensors)
-        kinds = {kind: wrapping(kind) for kind in set(map(type, modules))}
+        classes = [type(module) for module in modules]
+        kinds = {key: wrapping(kind) for key, kind in {id(kind): kind for kind in classes}.items()}
         layouts = _layouts(owns)
         _refuse(kinds.values(), layouts)
-        self._notes = [(at, kinds[type(module)].note) for at, module in enumerate(modules) if kinds[type(module)].word]
+        of_modules = [kinds[id(kind)] for kind in classes]
+        self._notes = [(at, kind.note) for at, kind in enumerate(of_modules) if kind.word]
         self._groups = [(itemgetter(name), places) for names, places in layouts for name in names]
         self._rest = self._read_rest(owns)
         search = Search(bool)
         found = ((at, search.candidates(owns[at], names)) for names, places in layouts for at in places)
-        self.holders = [(at, names) for at, names in found if names and not kinds[type(modules[at])].hides]
+        self.holders = [(at, names) for at, names in found if names and not of_modules[at].hides]
 
     def fits(self, group: ModuleGroup) -> bool:
         """True if modules at the same places are the same in everything that a snapshot tells of them and their tensors."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import compress
+from itertools import chain, compress
 from operator import attrgetter
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from devwidget.capture.snapshot.tensor_reader import PLAIN
 
+_PLAIN = frozenset(map(id, PLAIN))
 _READ = tuple(map(attrgetter, ("device", "dtype", "shape", "requires_grad")))
 _READ_GRAD = tuple(map(attrgetter, ("device", "nbytes")))
 _IS_LEAF, _GRAD, _ADDRESS = map(attrgetter, ("is_leaf", "grad", "_cdata"))
@@ -36,7 +37,7 @@ def _facts(tensors: list[torch.Tensor]) -> Iterator[list[Any]]:
     are_leaves = list(map(_IS_LEAF, tensors))
     grads = list(map(_GRAD, compress(tensors, are_leaves)))  # to read the gradient of others raises a warning
     given = [grad for grad in grads if grad is not None]
-    if not PLAIN.issuperset(map(type, tensors)) or not PLAIN.issuperset(map(type, given)):
+    if not _PLAIN.issuperset(map(id, map(type, chain(tensors, given)))):
         raise TypeError("tensors of other classes")
     yield are_leaves
     yield from (list(map(read, tensors)) for read in _READ)

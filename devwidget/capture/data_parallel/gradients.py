@@ -27,13 +27,14 @@ Groups = Callable[[Any, Any], Iterator[Crossing]]
 
 def parallel_gradients(state: State, undo: Undo) -> None:
     """Log the crossings of gradients with their cause; in forward the wrapper's own steps are watched already."""
-    steps: tuple[tuple[type, Cause, Groups], ...] = (
+    steps: tuple[tuple[type | None, Cause, Groups], ...] = (
         (torch_internals.ReduceAddCoalesced, "reduce", _reduced),
         (torch_internals.Scatter, "scatter", _scattered),
         (torch_internals.Gather, "gather", _gathered),
     )
     for step, cause, groups in steps:
-        undo.enter(patched(step, "forward", functools.partial(_logged, state, cause, groups)))
+        if step is not None:
+            undo.enter(patched(step, "forward", functools.partial(_logged, state, cause, groups)))
 
 
 def _logged(state: State, cause: Cause, groups: Groups, original: Any) -> Any:

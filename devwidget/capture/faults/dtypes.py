@@ -10,6 +10,7 @@ from torch import nn
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.modules import own_tensors
+from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.recording.event_log import short
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.errors import message
@@ -36,7 +37,7 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
     limits = torch.finfo(tensor.dtype)
 
     def fit(value: Any) -> Any:
-        return max(limits.min, min(limits.max, value)) if type(value) in (int, float) else value
+        return max(limits.min, min(limits.max, value)) if is_exactly(value, (int, float)) else value
 
     out = call.again_with(tuple(map(fit, call.args)), {key: fit(value) for key, value in call.kwargs.items()})
     call.report("dtype", [tensor], tensor.device, out, wanted=short(tensor.dtype), problem="constant")

@@ -15,7 +15,6 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.memory.block import Block
-from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import message
@@ -126,19 +125,14 @@ class CudaMemory:
                     self._listener.freed(entry.block)
 
 
-class _Results(DispatchMode):  # type: ignore[no-untyped-call]
-    supports_higher_order_operators = True
-
+class _Results(DispatchMode):
     def __init__(self, memory: CudaMemory) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator, then look where its results are."""
-        if isinstance(func, torch_internals.HigherOrderOperator):
-            return take_apart(self, func, args, kwargs)
         try:
-            out = redispatch(func, types, args, kwargs)
+            out = redispatch(func, args, kwargs)
         except torch.OutOfMemoryError as error:
             self._memory.refused(error)
             raise

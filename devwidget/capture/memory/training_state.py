@@ -1,22 +1,65 @@
-"""Gradients and optimizer state as they are now, cheap enough for a thread to ask while a cell trains."""
+"""Gradients and optimizer state while a cell trains, read where it trains."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
 
 from devwidget.capture.modules import own_tensors, walk
 from devwidget.capture.object_fields import dict_of
+from devwidget.capture.patching.global_hooks import STEP_BEGINS
+from devwidget.capture.patching.lock import Lock
 from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.tensors import tensors_in
+from devwidget.capture.undo import Undo
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import allocated_bytes
 
+_lock = Lock()
+
+
+class TrainingWatch:
+    """The bytes of gradients and of optimizer state, read when a step begins, in the thread that steps.
+
+    A thread that reads `.grad` of a parameter while autograd runs in another one ends the interpreter.
+
+    Args:
+        model: finds the model, None when it is gone.
+        optimizer: finds its optimizer, if any is known.
+    """
+
+    def __init__(self, model: Callable[[], nn.Module | None], optimizer: Callable[[], torch.optim.Optimizer | None]) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._bytes: dict[DeviceId, dict[str, int]] = {}
+        self._asked: Undo | None = None
+
+    @_lock
+    def ask(self) -> dict[DeviceId, dict[str, int]]:
+        """What the last step that was looked at began with; the next one that trains the model is looked at."""
+        if self._asked is None:
+            self._asked = Undo()
+            STEP_BEGINS.call(self._stepping, self._asked)
+        return self._bytes
+
+    @_lock
+    def end(self) -> None:
+        """Look at no step."""
+        if self._asked is not None:
+            self._asked.run()
+            self._asked = None
+
+    def _stepping(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        model, trained = self._model(), set(map(id, parameters_of(optimizer)))
+        if model is not None and any(id(tensor) in trained for tensor in _parameters(model)):
+            self._bytes = training_bytes(model, self._optimizer())
+            self.end()
+
 
 def training_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[DeviceId, dict[str, int]]:
-    """Bytes of gradients and of optimizer state, by device; only attributes are read, so any thread may ask."""
+    """Bytes of gradients and of optimizer state, by device; for the thread that trains."""
     held: dict[DeviceId, dict[str, int]] = {}
     _add(held, "gradients", _gradients(model))
     if optimizer is not None:
@@ -25,8 +68,11 @@ def training_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None) ->
 
 
 def _gradients(model: nn.Module) -> Iterator[torch.Tensor]:
-    parameters = (tensor for _, module in walk(model) for tensor in own_tensors(module).values())
-    return (grad for tensor in parameters if tensor.is_leaf and (grad := tensor.grad) is not None)
+    return (grad for tensor in _parameters(model) if tensor.is_leaf and (grad := tensor.grad) is not None)
+
+
+def _parameters(model: nn.Module) -> Iterator[torch.Tensor]:
+    return (tensor for _, module in walk(model) for tensor in own_tensors(module).values())
 
 
 def _add(held: dict[DeviceId, dict[str, int]], category: str, tensors: Iterable[torch.Tensor]) -> None:

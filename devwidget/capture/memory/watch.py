@@ -18,6 +18,7 @@ from devwidget.capture.memory.curves import Curves
 from devwidget.capture.memory.roles import Roles
 from devwidget.capture.modules import walk
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
 from devwidget.capture.undo import Undo
@@ -116,7 +117,7 @@ class MemoryWatch:
     def _looking(self) -> Iterator[None]:
         """Looking at tensors is no part of the user's program, and what goes wrong with it must not end that."""
         try:
-            with torch_internals.DisableTorchDispatch(), torch_internals.DisableTorchFunction():
+            with hide_from_modes(), torch_internals.DisableTorchFunction():
                 yield
         except Exception as error:
             self._state.log.trouble(error)

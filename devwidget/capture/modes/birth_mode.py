@@ -26,8 +26,8 @@ _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
 _MORE = WAITS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
 _LOOKS = VIEWS | {"__getitem__"}
-_QUESTIONS = frozenset({"size", "dim", "numel", "stride"})
-"""Answered at once, on any device."""
+_QUESTIONS = frozenset({"size", "dim", "numel", "stride", "_set_grad_enabled"})
+"""Answered at once. The last is what `no_grad` switches: a signal that struck us right after it would leave it so."""
 _Tensor, _Parameter, _Size, _FLOAT64 = torch.Tensor, torch.nn.Parameter, torch.Size, torch.float64
 _DisableTorchFunction = torch_internals.DisableTorchFunction
 MOST_DEVICES = 64

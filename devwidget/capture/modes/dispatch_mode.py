@@ -10,8 +10,6 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modes.collective_mode import CollectivesOnly, is_spread
-from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.recording.collectives.kinds import KINDS
 from devwidget.capture.recording.event_log import Devices, joined
@@ -22,15 +20,14 @@ from devwidget.records.trace import Phase
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
 _MOVES = ("_to_copy", "copy_")
-_HIGHER_ORDER = "higher-order operator"
-_APART = frozenset({*_MOVES, _HIGHER_ORDER, *KINDS})
+_APART = frozenset({*_MOVES, *KINDS})
 _names: dict[int, tuple[str, bool, Any]] = {}
 """Operators by id: their names, whether they take a path of their own, and the operator itself, which keeps its id. Its hash
 would be a call of Python code."""
 
 
 def _named(func: Any) -> tuple[str, bool, Any]:
-    name = func._schema.name.removeprefix("aten::") if isinstance(func, torch_internals.OpOverload) else _HIGHER_ORDER
+    name = func._schema.name.removeprefix("aten::")
     return _names.setdefault(id(func), (name, name in _APART, func))
 
 
@@ -63,32 +60,25 @@ def _all_devices(args: tuple[Any, ...]) -> Devices:
 class Ops(DispatchMode):
     """Logs operators; one instance for each thread."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, state: State) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self._state = state
         self._tracker = state.tracker
         self._threads = state.tracker.threads
         self._ops, self._counts, self._first = state.log.ops_met, state.log.op_counts, state.log.first_op
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator, then write down where it ran."""
         name, is_apart, _ = _names.get(id(func)) or _named(func)
         if is_apart:
-            return self._apart(func, name, types, args, kwargs)
-        if types and is_spread(types):
-            with CollectivesOnly(self._state.collectives):
-                out = redispatch(func, types, args, kwargs)
-        else:
-            out = redispatch(func, types, args, kwargs)
+            return self._apart(func, name, args, kwargs)
+        out = redispatch(func, args, kwargs)
         self._log(name, args, out)
         return out
 
     def _log(self, name: str, args: tuple[Any, ...], out: Any) -> None:
         here, tracker = self._threads.place, self._tracker
         if type(out) is not _Tensor and not isinstance(out, _Tensor):
-            out = out[0] if type(out) in (list, tuple) and out else None
+            out = out[0] if (type(out) is tuple or type(out) is list) and out else None
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         site = here.site or tracker.site(sys._getframe(2))
         with _DisableTorchFunction():  # function modes are active here while autograd runs: our looking is no call for them
@@ -96,19 +86,17 @@ class Ops(DispatchMode):
         place = self._ops.get(key)
         self._counts[self._first(key, site) if place is None else place] += 1
 
-    def _apart(self, func: Any, name: str, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name in _MOVES:
-            return self._moved(func, name, types, args, kwargs)
-        if name == _HIGHER_ORDER:
-            return take_apart(self, func, args, kwargs)
+            return self._moved(func, name, args, kwargs)
         self._state.collectives.begin(func, name, args, sys._getframe(1).f_back)
-        out = redispatch(func, types, args, kwargs)
+        out = redispatch(func, args, kwargs)
         self._log(name, args, out)
         return out
 
-    def _moved(self, func: Any, name: str, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _moved(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         started = time.perf_counter()
-        out = redispatch(func, types, args, kwargs)
+        out = redispatch(func, args, kwargs)
         self._log(name, args, out)
         tracker, cause = self._tracker, self._threads.place.cause
         before = args[1] if name == "copy_" else args[0]

@@ -28,8 +28,8 @@ def _asking(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any
     def has_torch_function(relevant_args: Iterable[Any]) -> bool:
         modes = torch_internals.function_modes()
         args = tuple(relevant_args)
-        if any(not type(mode).__module__.startswith("devwidget.capture") for mode in modes):
-            return bool(original(args))
+        if not modes or any(not type(mode).__module__.startswith("devwidget.capture") for mode in modes):
+            return bool(original(args))  # also in threads that nobody watches
         return any(_overrides(type(arg)) for arg in args)
 
     return has_torch_function
@@ -37,4 +37,4 @@ def _asking(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any
 
 def _overrides(kind: type) -> bool:
     implementation = getattr(kind, "__torch_function__", None)
-    return kind not in _PLAIN and implementation not in (None, torch_internals.disabled_torch_function)
+    return not any(kind is each for each in _PLAIN) and implementation not in (None, torch_internals.disabled_torch_function)

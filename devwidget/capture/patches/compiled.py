@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching import registry
+from devwidget.capture.patching.eager_stance import force_eager
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
 from devwidget.capture.undo import Undo
@@ -26,42 +26,59 @@ NOTE = Message(
         "and dropout draws its random numbers as in eager"
     ),
 )
+_WITHOUT = Message(
+    "torch {version} has no {names}",
+    version=torch.__version__,
+    names=f"`{torch_internals.OPTIONAL['callback_from_stance']}`",
+)
+_UNNOTICED = Message("{kind}: {reason}", kind=Message("whether compiled code ran"), reason=_WITHOUT)
+_UNSEEN = Message("{kind}: {reason}", kind=Message("what compiled code does"), reason=_WITHOUT)
 
 
 def compiled(state: State, undo: Undo) -> None:
     """Run eager originals, and say so in the trace."""
-    modules, has_any = torch_internals.target("has_any_global_hook")
-    had_hooks = bool(getattr(modules, has_any)())
-    # Compiled modules warn of global hooks; ours are no concern of the user's.
-    undo.enter(patched(modules, has_any, lambda original: lambda: had_hooks))
-    eager_originals(lambda: state.log.note(NOTE), undo)
+    if torch_internals.has("has_any_global_hook"):
+        modules, has_any = torch_internals.target("has_any_global_hook")
+        had_hooks = bool(getattr(modules, has_any)())
+        # Compiled modules warn of global hooks; ours are no concern of the user's.
+        undo.enter(patched(modules, has_any, lambda original: lambda: had_hooks))
+    eager_originals(state.log.note, undo)
 
 
-def eager_originals(ran: Callable[[], None], undo: Undo) -> None:
+def eager_originals(say: Callable[[Message], None], undo: Undo) -> None:
     """Have what `torch.compile` made run as if it had not been compiled; what is compiled already stays so for later.
 
     Args:
-        ran: told when compiled code of the user is called.
+        say: told once compiled code of the user is called, and what of this torch has to be left as it is.
     """
     if torch_internals.DYNAMO in sys.modules:
-        _eager(ran, undo)
+        _eager(say, undo)
     else:
-        undo.enter(patched(torch, "compile", functools.partial(_loading, undo, ran)))
+        undo.enter(patched(torch, "compile", functools.partial(_loading, undo, say)))
 
 
-def _loading(undo: Undo, ran: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
+def _loading(undo: Undo, say: Callable[[Message], None], original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.compile` that loads the compiler first; to load it for everybody would cost a second."""
 
     def compile(*args: Any, **kwargs: Any) -> Any:
         if torch_internals.DYNAMO not in sys.modules:
-            _eager(ran, undo)
+            _eager(say, undo)
         return original(*args, **kwargs)
 
     return compile
 
 
-def _eager(ran: Callable[[], None], undo: Undo) -> None:
-    dynamo: Any = sys.modules[torch_internals.DYNAMO]
+def _eager(say: Callable[[Message], None], undo: Undo) -> None:
+    is_forced = force_eager(undo)
+    _quiet_attention(undo)
+    if torch_internals.has("callback_from_stance"):
+        _note_calls(say, undo)
+    else:
+        say(_UNNOTICED if is_forced else _UNSEEN)
+
+
+def _note_calls(say: Callable[[Message], None], undo: Undo) -> None:
+    """Where torch asks for the compiler: whatever stance the user takes meanwhile, the eager original runs."""
 
     def _callback_from_stance(callback: Any) -> Any:
         if callback in (None, False):
@@ -69,28 +86,10 @@ def _eager(ran: Callable[[], None], undo: Undo) -> None:
         if getattr(getattr(callback, "_torchdynamo_orig_backend", None), "_export", False):
             return callback  # `torch.export` runs nothing, it only reads the code
         if not _is_library(sys._getframe(2)):
-            ran()
+            say(NOTE)
         return None
 
-    undo.enter(patched(dynamo, "_callback_from_stance", lambda original: _callback_from_stance))
-    force(dynamo, undo)
-    _quiet_attention(undo)
-
-
-def force(dynamo: Any, undo: Undo) -> None:
-    """Nothing is compiled, and eager originals run.
-
-    A stance that the user takes meanwhile stays, and gives back later one that means what was there before.
-    """
-    eager = dynamo.DynamoStance("force_eager")
-    layer = registry.standing(dynamo, "_stance", eager)
-    undo.add(_mean, eager, layer)
-    undo.enter(layer)
-
-
-def _mean(eager: Any, layer: registry.Layer) -> None:
-    if layer.below is not registry.ABSENT:
-        vars(eager).update(vars(layer.below))
+    undo.enter(patched(*torch_internals.target("callback_from_stance"), lambda original: _callback_from_stance))
 
 
 def _is_library(frame: FrameType) -> bool:

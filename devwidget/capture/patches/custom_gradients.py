@@ -16,6 +16,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import is_a, names_of, parts_of
+from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.patched_function import PatchedFunction
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -73,8 +74,7 @@ def _running(state: State, calls: Calls, original: Any) -> Any:
     """The engine with the mode active: what a checkpoint computes again is the user's code as much as the first time."""
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        modes = torch_internals.dispatch_modes()
-        if not any(getattr(mode, "_state", None) is state for mode in modes):  # a thread that is not recorded
+        if not any(getattr(mode, "_state", None) is state for mode in dispatch_modes()):  # a thread that is not recorded
             return original(*args, **kwargs)
         with _active(state, calls):
             return original(*args, **kwargs)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch.nn.modules import module as torch_modules
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching import registry
-from devwidget.capture.patching.global_hooks import GlobalHook
-from devwidget.capture.patching.mode_stack import DispatchMode, FunctionMode
+from devwidget.capture.patching import eager_stance, registry
+from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
+from devwidget.capture.patching.mode_stack import FunctionMode, dispatch_modes, restack_functions, without_dispatch_modes
 from devwidget.capture.undo import Undo
 
 _SIMULATOR = "devwidget.simulator."
@@ -26,9 +23,10 @@ _SIMULATOR = "devwidget.simulator."
 def exports(state: object, undo: Undo) -> None:
     """Have torch export as if nobody watched."""
     owners = [(torch.export, "export"), (sys.modules.get(torch_internals.DYNAMO.rpartition(".")[0]), "export")]
-    owners.append((sys.modules.get(torch_internals.EXPORT), "_export"))  # which `export` calls, whoever has imported that
+    if torch_internals.EXPORT in sys.modules and torch_internals.has("export"):
+        owners.append(torch_internals.target("export"))  # which `export` calls, whoever has imported that
     for owner, name in owners:
-        if owner is not None:
+        if hasattr(owner, name):
             undo.enter(registry.patched(owner, name, _apart))
 
 
@@ -45,75 +43,37 @@ def _apart(original: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def _aside() -> Iterator[None]:
     """Nothing of a recording is in this thread's way. What a simulation needs stays, because labels are read by it."""
-    modes = torch_internals.dispatch_modes()
-    simulated = any(type(mode).__module__.startswith(_SIMULATOR) for mode in modes)
+    simulated = any(map(_is_simulators, dispatch_modes()))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_without(modes, DispatchMode, _pop, _push))
-        functions, pop, push = (
-            torch_internals.function_modes(),
-            torch_internals.pop_function_mode,
-            torch_internals.push_function_mode,
-        )
-        stack.enter_context(_without(functions, FunctionMode, pop, push))
-        stack.enter_context(_Hooks.without_ours())
-        if not simulated:
+        stack.enter_context(without_dispatch_modes(lambda mode: not _is_simulators(mode)))
+        stack.enter_context(_without_function_modes())
+        if simulated:
+            stack.enter_context(_without_hooks())
+        else:
             stack.enter_context(registry.suspended())
+            stack.enter_context(eager_stance.lifted())
         yield
-
-
-def _pop() -> Any:
-    return torch_internals.pop_dispatch_mode(None)
-
-
-def _push(mode: Any) -> None:
-    torch_internals.push_dispatch_mode(mode)
 
 
 @contextlib.contextmanager
-def _without(modes: list[Any], kind: type, pop: Callable[[], Any], push: Callable[[Any], None]) -> Iterator[None]:
-    """A stack of modes without those of recordings."""
-    others = [mode for mode in modes if not isinstance(mode, kind) or type(mode).__module__.startswith(_SIMULATOR)]
-    _replace(modes, others, pop, push)
+def _without_hooks() -> Iterator[None]:
+    """torch's own tables of module hooks, which dynamo reads into what it traces."""
+    with Undo() as undo:
+        MODULE_BEGINS.put_aside(undo)
+        MODULE_ENDS.put_aside(undo)
+        yield
+
+
+def _is_simulators(mode: object) -> bool:
+    return type(mode).__module__.startswith(_SIMULATOR)
+
+
+@contextlib.contextmanager
+def _without_function_modes() -> Iterator[None]:
+    """Without those of recordings."""
+    before = torch_internals.function_modes()
+    restack_functions([mode for mode in before if not isinstance(mode, FunctionMode) or _is_simulators(mode)])
     try:
         yield
     finally:
-        _replace(others, modes, pop, push)
-
-
-def _replace(before: list[Any], after: list[Any], pop: Callable[[], Any], push: Callable[[Any], None]) -> None:
-    for _ in before:
-        pop()
-    for mode in after:
-        push(mode)
-
-
-class _Hooks:
-    """torch's tables of module hooks, which dynamo reads into what it traces.
-
-    Other threads may be inside a table: it is exchanged for one without ours, and not changed.
-    """
-
-    lock = threading.Lock()
-    exports = 0
-    tables: ClassVar[dict[str, Any]] = {}
-
-    @classmethod
-    @contextlib.contextmanager
-    def without_ours(cls) -> Iterator[None]:
-        with cls.lock:
-            cls.exports += 1
-            if cls.exports == 1:
-                cls.tables = {
-                    name: getattr(torch_modules, name) for name in ("_global_forward_pre_hooks", "_global_forward_hooks")
-                }
-                for name, table in cls.tables.items():
-                    others = OrderedDict((key, hook) for key, hook in list(table.items()) if not isinstance(hook, GlobalHook))
-                    setattr(torch_modules, name, others)
-        try:
-            yield
-        finally:
-            with cls.lock:
-                cls.exports -= 1
-                if not cls.exports:
-                    for name, table in cls.tables.items():
-                        setattr(torch_modules, name, table)
+        restack_functions(before)

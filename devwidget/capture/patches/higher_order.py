@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.patching import operator_key
+from devwidget.capture.patching.mode_stack import dispatch_modes, without_dispatch_modes
 from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.state import State
 from devwidget.capture.undo import Undo
@@ -30,38 +32,49 @@ NOTE = Message(
 
 def higher_order(state: State | None, undo: Undo) -> None:
     """Have operators that are given functions call them in plain sight, above autograd."""
-    said = state.log.note if state is not None else None
-    undo.enter(patched(torch_internals.HigherOrderOperator, "__call__", functools.partial(_in_sight, said)))
+    undo.enter(patched(torch_internals.HigherOrderOperator, "__call__", functools.partial(_in_sight, state)))
+    undo.enter(patched(torch_internals.HigherOrderOperator, "dispatch", _to_modes))
 
 
-def _in_sight(said: Callable[[str], None] | None, original: Callable[..., Any]) -> Callable[..., Any]:
+def _in_sight(state: State | None, original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: torch_internals.HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
+        if not (_is_watched() if state is None else state.is_here()):
+            return original(self, *args, **kwargs)
         kernel = _kernel(self)
         leaves = torch_internals.arg_tree_leaves(*args, **kwargs)
         is_plain = not (_is_transformed() or torch.overrides.has_torch_function(leaves))
         if kernel is None or not is_plain or not any(map(_is_function, leaves)):
             return original(self, *args, **kwargs)
         out = kernel(*args, **kwargs)
-        if kernel is _cond and said is not None and _has_gradient(out):
-            said(NOTE)
+        if kernel is _cond and state is not None and _has_gradient(out):
+            state.log.note(NOTE)
         return out
 
     return __call__
+
+
+def _is_watched() -> bool:
+    """Whether a mode of ours is active in this thread."""
+    return bool(dispatch_modes())
 
 
 def _has_gradient(out: Any) -> bool:
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in torch_internals.arg_tree_leaves(out))
 
 
-def take_apart(
-    mode: torch_internals.TorchDispatchMode, func: torch_internals.HigherOrderOperator, args: tuple[Any, ...], kwargs: Any
-) -> Any:
-    """Run an operator that has come down to a mode of ours, with the mode active for all that is in it."""
-    kernel = _kernel(func)
-    if kernel is None or _is_transformed():
-        return func(*args, **(kwargs or {}))  # for the modes beneath, which trace it or run it on fake tensors
-    with mode:
-        return kernel(*args, **(kwargs or {}))
+def _to_modes(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What has come down to our modes has no kernel for their key: all that is in it passes through them."""
+
+    def dispatch(self: torch_internals.HigherOrderOperator, /, dispatch_key: Any, *args: Any, **kwargs: Any) -> Any:
+        if dispatch_key != operator_key.KEY:
+            return original(self, dispatch_key, *args, **kwargs)
+        kernel = _kernel(self)
+        if kernel is not None:
+            return kernel(*args, **kwargs)
+        with without_dispatch_modes(lambda mode: True):
+            return self(*args, **kwargs)
+
+    return dispatch
 
 
 def _is_function(leaf: Any) -> bool:
@@ -70,13 +83,15 @@ def _is_function(leaf: Any) -> bool:
 
 def _is_transformed() -> bool:
     """Whether somebody else has a rule for operators here: a mode of the user's, a tracer, or `torch.func`."""
-    foreign = (mode for mode in torch_internals.dispatch_modes() if not type(mode).__module__.startswith("devwidget."))
-    return torch_internals.functorch_interpreter() is not None or any(True for _ in foreign)
+    return torch_internals.functorch_interpreter() is not None or bool(torch_internals.dispatch_modes())
 
 
 def _kernel(operator: torch_internals.HigherOrderOperator) -> Kernel | None:
     """What an operator means; torch's own kernels of some refuse to run while any mode is active."""
-    return _MEANINGS.get(operator.__name__) or operator.py_kernels.get(torch_internals.DispatchKey.CompositeExplicitAutograd)
+    meaning = _MEANINGS.get(operator.__name__)
+    if meaning is _scan and torch_internals.generic_scan is None:
+        meaning = None
+    return meaning or operator.py_kernels.get(torch_internals.DispatchKey.CompositeExplicitAutograd)
 
 
 def _cond(pred: Any, true_fn: Kernel, false_fn: Kernel, operands: Any) -> Any:

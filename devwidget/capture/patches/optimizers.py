@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gc
 import sys
 import weakref
 from collections.abc import Iterator, MutableMapping
@@ -30,6 +29,7 @@ from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
 from devwidget.capture.source_code.frames import user_frames
 from devwidget.capture.source_code.past.histories import construction, filling
+from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
@@ -150,7 +150,7 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
     of_loss = list(_of_loss(state, mine))
     if built is None:
         if of_loss and id(optimizer) not in missing.older:
-            missing.older.add(id(optimizer))  # all objects are looked at: once is enough
+            missing.older.add(id(optimizer))  # much is looked at: once is enough
             _older(state, optimizer, of_loss, missing)
         return
     frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
@@ -180,9 +180,12 @@ def _older(
     Other optimizers may be older too, and train what this one lacks without a step in the recording.
     """
     frame = sys._getframe(3)
-    for other in gc.get_objects():
-        if is_a(other, torch.optim.Optimizer):
-            missing.train(parameters_of(other))
+    try:
+        for each in reachable_objects(frame):
+            if is_a(each, torch.optim.Optimizer):
+                missing.train(parameters_of(each))
+    except TooManyObjects:  # it cannot be decided
+        return
     site = _built(frame, optimizer)
     if site is not None:
         facts = {"problem": "missing", "missing": "", "optimizer": class_name(type(optimizer)), "reason": "loss"}

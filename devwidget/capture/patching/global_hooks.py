@@ -6,33 +6,80 @@ another thread.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from devwidget.capture import torch_internals
+from devwidget.capture.patching import registry
 from devwidget.capture.patching.lock import Lock
 from devwidget.capture.undo import Undo
 
 Hook = Callable[..., None]
+_OURS = -1
+"""Key of our hook; torch counts from zero."""
 _lock = Lock()
+
+
+class HookTable(MutableMapping[int, Hook]):
+    """A table of torch with our hook at its end, which stands in its place: torch's own is never changed.
+
+    What users register or remove meanwhile goes to torch's own, and their handles refer to this: it must not die.
+
+    Args:
+        own: torch's table.
+        hook: ours.
+    """
+
+    def __init__(self, own: MutableMapping[int, Hook], hook: Hook) -> None:
+        self.own, self._hook = own, hook
+
+    # Lists, and no views: who walks one is not disturbed when a hook comes or goes.
+
+    def items(self) -> Any:
+        """Keys and hooks."""
+        return [*self.own.items(), (_OURS, self._hook)]
+
+    def values(self) -> Any:
+        """Hooks."""
+        return [*self.own.values(), self._hook]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([*self.own, _OURS])
+
+    def __len__(self) -> int:
+        return len(self.own) + 1
+
+    def __getitem__(self, key: int) -> Hook:
+        return self._hook if key == _OURS else self.own[key]
+
+    def __setitem__(self, key: int, hook: Hook) -> None:
+        self.own[key] = hook
+
+    def __delitem__(self, key: int) -> None:
+        del self.own[key]
+
+    def clear(self) -> None:
+        """Remove the hooks of others."""
+        self.own.clear()
 
 
 class GlobalHook:
     """One table: who is to be called, the oldest first.
 
     Args:
-        register: puts a hook into the table, and returns torch's handle.
-        tidy: removes what torch forgets, given the handle's id.
+        register: puts a hook into it, and returns torch's handle: for a torch that has no table of that name.
+        table: its name in `torch_internals`.
+        flags: names of the tables that say how a hook is called; torch never walks them.
     """
 
-    def __init__(self, register: Callable[[Hook], Any], tidy: Callable[[int], object] = lambda number: None) -> None:
-        self._register, self._tidy = register, tidy
+    def __init__(self, register: Callable[[Hook], Any], table: str, *flags: str) -> None:
+        self._register, self._names = register, (table, *flags)
         self._hooks: tuple[Hook, ...] = ()
-        self._handle: Any = None
+        self._table: HookTable | None = None
+        self._put_in: Undo | None = None
 
     def __call__(self, *args: Any) -> None:
         """Call everybody."""
@@ -47,22 +94,42 @@ class GlobalHook:
     @_lock
     def _remember(self, hook: Hook) -> None:
         self._hooks = (*self._hooks, hook)
-        if self._handle is None:
-            self._handle = self._register(self)
+        if self._put_in is None:
+            self._put_in = Undo()
+            self._begin(self._put_in)
 
     @_lock
     def _forget(self, hook: Hook) -> None:
         self._hooks = tuple(each for each in self._hooks if each is not hook)
-        if not self._hooks and self._handle is not None:
-            self._handle.remove()
-            self._tidy(self._handle.id)
-            self._handle = None
+        if not self._hooks and self._put_in is not None:
+            self._put_in.run()
+            self._put_in = None
+
+    def _begin(self, undo: Undo) -> None:
+        places = [torch_internals.target(name) for name in self._names]
+        own, *flags = (vars(owner).get(name) for owner, name in places)  # torch's own, also while patches are suspended
+        if own is None or None in flags:
+            undo.add(self._register(self).remove)
+            return
+        if self._table is None or self._table.own is not own:
+            self._table = HookTable(own, self)
+        for table in flags:
+            undo.add(table.pop, _OURS, None)
+            table[_OURS] = True
+        undo.enter(registry.standing(*places[0], self._table))
+
+    def put_aside(self, undo: Undo) -> None:
+        """Have torch's own table in its place, until that is undone."""
+        if self._table is not None:
+            undo.enter(registry.standing(*torch_internals.target(self._names[0]), self._table.own))
 
 
-MODULE_BEGINS = GlobalHook(modules.register_module_forward_pre_hook)
+MODULE_BEGINS = GlobalHook(modules.register_module_forward_pre_hook, "global_forward_pre_hooks")
 MODULE_ENDS = GlobalHook(
-    functools.partial(modules.register_module_forward_hook, with_kwargs=True, always_call=True),
-    lambda number: torch_internals.hooks_with_kwargs.pop(number, None),  # torch 2.13 forgets this table
+    lambda hook: modules.register_module_forward_hook(hook, with_kwargs=True, always_call=True),
+    "global_forward_hooks",
+    "hooks_with_kwargs",
+    "hooks_always_called",
 )
-STEP_BEGINS = GlobalHook(optimizers.register_optimizer_step_pre_hook)
-STEP_ENDS = GlobalHook(optimizers.register_optimizer_step_post_hook)
+STEP_BEGINS = GlobalHook(optimizers.register_optimizer_step_pre_hook, "step_pre_hooks")
+STEP_ENDS = GlobalHook(optimizers.register_optimizer_step_post_hook, "step_post_hooks")

@@ -7,11 +7,7 @@ ours stays: then ours is only ended. When the last layer of a name leaves, the o
 from __future__ import annotations
 
 import contextlib
-import gc
-import sys
-import threading
 import types
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -29,10 +25,6 @@ _layers: dict[tuple[int, str], list[Layer]] = {}
 _aside: dict[tuple[int, str], _Aside] = {}
 """While everything is put aside: what stands in each name's place when it is over."""
 _suspensions: list[object] = []
-_imported: list[tuple[Any, Any]] = []
-"""What layers that have left had put in place and somebody holds, and what is to be there instead."""
-_nobodys = object(), None
-_UNHELD = sys.getrefcount(_nobodys[0])
 
 
 class Layer:
@@ -44,9 +36,7 @@ class Layer:
         always: torch itself writes this name, so that whatever is there at the end is ours.
     """
 
-    __slots__ = (
-        "_expected", "_key", "_thread", "_under", "_uses", "_value", "_wrapper", "always", "below", "name", "owner", "put",
-    )  # fmt: skip
+    __slots__ = ("_key", "_under", "_value", "_wrapper", "always", "below", "name", "owner", "put")
 
     def __init__(
         self, owner: Any, name: str, *, wrapper: Wrapper | None = None, value: Any = None, always: bool = False
@@ -55,8 +45,6 @@ class Layer:
         self._key = id(owner), name
         self.below = self.put = ABSENT
         self._under: Any = None
-        self._thread = 0
-        self._uses = self._expected = 0  # references to what is below, and to what was put there
 
     def __enter__(self) -> Layer:
         self.enter_all([self])
@@ -86,20 +74,9 @@ class Layer:
     def _begin(self) -> None:
         """Put this layer on the chain of its name; the lock is held."""
         below = self.below = _alive(_standing(self.owner, self.name))
-        function = below.__func__ if type(below) in _METHODS else below
-        references = sys.getrefcount(function)
         self.put = self._value if self._wrapper is None else self._around(self._wrapper, below)
-        uses = sys.getrefcount(function) - references
-        layers = _layers.setdefault(self._key, [])
-        layers.append(self)
+        _layers.setdefault(self._key, []).append(self)
         _stand(self.owner, self.name, self.put)
-        self._count()
-        self._uses = _expect(layers, below, uses) if len(layers) > 1 else uses
-
-    def _count(self) -> None:
-        """Who holds what was put there, besides its name."""
-        is_method = type(self.put) in _METHODS
-        self._expected = sys.getrefcount(self.put.__func__ if is_method else self.put) - (not is_method)
 
     def _around(self, wrapper: Wrapper, below: Any) -> Any:
         """A stand-in for what is below, of the same kind of method."""
@@ -120,24 +97,9 @@ class Layer:
         above = next((each for each in others if each.below is put), None) if others else None
         if above is None and (self.always or _standing(self.owner, self.name) is put):
             _stand(self.owner, self.name, self.below)
-        if others:
-            _expect(others, self.below, -self._uses)
         if above is not None:
-            above._uses = _expect(others, self.below, 1)  # by way of our stand-in, which the one above goes on to call
             above.below, layers[:] = self.below, others  # at once: without the first it would be ended twice
         layers[:] = others
-
-    def _original(self) -> Any:
-        """What whoever has imported ours is to have in its place."""
-        return self.below if self._under is None else self._under
-
-    def _is_held(self, names: int) -> bool:
-        """Whether somebody has imported the function or class that stood in the place of so many names, which are gone."""
-        if self._under is None and (self.below is ABSENT or not isinstance(self.put, type)):
-            return False  # it stands for no name
-        if type(self.put) in _METHODS:
-            return sys.getrefcount(self.put.__func__) > self._expected
-        return sys.getrefcount(self.put) > self._expected - (names - 1)  # one of them is not expected in any case
 
     def forget(self) -> None:
         """Let go of what was put in, once it is out."""
@@ -193,20 +155,8 @@ def leave(layers: Iterable[Layer]) -> None:
     """End several layers, the last one first."""
     begun = [layer for layer in layers if layer.put is not ABSENT]
     _end(begun[::-1])
-    names = Counter([id(layer.put) for layer in begun])
-    for layer in begun:
-        if layer._is_held(names[id(layer.put)]):
-            _imported.append((_function(layer.put), layer._original()))
     for layer in begun:
         layer.forget()
-    if _imported:
-        _rebind_imported()
-
-
-def settle(layers: Iterable[Layer]) -> None:
-    """All of them are in place: whoever is to hold one from now on has imported it."""
-    for layer in layers:
-        layer._count()
 
 
 @contextlib.contextmanager
@@ -307,9 +257,7 @@ def _function(value: Any) -> Any:
 
 @_lock
 def _begin(layers: Iterable[Layer]) -> None:
-    thread = threading.get_ident()
     for layer in layers:
-        layer._thread = thread
         layer._begin()
 
 
@@ -336,14 +284,6 @@ def _is_live(layer: Any) -> bool:
 # -- the end
 
 
-def _expect(layers: list[Layer], below: Any, uses: int) -> int:
-    """A layer has begun or ceased to use the one below it: that is nobody else who holds it."""
-    for each in layers:
-        if each.put is below:
-            each._expected += uses
-    return uses
-
-
 @_lock
 def _end(layers: Iterable[Layer]) -> None:
     for layer in layers:
@@ -352,25 +292,3 @@ def _end(layers: Iterable[Layer]) -> None:
             layer._end(chain)
         if not chain:
             _layers.pop(layer._key, None)
-
-
-@_lock
-def _rebind_imported() -> None:
-    """Look for who has imported ours, which costs a walk over all objects, once no other thread may just be calling it."""
-    _imported[:] = [each for each in _imported if sys.getrefcount(each[0]) > _UNHELD]
-    own = threading.get_ident()
-    if not any(layer._thread != own for layers in _layers.values() for layer in layers):
-        _rebind(_imported)
-        _imported.clear()
-
-
-def _rebind(held: list[tuple[Any, Any]]) -> None:
-    """Give every namespace that has imported one of ours, by `from torch import load`, the original."""
-    originals = {id(ours): _called(original) for ours, original in held}
-    for found in gc.get_referrers(*(ours for ours, _ in held)) if held else ():
-        if type(found) is dict and "__builtins__" in found and not _is_ours(found):  # globals of a module or a notebook
-            found.update({name: originals[id(value)] for name, value in list(found.items()) if id(value) in originals})
-
-
-def _is_ours(namespace: dict[str, Any]) -> bool:
-    return str(namespace.get("__name__", "")).startswith("devwidget.")

@@ -10,6 +10,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
 from devwidget.capture.recording.event_log import Log, bytes_of, device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
@@ -41,7 +42,7 @@ class CopyChecks:
                 uninterrupted(),
                 torch_internals.DisableTorchFunction(),
                 no_gradients(),
-                torch_internals.disable_current_modes(),
+                without_any_dispatch_mode(),
             ):
                 sent = before.expand(after.shape).to(after.dtype)  # on its own device: a cast gives the same on both
                 same = checksum(sent) == checksum(after)

@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 
 from torch.utils.weak import WeakIdKeyDictionary
 
+from devwidget.capture import torch_internals
+from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.collectives.calls import Collectives
 from devwidget.capture.recording.copy_checks import CopyChecks
@@ -62,13 +64,17 @@ class State:
         _thread.states = tuple(each for each in _thread.states if each is not self)
 
     def is_here(self) -> bool:
-        """Whether this thread runs the program of this recording."""
-        return self in _thread.states
+        """Whether this thread runs the program of this recording: hooks and patches are everybody's."""
+        return self in _thread.states or self._is_in_engine()
 
     def is_elsewhere(self) -> bool:
-        """Whether this thread runs the program of other recordings, and not of this one: hooks and patches are everybody's."""
-        states = _thread.states
-        return bool(states) and self not in states
+        """Whether what this thread runs is no business of this recording."""
+        return not self.is_here()
+
+    def _is_in_engine(self) -> bool:
+        """Whether autograd runs here for our program: its threads have the modes of the one that called `backward`."""
+        modes = [*dispatch_modes(), *torch_internals.function_modes()]
+        return any(getattr(mode, "_state", None) is self for mode in modes)
 
     def forget(self) -> None:
         """Begin with nothing; or, when the recording is over, let go of all that its records do not need."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.lock import Lock
+from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.threads import Inside, pool_initializers, pool_tasks, thread_starts
 from devwidget.capture.recording.module_tracker import ModuleCall
 from devwidget.capture.recording.state import State
@@ -104,4 +105,4 @@ class _Watched:
 
 def _active_modes() -> list[Any]:
     functions: list[Any] = torch_internals.function_modes()
-    return [*functions, *torch_internals.dispatch_modes()]
+    return [*functions, *dispatch_modes()]

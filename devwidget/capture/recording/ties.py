@@ -17,6 +17,7 @@ from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.modules import ModuleSet, registered, walk
 from devwidget.capture.object_fields import class_name
+from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import Log, device_id
@@ -50,7 +51,7 @@ class Ties:
             self._compare(root, groups)
 
     def _compare(self, root: nn.Module, groups: list[list[_Named]]) -> None:
-        with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), torch_internals.disable_current_modes():
+        with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), without_any_dispatch_mode():
             for (_, first, _), (path, copy, owner) in itertools.chain.from_iterable(map(_equal_in, groups)):
                 self._pairs.append((self._fault(root, first, copy, path, owner), TensorRef(first), TensorRef(copy)))
 

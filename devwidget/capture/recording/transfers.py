@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
@@ -151,15 +152,16 @@ class Transfers:
             key = (name, device, self.tracker.module, self.tracker.phase, site, library, meant)
             self.waits[key] = self.waits.get(key, 0) + 1
 
-    def watch(self, undo: Undo) -> None:
-        """Notice explicit synchronisation."""
+    def watch(self, is_here: Callable[[], bool], undo: Undo) -> None:
+        """Notice explicit synchronisation, where the program of the recording runs."""
         for owner, name in _synchronizers():
-            undo.enter(patched(owner, name, self._noticing))
+            undo.enter(patched(owner, name, functools.partial(self._noticing, is_here)))
 
-    def _noticing(self, original: Any) -> Any:
+    def _noticing(self, is_here: Callable[[], bool], original: Any) -> Any:
         def synchronize(*args: Any, **kwargs: Any) -> Any:
             out = original(*args, **kwargs)
-            self.synchronized()
+            if is_here():
+                self.synchronized()
             return out
 
         return synchronize

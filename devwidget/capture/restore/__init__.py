@@ -12,15 +12,19 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.restore.generators import global_states
 from devwidget.capture.restore.names import Names
 from devwidget.capture.restore.search import Search
-from devwidget.capture.restore.settings import switches
+from devwidget.capture.restore.settings.process_settings import process_settings
+from devwidget.capture.restore.settings.switches import Settings
+from devwidget.capture.restore.settings.torch_settings import MODES, torch_settings
 from devwidget.capture.restore.storages import Storages
+from devwidget.capture.restore.tensors import Tensors
 from devwidget.capture.restore.undoing import Step, Undoing
 from devwidget.capture.restore.writes import Writes
-from devwidget.capture.torch_internals import DisableTorchDispatch, DisableTorchFunction
+from devwidget.capture.torch_internals import DisableTorchFunction
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 
@@ -37,7 +41,7 @@ class SavedState:
     def __init__(self) -> None:
         torch_internals.check("reading tensors", "restoring")
         self.not_restored: tuple[str, ...] = ()
-        self._switches = list(switches())
+        self._settings = Settings((*torch_settings(), *process_settings()))
         self._generators = list(global_states())
         self._roots: list[tuple[str, Any]] = []
         self._search = Search()
@@ -48,13 +52,34 @@ class SavedState:
         named = [("" if name == "model" else name, root) for name, root in roots.items() if root is not None]
         self._roots += named
         with paused_gc(), _plain_torch():
-            for table in self._search.add(root for _, root in named):
-                self._storages.add([alias for alias in table.aliases if alias is not None])
-            self._storages.save_small()
+            self._add_storages(self._search.add(root for _, root in named))
+
+    def add_source(self, source: Any) -> None:
+        """Keep what a loader, or an iterator, draws the batch from; that of a library notes there that it was begun."""
+        self._roots.append(("batch", source))
+        with paused_gc(), _plain_torch():
+            self._add_storages(self._search.add_source(source))
+
+    def _add_storages(self, tables: Iterable[Tensors]) -> None:
+        for table in tables:
+            self._storages.add([alias for alias in table.aliases if alias is not None])
+        self._storages.save_small()
 
     def watching(self) -> contextlib.AbstractContextManager[Any]:
         """Sees what this thread writes while it is entered."""
         return Writes(self._storages)
+
+    def puts_back(self, value: Any) -> bool:
+        """Whether an object is one of those that will be as they were."""
+        return self._search.keeps(value)
+
+    def left_alone(self) -> list[Any]:
+        """Objects that are reached and are not put back, since they are none of the program's."""
+        return self._search.left_alone()
+
+    def code(self) -> Iterator[Any]:
+        """Functions that are reached, and the classes of all objects."""
+        return self._search.code()
 
     def saved_bytes(self) -> int:
         """How much of the storages has been copied so far."""
@@ -80,17 +105,20 @@ class SavedState:
         yield "written values", lambda: self._find_unseen(unseen)
         yield from ((state.owner, state.put_back) for state in self._search.states)
         yield "empty containers", self._search.empty_again
-        yield from self._switches
+        yield "settings", lambda: self._settings.put_back(undoing)
         for table in self._search.tensors:
             yield "tensors", lambda table=table: _plainly(table.put_back, undoing)  # type: ignore[misc]
         yield "values of tensors", lambda: _plainly(self._storages.put_back, undoing)
         yield "unseen values", lambda: undoing.lost.extend((tensor, _UNSEEN) for tensor in unseen)
-        yield from self._switches[:2]
+        for table in self._search.tensors:
+            yield "counts of writes", lambda table=table: table.put_versions_back(undoing)  # type: ignore[misc]
+        yield "modes", lambda: self._settings.put_back(undoing, MODES)
         yield from self._generators
 
     def _find_unseen(self, found: list[Any]) -> None:
         with _plain_torch():
-            found[:] = [tensor for table in self._search.tensors for tensor in self._storages.unseen(table)]
+            found[:] = [tensor for table in self._search.tensors for tensor in self._storages.find_unseen(table)]
+            found += self._storages.find_sampled()
 
     def _named(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
         if not lost:
@@ -114,7 +142,7 @@ def keeping(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[
 @contextlib.contextmanager
 def _plain_torch() -> Iterator[None]:
     """Without modes, subclasses, gradients and inference: tensors are read and written as memory."""
-    with DisableTorchDispatch(), DisableTorchFunction(), torch.inference_mode(False), torch.no_grad():
+    with hide_from_modes(), DisableTorchFunction(), torch.inference_mode(False), torch.no_grad():
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from devwidget.capture.restore.code.global_variables import GlobalVariables
 from devwidget.capture.restore.objects import Fields
 from devwidget.capture.restore.search import State
 from devwidget.capture.restore.tensors import Tensors
@@ -29,6 +30,8 @@ class Names:
             if isinstance(state, Fields):
                 self._fields.add(id(state.namespace))
             for label, part in state.labelled():
+                if isinstance(state, GlobalVariables):
+                    self._roots.setdefault(id(part), label)
                 self._up.setdefault(id(part), (state.owner, label))
         for table in tables:
             for tensor, label, part in table.labelled():

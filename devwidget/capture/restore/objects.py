@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
+from devwidget.capture.object_fields import class_name, module_name
+
 _HEAP_TYPE = 1 << 9
 """Flag of classes that are not built into the interpreter (Py_TPFLAGS_HEAPTYPE)."""
 _set_class = vars(object)["__class__"].__set__
@@ -24,7 +27,10 @@ _LIBRARY = frozenset(sys.stdlib_module_names) - {
     "fractions", "functools", "numbers", "types", "typing", "weakref",
 }  # fmt: skip
 """Its objects hold threads, files and locks, which no copy of their fields would put back."""
-_OF_TORCH = ("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch.distributions", "torch.ao", "torch.autograd")
+_OF_TORCH = (
+    *("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch.distributions", "torch.ao", "torch.autograd"),
+    "torch.utils.data",
+)
 _OWN_OR_TOOLS = frozenset({"devwidget", "IPython", "ipykernel", "ipywidgets", "traitlets", "_pytest", "hypothesis"})
 
 
@@ -103,8 +109,10 @@ def is_users(kind: type, packages: set[str]) -> bool:
     """Whether the fields of instances belong to the program: of its own classes, and those of its modules' packages."""
     if kind is types.SimpleNamespace:
         return True
-    if not _flags(kind) & _HEAP_TYPE or issubclass(kind, type | types.ModuleType):
+    if not is_heap(kind) or issubclass(kind, type | types.ModuleType):
         return False
+    if any(f"{module_of(base)}.{class_name(base)}" == torch_internals.LOADER_ITERATOR for base in mro(kind)):
+        return False  # it speaks with processes and threads, which no copy of its fields would put back
     return issubclass(kind, nn.Module | torch.optim.Optimizer) or all(is_open(base, packages) for base in mro(kind))
 
 
@@ -119,13 +127,39 @@ def is_open(base: type, packages: set[str]) -> bool:
     return top in packages or not _is_installed(top)
 
 
+def has_own_attributes(kind: type, packages: set[str]) -> bool:
+    """Whether what a class itself holds belongs to the program, or to the packages of its modules."""
+    top = module_of(kind).partition(".")[0]
+    return is_heap(kind) and top != "torch" and top not in sys.stdlib_module_names and is_open(kind, packages)
+
+
+def is_of_python(kind: type) -> bool:
+    """Whether a class, or one that it derives from, is part of Python and stands for more than what its fields hold."""
+    return any(module_of(base).partition(".")[0] in _LIBRARY for base in mro(kind))
+
+
+def is_tool(package: str) -> bool:
+    """Whether a package shows the program, and is none of its parts."""
+    return package in _OWN_OR_TOOLS
+
+
+def is_own_package(module: str) -> bool:
+    """Whether a module is the program's own: no part of Python or of torch, no tool around it, and nothing installed."""
+    top = module.partition(".")[0]
+    return top != "torch" and top not in sys.stdlib_module_names and not is_tool(top) and not _is_installed(top)
+
+
+def is_heap(kind: type) -> bool:
+    """Whether a class is not built into the interpreter or an extension, so that its attributes can be set."""
+    return bool(_flags(kind) & _HEAP_TYPE)
+
+
 def _is_installed(top: str) -> bool:
-    """Whether a package came from an installer, and so is none of the user's own."""
+    """Whether a package came from an installer, and so is none of the user's own; `__main__` never, whoever runs it."""
     file = getattr(sys.modules.get(top), "__file__", None)
-    return isinstance(file, str) and ("site-packages" in file or "dist-packages" in file)
+    return top != "__main__" and isinstance(file, str) and ("site-packages" in file or "dist-packages" in file)
 
 
 def module_of(kind: type) -> str:
-    """Name of the module that defines a class."""
-    name = class_namespace(kind).get("__module__", "builtins")
-    return name if type(name) is str else ""
+    """Name of the module that defines a class; C keeps it elsewhere than Python."""
+    return module_name(kind) or "builtins"

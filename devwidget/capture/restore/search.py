@@ -5,27 +5,32 @@ from __future__ import annotations
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from gc import is_tracked
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
 
-from devwidget.capture.restore.blocks import Block, Budget, is_block
-from devwidget.capture.restore.classes import ClassValues
+from devwidget.capture.restore.blocks import MOST_READ_BYTES, Block, Budget, is_block
+from devwidget.capture.restore.code.classes import ClassValues
+from devwidget.capture.restore.code.functions import Callee, Cell, is_callee
+from devwidget.capture.restore.code.global_variables import GlobalVariables, uses_globals
 from devwidget.capture.restore.containers import Contents, container_kind
-from devwidget.capture.restore.functions import Callee, Cell, is_callee
 from devwidget.capture.restore.generators import GeneratorState, generator_kind
 from devwidget.capture.restore.iterators import IteratorState, is_iterator
-from devwidget.capture.restore.objects import Fields, has_slots, is_open, is_users, module_of, mro, packages_of
+from devwidget.capture.restore.objects import Fields, has_own_attributes, has_slots, is_users, mro, packages_of
+from devwidget.capture.restore.resources import look_of, reading_of
 from devwidget.capture.restore.scripted import ScriptedState, is_scripted
 from devwidget.capture.restore.tensors import Tensors, is_wrapper
 from devwidget.capture.restore.undoing import reason
+from devwidget.capture.restore.views import View, is_view
 from devwidget.records.schema.message import Message
 
 MOST = 2_000_000
 """Objects that are looked at, nearest first. What lies beyond them is not put back, and the trace says so."""
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size, slice, range)
 _LEAVES = frozenset(map(id, _PLAIN))
+_TUPLE = id(tuple)
 _MAY_BE_EMPTY = frozenset(map(id, (dict, OrderedDict, list, set)))
 
 
@@ -54,11 +59,15 @@ class Kind(NamedTuple):
         type: the class, held so that its id stays its own.
         makes: what is kept of each, nothing for a class that is not the program's.
         is_tensor: they go into a table.
+        is_class: they are classes themselves.
+        is_function: they have code that names global variables.
     """
 
     type: type
     makes: tuple[Make, ...]
     is_tensor: bool = False
+    is_class: bool = False
+    is_function: bool = False
 
 
 class Search:
@@ -80,13 +89,14 @@ class Search:
         self._kinds: dict[int, Kind] = {}
         self._packages: set[str] = set()
         self._strangers: list[Any] = []
-        self._budget = Budget()
+        self._foreign: dict[int, State] = {}
+        self._budgets = Budget(), Budget(MOST_READ_BYTES)
 
     def add(self, roots: Iterable[Any]) -> list[Tensors]:
         """Read all that is new below some roots; returns the tables that came with it."""
         before, level = len(self.tensors), list(roots)
         while level:
-            level = self._read(level) or self._no_strangers_now()
+            level = self._read(level) or self._no_strangers_now() or self._look_at_strangers()
         return self.tensors[before:]
 
     def _read(self, level: list[Any]) -> list[Any]:
@@ -95,7 +105,7 @@ class Search:
         first, met, kinds = len(self.states), self._met, self._kinds
         for value in level:
             key = id(type(value))
-            if key in _LEAVES or id(value) in met:
+            if key in _LEAVES or id(value) in met or (key == _TUPLE and not is_tracked(value)):  # nothing but leaves
                 continue
             if key in _MAY_BE_EMPTY and not value:  # most containers of a module are
                 self.empty.append(value)
@@ -104,12 +114,17 @@ class Search:
                 why = Message("only the nearest {count} objects are looked at", count=f"{MOST:,}")
                 self.lost.append((Message("what the model holds"), why))
                 return []
-            met[id(value)] = value
             kind = kinds.get(key) or self._kind(type(value))
+            if kind.is_class:
+                self._add_classes(value)
+                continue
+            met[id(value)] = value
             if kind.is_tensor:
                 tensors.append(value)
             elif not kind.makes:
                 self._strangers.append(value)
+            if kind.is_function and uses_globals(value):
+                self._keep(GlobalVariables, value)
             for make in kind.makes:
                 self._keep(make, value)
         below = [part for state in self.states[first:] for part in state.parts()]
@@ -118,10 +133,33 @@ class Search:
             below += self.tensors[-1].parts()
         return below
 
+    def add_source(self, source: Any) -> list[Tensors]:
+        """Read what a batch is drawn from: objects of its package belong to the program, and data is not read through."""
+        self._packages |= packages_of(type(source))
+        self._budgets[1].is_closed = True
+        try:
+            return self.add([source])
+        finally:
+            self._budgets[1].is_closed = False
+
     def empty_again(self) -> None:
         """Clear the containers that held nothing."""
         for each in filter(None, self.empty):
             each.clear()
+
+    def keeps(self, value: Any) -> bool:
+        """Whether an object was found and read, and so is put back."""
+        kind = self._kinds.get(id(type(value))) if id(value) in self._met else None
+        return kind is not None and (kind.is_tensor or bool(kind.makes) or type(self._foreign.get(id(value))) is Fields)
+
+    def left_alone(self) -> list[Any]:
+        """Objects that were found and are none of the program's, such as open files."""
+        return [state.owner for state in self._foreign.values() if type(state) is not Fields]
+
+    def code(self) -> Iterator[Any]:
+        """Functions that were found, and the classes of all objects, whose methods may run."""
+        yield from (state.owner for state in self.states if type(state) is Callee)
+        yield from (kind.type for kind in self._kinds.values())
 
     def _keep(self, make: Make, value: Any) -> None:
         try:
@@ -132,16 +170,20 @@ class Search:
             self.lost.append((value, Message("it cannot be read, {error}", error=reason(error))))
 
     def _kind(self, kind: type) -> Kind:
-        found = self._kinds[id(kind)] = Kind(kind, tuple(self._makes(kind)), issubclass(kind, torch.Tensor))
-        if issubclass(kind, nn.Module):
+        is_module = issubclass(kind, nn.Module)
+        if is_module:
             self._packages |= packages_of(kind)
+        makes, is_class = tuple(self._makes(kind)), issubclass(kind, type)
+        found = Kind(kind, makes, issubclass(kind, torch.Tensor), is_class, kind is types.FunctionType)
+        if Fields in makes:
             self._add_classes(kind)
+        self._kinds[id(kind)] = found
         return found
 
     def _add_classes(self, kind: type) -> None:
-        """The class of a module and its bases, as far as they are the program's."""
+        """A class and its bases, as far as they are the program's."""
         for base in mro(kind):
-            if id(base) not in self._met and is_open(base, self._packages) and not module_of(base).startswith("torch."):
+            if id(base) not in self._met and has_own_attributes(base, self._packages):
                 self._met[id(base)] = base
                 self._keep(ClassValues, base)
 
@@ -150,11 +192,11 @@ class Search:
         if container is not None:
             yield lambda value: Contents(value, container)
         if is_block(kind):
-            budget = self._budget  # without the search itself, which would be a cycle and live on
-            yield lambda value: Block(value, budget)
+            budgets = self._budgets  # without the search itself, which would be a cycle and live on
+            yield lambda value: Block(value, *budgets)
         if is_callee(kind):
             yield Callee
-        if is_iterator(kind):
+        if is_iterator(kind) and reading_of(kind) is None and not is_users(kind, self._packages):
             yield IteratorState
         if kind is types.CellType:
             yield Cell
@@ -163,6 +205,8 @@ class Search:
             yield lambda value: GeneratorState(value, generator)
         if is_scripted(kind):
             yield ScriptedState
+        if is_view(kind):
+            yield View
         if issubclass(kind, torch.Tensor):  # what is in their `__dict__` is in the table
             if is_wrapper(kind) or has_slots(kind):
                 yield Fields
@@ -181,3 +225,13 @@ class Search:
         for key in accepted:
             del self._kinds[key]
         return found
+
+    def _look_at_strangers(self) -> list[Any]:
+        """Objects that are none of the program's: what they are, as far as that can be read, and what they hold of it."""
+        found, self._strangers, first = self._strangers, [], len(self.states)
+        for value in found:
+            look = look_of(type(value))
+            if look is not None:
+                self._keep(look, value)
+        self._foreign |= {id(state.owner): state for state in self.states[first:]}
+        return [part for state in self.states[first:] for part in state.parts()]

@@ -21,7 +21,13 @@ SMALL_BYTES = 64 << 10
 MOST_SMALL_BYTES = 8 << 20
 MOST_SMALL = 4096
 """Storages of up to 64 KiB are saved at the start, 8 MiB and 4,096 of them at most: those may be written unseen, by
-NumPy or through a pointer. Of larger ones only the parts are saved that the step writes, just before it does."""
+NumPy or through a pointer. Of larger ones only the parts are saved that the step writes, just before it does, and of
+those of the host some bytes are compared, which tells that all of one was written unseen."""
+SAMPLES = 256
+MOST_UNDECLARED_BYTES = 16 << 20
+"""Copied of what is given to operators that do not say what they write."""
+_LONGEST_TEXT = 2**31 - 1
+"""Bytes that `ctypes.string_at` can copy: its length is an `int` of C, and wraps."""
 _MOST_PIECES = 64
 """Saved parts of one storage, beyond which the rest of it is saved at once."""
 _BASE: Any = torch_internals.TensorBase
@@ -37,10 +43,13 @@ class Storages:
         self._holders: dict[int, Any] = {}
         self._sizes: dict[int, int] = {}
         self._pieces: dict[int, list[Piece]] = {}
+        self._samples: dict[int, bytes] = {}
+        self._seen: set[int] = set()
+        self._others: set[int] = set()
         self._reshaped: set[int] = set()
         self._failed: list[tuple[Any, str]] = []
         self._lock = threading.Lock()
-        self._left_bytes, self._left_number = MOST_SMALL_BYTES, MOST_SMALL
+        self._left_bytes, self._left_number, self._left_undeclared = MOST_SMALL_BYTES, MOST_SMALL, MOST_UNDECLARED_BYTES
 
     def add(self, aliases: Sequence[Any]) -> None:
         """The storages of these tensors; each is held by a tensor, so that its address stays its own."""
@@ -54,23 +63,34 @@ class Storages:
             self.add(inner)
 
     def save_small(self) -> None:
-        """Copies of the small ones, as far as they go."""
-        small = (key for key, size in self._sizes.items() if size and size <= SMALL_BYTES and key not in self._pieces)
-        for key in itertools.islice(small, self._left_number):
-            self._left_number -= 1
-            self._left_bytes -= self._sizes[key]
-            if self._left_bytes < 0:
-                return
-            self._save(key, 0, self._sizes[key])
+        """Copies of the small ones, as far as they go, and samples of the others."""
+        new = [key for key, size in self._sizes.items() if size and key not in self._pieces and key not in self._samples]
+        for key in new:
+            size = self._sizes[key]
+            if size <= min(SMALL_BYTES, self._left_bytes) and self._left_number:
+                self._left_number -= 1
+                self._left_bytes -= size
+                self._save(key, 0, size)
+            else:
+                self._samples[key] = _sampled(self._holders[key], size)
 
-    def before_write(self, tensor: Any) -> None:
-        """Save what a write into this tensor may change. Called from any thread."""
+    def before_write(self, tensor: Any, *, declared: bool = True) -> None:
+        """Save what a write into this tensor may change. Called from any thread.
+
+        Args:
+            declared: whether the operator says that it writes the tensor; what may only be written is saved within bounds.
+        """
         key = None if is_wrapper(type(tensor)) else _key(tensor)
         if key is None:
             for part in components(tensor):
-                self.before_write(part)
+                self.before_write(part, declared=declared)
         elif key in self._holders:
-            self._save(key, *_extent(tensor, self._sizes[key]))
+            first, last = _extent(tensor, self._sizes[key])
+            if not declared and (key in self._seen or last - first > self._left_undeclared):
+                return
+            self._left_undeclared -= 0 if declared else last - first
+            self._seen.add(key)
+            self._save(key, first, last)
 
     def reshaped(self, tensor: Any) -> None:
         """A tensor gets another shape or storage: its version counts on, though nothing is written."""
@@ -103,7 +123,8 @@ class Storages:
         undoing.lost += self._failed
         resized = map(operator.ne, self._sizes.values(), _all_bytes(self._holders.values()))
         for key in dict.fromkeys([*itertools.compress(self._sizes, resized), *self._pieces]):
-            undoing.attempt(self._holders[key], lambda key=key: self._write_back(key))  # type: ignore[misc]
+            if key not in self._others:
+                undoing.attempt(self._holders[key], lambda key=key: self._write_back(key))  # type: ignore[misc]
 
     def _write_back(self, key: int) -> None:
         holder, size, pieces = self._holders[key], self._sizes[key], self._pieces.get(key, [])
@@ -115,14 +136,34 @@ class Storages:
         if now < size and any(_gaps(pieces, now, size)):
             raise NotRestored(Message("its storage was freed"))
 
-    def unseen(self, tensors: Tensors) -> Iterator[Any]:
-        """Those that were written, though nothing was seen of it. Asked before anything is put back."""
-        keys, now = column(storage_id, tensors.tensors), column(vars(_BASE)["_version"].__get__, tensors.tensors)
+    def find_unseen(self, tensors: Tensors) -> Iterator[Any]:
+        """Those that were written, though nothing was seen of it. Asked before anything is put back.
+
+        Of these stays what it is even what was saved: torch counts a write into a tensor that no watched thread has made.
+        """
+        ids, now = column(storage_id, tensors.tensors), column(vars(_BASE)["_version"].__get__, tensors.tensors)
         for place in itertools.compress(itertools.count(), map(operator.ne, tensors.versions, now)):
-            alias, key = tensors.aliases[place], keys[place]
-            known = self._sizes.get(key) and key not in self._pieces and key not in self._reshaped
-            if alias is not None and known and _key(alias) == key:
+            key, alias = ids[place], tensors.aliases[place]
+            if key in self._seen or key in self._reshaped or not self._sizes.get(key) or alias is None or _key(alias) != key:
+                continue
+            if key not in self._pieces or key in self._others or self._is_other(key):
+                self._others.add(key)
                 yield tensors.tensors[place]
+
+    def find_sampled(self) -> Iterator[Any]:
+        """Of storages of which nothing was saved, those that hold other bytes now."""
+        for key, before in self._samples.items():
+            holder, size = self._holders[key], self._sizes[key]
+            told = key in self._seen or key in self._others or key in self._pieces
+            if not told and _bytes_of(holder) == size and _sampled(holder, size) != before:
+                yield holder
+
+    def _is_other(self, key: int) -> bool:
+        """Whether the saved parts of a storage hold other bytes now."""
+        holder = self._holders[key]
+        if _bytes_of(holder) != self._sizes[key]:
+            return True
+        return any(not _same(_copy(holder, first, last), copy) for first, last, copy in self._pieces[key])
 
 
 def components(tensor: Any) -> Iterable[Any]:
@@ -186,21 +227,40 @@ def _has_memory(holder: Any) -> bool:
     return bool(_BASE.untyped_storage(holder).data_ptr())
 
 
+def _address(holder: Any) -> int:
+    """Where a storage begins, in the memory of the host; 0 on other devices."""
+    here = vars(_BASE)["device"].__get__(holder).type == "cpu"
+    return int(_BASE.untyped_storage(holder).data_ptr()) if here else 0
+
+
+def _sampled(holder: Any, size: int) -> bytes:
+    """Bytes of a storage at equal distances, which are odd: else all would be the same byte of a number."""
+    address = _address(holder)
+    return (
+        memoryview((ctypes.c_char * size).from_address(address)).cast("B")[:: size // SAMPLES | 1].tobytes() if address else b""
+    )
+
+
 def _copy(holder: Any, first: int, last: int) -> bytes | torch.Tensor:
     """Some bytes of a storage. A copy of the host's memory that no tensor has a part in takes a tenth of the time."""
-    if vars(_BASE)["device"].__get__(holder).type == "cpu":
-        return ctypes.string_at(_BASE.untyped_storage(holder).data_ptr() + first, last - first)
-    return _window(holder, first, last).to("cpu")
+    address = _address(holder)
+    if not address:
+        return _window(holder, first, last).to("cpu")
+    if last - first <= _LONGEST_TEXT:
+        return ctypes.string_at(address + first, last - first)
+    return (ctypes.c_char * (last - first)).from_address(address + first).raw
+
+
+def _same(one: bytes | torch.Tensor, other: bytes | torch.Tensor) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) else one == other
 
 
 def _write(holder: Any, first: int, last: int, copy: bytes | torch.Tensor) -> None:
     """Put them back; small ones, of which nobody knows whether they were written, only if they were."""
     if isinstance(copy, torch.Tensor):
         _window(holder, first, last).copy_(copy)
-        return
-    address = _BASE.untyped_storage(holder).data_ptr() + first
-    if len(copy) > SMALL_BYTES or ctypes.string_at(address, len(copy)) != copy:
-        ctypes.memmove(address, copy, len(copy))
+    elif len(copy) > SMALL_BYTES or _copy(holder, first, last) != copy:
+        ctypes.memmove(_address(holder) + first, copy, len(copy))
 
 
 def _window(holder: Any, first: int, last: int) -> torch.Tensor:

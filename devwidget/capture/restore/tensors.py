@@ -90,6 +90,17 @@ class Tensors:
         for place in sorted(set(self._changed())):
             undoing.attempt(self.tensors[place], lambda place=place: self._put_back(place))  # type: ignore[misc]
 
+    def put_versions_back(self, undoing: Undoing) -> None:
+        """What has its values again counts as unwritten: graphs that had saved it before the step can still go back."""
+        set_versions = torch_internals.set_versions
+        if set_versions is None:
+            return
+        lost = {id(owner) for owner, _ in undoing.lost}
+        now = column(_own["_version"], self.tensors)
+        for place in _differing(operator.ne, self.versions, now):
+            if None not in (self.versions[place], now[place]) and id(self.tensors[place]) not in lost:
+                set_versions((self.tensors[place],), (self.versions[place],))
+
     def _changed(self) -> Iterator[int]:
         """Places of the tensors that are not what they were, from one comparison of columns each."""
         tensors, histories = self.tensors, column(_own["grad_fn"], self.tensors)

@@ -9,6 +9,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.restore.storages import Storages
 
 _STATISTICS = ("running_mean", "running_var", "running_min", "running_max", "dropout_state")
@@ -24,6 +25,7 @@ class Writing(NamedTuple):
         places, names: of the arguments that it writes.
         reshapes: it changes only what a tensor says of its storage.
         everything: it has no schema, and may write any argument.
+        undeclared: it is not one of torch's own, and its schema may not say what it writes.
     """
 
     func: Any
@@ -31,6 +33,7 @@ class Writing(NamedTuple):
     names: tuple[str, ...] = ()
     reshapes: bool = False
     everything: bool = False
+    undeclared: bool = False
 
 
 _known: dict[int, Writing] = {}
@@ -49,33 +52,35 @@ def writing(func: Any) -> Writing:
         if (argument.alias_info is not None and argument.alias_info.is_write) or (silent and argument.name in _STATISTICS)
     ]
     places, names = tuple(place for place, _ in written), tuple(name for _, name in written)
-    return _known.setdefault(id(func), Writing(func, places, names, torch.Tag.inplace_view in func.tags))
+    undeclared = not written and func.namespace not in torch_internals.NAMESPACES
+    return _known.setdefault(id(func), Writing(func, places, names, torch.Tag.inplace_view in func.tags, False, undeclared))
 
 
-class Writes(DispatchMode):  # type: ignore[no-untyped-call]
+class Writes(DispatchMode):
     """Has storages saved before they are written; one instance for each thread."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, storages: Storages) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self._storages = storages
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Save, then run the operator."""
         known = _known.get(id(func)) or writing(func)
-        if known.places or known.everything:
-            self._save(known, args, kwargs or {})
-        return redispatch(func, types, args, kwargs)
+        if known.places or known.everything or known.undeclared:
+            self._save(known, args, kwargs)
+        return redispatch(func, args, kwargs)
 
     def _save(self, known: Writing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if known.everything:
+        if known.everything or known.undeclared:
             values = [*args, *kwargs.values()]
         else:
             values = [args[place] for place in known.places if place < len(args)]
             values += [kwargs[name] for name in known.names if name in kwargs]
-        with torch_internals.DisableTorchDispatch(), torch_internals.DisableTorchFunction(), no_gradients():
+        with hide_from_modes(), torch_internals.DisableTorchFunction(), no_gradients():
             for value in values:
                 for tensor in value if type(value) in (list, tuple) else (value,):
-                    if isinstance(tensor, torch.Tensor):
-                        self._storages.reshaped(tensor) if known.reshapes else self._storages.before_write(tensor)
+                    if not isinstance(tensor, torch.Tensor):
+                        continue
+                    if known.reshapes:
+                        self._storages.reshaped(tensor)
+                    else:
+                        self._storages.before_write(tensor, declared=not known.undeclared)

@@ -11,6 +11,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import class_name, defined, is_a, module_name
+from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
 from devwidget.capture.tensors import seen
 from devwidget.records.schema.message import Message, in_row
 
@@ -62,7 +63,7 @@ def read_odd(tensor: torch.Tensor) -> Reading:
     if _is_fake(tensor):
         return Reading(_shape(tensor), 0, 0, Message("fake: no data behind it"))
     try:
-        with uninterrupted(), no_gradients(), torch_internals.disable_current_modes():
+        with uninterrupted(), no_gradients(), without_any_dispatch_mode():
             return _of_parts(tensor, *_parts(tensor))
     except Exception as error:  # a tensor class writes its own parts down, and may raise anything
         return Reading(_shape(tensor), 0, 0, Message("size not readable ({error})", error=class_name(type(error))))

@@ -18,6 +18,7 @@ from torch.overrides import handle_torch_function
 
 from devwidget.capture.object_fields import is_a, stored
 from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.archives import know_source
 from devwidget.records.site import Site
 
 
@@ -50,6 +51,7 @@ class _Libraries(dict[str, bool]):
         generated = filename.startswith(("<frozen", "<eval_with_key", "<__"))
         found = generated or filename.startswith(_LIBRARY_FOLDERS) or any(m in filename for m in _LIBRARY_MARKS)
         self[filename] = found
+        know_source(filename)
         return found
 
 

@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from devwidget.capture.source_code.archives import know_source
 from devwidget.records.device import PLACING_METHODS
+from devwidget.records.site import cell_label
 from devwidget.records.syntax import LARGEST, blocks, is_shallow, parsed
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
@@ -96,15 +98,27 @@ _known: dict[str, tuple[list[str], int, FileIndex | None]] = {}
 def index_of(filename: str) -> FileIndex | None:
     """The index of a file; None where there is no source, it does not parse (a cell with magics), or it is very large."""
     lines = linecache.getlines(filename)
+    if not lines:
+        know_source(filename)
+        lines = linecache.getlines(filename)
     known = _known.get(filename)
     if known is not None and known[0] is lines:  # linecache hands out the same list until the file changes
         return known[2]
     size = sum(map(len, lines))
-    index = _read(lines) if 0 < size <= LARGEST else None
+    earlier = _earlier_run(filename, lines, size)
+    index = _known.pop(earlier)[2] if earlier else _read(lines) if 0 < size <= LARGEST else None
     _known.pop(filename, None)
     _known[filename] = lines, size, index
     _forget_oldest()
     return index
+
+
+def _earlier_run(filename: str, lines: list[str], size: int) -> str | None:
+    """The cell of a notebook that this one is, run again under another name."""
+    if not cell_label(filename):
+        return None
+    cells = (name for name, known in _known.items() if known[1] == size and name != filename and cell_label(name))
+    return next((name for name in cells if _known[name][0] == lines), None)
 
 
 def _forget_oldest() -> None:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from devwidget.capture.object_fields import defined, dict_of, is_a
+from devwidget.capture.object_fields import defined, dict_of, is_a, is_exactly
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression, parsed_statement
@@ -46,7 +46,7 @@ def selected(value: Any, keys: Keys) -> Any:
     for key in keys:
         if is_tensor(value):
             return value
-        if type(value) in (list, tuple) and type(key) is int and -len(value) <= key < len(value):
+        if is_exactly(value, (list, tuple)) and type(key) is int and -len(value) <= key < len(value):
             value = value[key]
         elif type(value) is dict and type(key) in (str, int):
             value = dict.get(value, key, None)

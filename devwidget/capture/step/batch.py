@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
 from torch import nn
-from torch.utils.data import DataLoader
 
 from devwidget.capture.modules import own
-from devwidget.capture.object_fields import class_name, defined, is_a, items_of, parts_of
+from devwidget.capture.object_fields import class_name, is_a, items_of, parts_of
+from devwidget.capture.step.sources import is_source, take_item
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import BatchError, message
 from devwidget.records.schema.message import Message
@@ -41,23 +39,13 @@ class Arguments:
     target: Any = None
 
 
-_MOST_TAKEN = 8
-_taken: OrderedDict[int, tuple[Iterator[Any], Any]] = OrderedDict()
-"""The last iterators by id, with the item taken from each. They are held, since few kinds of iterators can be held weakly;
-those that nobody else holds any more are let go at the next look, and of the others the oldest beyond eight."""
-
-_OURS = 2
-"""References to an iterator that only this table holds: the entry, and the argument of `sys.getrefcount`."""
-
-
 def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: bool = False) -> Arguments:
     """The call that a batch stands for.
 
     Args:
         model: whose `forward` it must fit.
         batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; of a
-            DataLoader or an iterator the next item counts, and an iterator's item is taken once only, as long as the
-            iterator is among the last eight.
+            DataLoader or an iterator the next item counts, see `take_item`.
         target: for the loss. If it is None and a loss is given, the last item of a batch that has one item too many
             for `forward` is the target, as loaders of pairs give it.
         has_loss: whether there is a loss function.
@@ -71,7 +59,7 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
             why=Message("the model is run on real inputs"),
             instead="devwidget.trace(model, next(iter(loader)))",
         )
-    args, kwargs = _parts(_item(batch))
+    args, kwargs = _parts(take_item(batch) if is_source(batch) else batch)
     call = _callable(model)
     problem = _misfit(call, args, kwargs)
     if problem and has_loss and target is None and len(args) > 1 and not _misfit(call, args[:-1], kwargs):
@@ -98,32 +86,6 @@ def parameter_names(model: nn.Module) -> tuple[str, ...]:
         return ()
 
 
-def _item(batch: Any) -> Any:
-    if is_tensor(batch) or is_a(batch, (tuple, list, dict, Inputs)):
-        return batch
-    if is_a(batch, DataLoader):
-        return next(iter(batch))
-    if defined(type(batch), "__next__") is not None and defined(type(batch), "__iter__") is not None:
-        return _item_of(batch)
-    return batch
-
-
-def _item_of(iterator: Iterator[Any]) -> Any:
-    """Its next item the first time, and the same one again after that."""
-    for key in [key for key, held in _taken.items() if sys.getrefcount(held[0]) <= _OURS]:
-        del _taken[key]
-    if id(iterator) not in _taken:
-        try:
-            _taken[id(iterator)] = iterator, next(iterator)
-        except StopIteration:
-            raise BatchError(
-                Message("the iterator is exhausted"), instead=Message("next(iter(loader)), or the loader itself")
-            ) from None
-        while len(_taken) > _MOST_TAKEN:
-            _taken.popitem(last=False)
-    return _taken[id(iterator)][1]
-
-
 def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if is_a(batch, Inputs):
         return batch.args, dict(batch.kwargs)
@@ -135,13 +97,14 @@ def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return ((batch,), {}) if items is None else ((), dict(items))
 
 
+_WRAPPERS = nn.DataParallel, nn.parallel.DistributedDataParallel
 is_mapping = functools.partial(type.__subclasscheck__, Mapping)
 """`issubclass` that asks nobody: other classes than those that derive from `Mapping` are one argument."""
 
 
 def _callable(model: nn.Module) -> Any:
     inner = model
-    while issubclass(type(inner), nn.DataParallel | nn.parallel.DistributedDataParallel):
+    while any(type.__subclasscheck__(kind, type(inner)) for kind in _WRAPPERS):  # an abstract class compares and hashes classes
         inner = inner._modules["module"]  # type: ignore[assignment]
     children = own(inner).get("_modules")  # without a `__getattr__` of the user's, which may raise
     compiled = children.get("_orig_mod") if is_a(children, dict) else None

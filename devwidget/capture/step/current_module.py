@@ -46,7 +46,8 @@ class CurrentModule:
         return stack
 
     def _enter(self, module: nn.Module, args: Any) -> None:
-        self._stack().append((module, self._path_of(module)))
+        if self._stack() or id(module) in self._paths:  # else another thread's own, which is not looked into
+            self._stack().append((module, self._path_of(module)))
 
     def _leave(self, module: nn.Module, *rest: Any) -> None:
         stack = self._stack()

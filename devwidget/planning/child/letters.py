@@ -14,7 +14,7 @@ import cloudpickle
 import torch
 from torch.nn.utils.parametrize import is_parametrized
 
-from devwidget.capture.restore.settings import set_switches, switches_now
+from devwidget.capture.restore.settings.torch_settings import set_switches, switches_now
 from devwidget.planning.child.tensors import Storages, described
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message

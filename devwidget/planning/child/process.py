@@ -41,7 +41,7 @@ def ask(question: Callable[..., Answer], *about: Any) -> Answer:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, folder, *sys.path],
             env={**os.environ, CUDA.visible_variable: ""},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="backslashreplace", check=False,
         )  # fmt: skip
         print(done.stdout, end="")  # what the model prints while it runs
         if not Path(folder, ANSWER).exists():

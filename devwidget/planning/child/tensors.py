@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from devwidget.capture.gradients_off import no_gradients
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.tensors import device_of, is_parameter
 from devwidget.planning.child.torch_internals import conjugate_view, negative_view
-from devwidget.simulator.torch_internals import DisableTorchDispatch, DisableTorchFunction
+from devwidget.simulator.torch_internals import DisableTorchFunction
 from devwidget.simulator.without_values.known_values import MOST_BYTES
 
 PLACE = "_devwidget_sent_from"
@@ -53,7 +54,7 @@ class Storages:
 
     def of(self, tensor: torch.Tensor) -> SentStorage:
         """What is sent in place of the memory of a tensor."""
-        with DisableTorchDispatch(), DisableTorchFunction(), no_gradients():
+        with hide_from_modes(), DisableTorchFunction(), no_gradients():
             storage = tensor.untyped_storage()
             if storage._cdata not in self._sent:
                 is_known = not (tensor.requires_grad or is_parameter(tensor)) and storage.nbytes() <= MOST_BYTES
@@ -73,7 +74,7 @@ def _read(storage: torch.UntypedStorage) -> bytes | None:
 def described(tensor: torch.Tensor, storages: Storages) -> tuple[Any, ...]:
     """How to make a strided tensor again, as pickle wants it."""
     place = str(device_of(tensor))
-    with DisableTorchDispatch(), DisableTorchFunction():
+    with hide_from_modes(), DisableTorchFunction():
         shape = tuple(tensor.size()), tensor.stride(), tensor.storage_offset()
         rest = tensor.dtype, tensor.requires_grad, type(tensor), tensor.is_conj(), tensor.is_neg()
     return made_again, (storages.of(tensor), place, *shape, *rest), dict(vars(tensor)), None, None, set_attributes

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.batches import with_lengths
 from devwidget.planning.child.process import ask
@@ -33,7 +34,8 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
     refuse_model(model)
     capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
     refuse(asked["optimizer"], {})
-    inputs = arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
+    with kept_source(batch):
+        inputs = arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
     return ask(layout_of, model, inputs, asked, capacities)
 
 

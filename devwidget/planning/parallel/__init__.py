@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.step.batch import arguments
+from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.parallel.forked import in_a_fork
 from devwidget.planning.parallel.mesh import kinds_of_ranks
@@ -39,7 +40,8 @@ def make_parallel_plan(
     refuse(model, mesh, parallelize, optimizer)
     unlimited = memory is None and card is None
     (capacity,) = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card).memory_bytes
-    inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    with kept_source(batch):
+        inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
     step = RankStep(model, inputs, loss_fn, optimizer, mesh, parallelize, microbatches or mesh.size_of("pp"))
     plans = [plan for stage in _run_stages(step) for plan in _plans_of_stage(stage, capacity)]
     plans.sort(key=lambda plan: -plan.peak)

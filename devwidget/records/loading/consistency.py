@@ -21,7 +21,8 @@ MOST_ELEMENTS = 2**63
 DEEPEST = 2**16 - 1
 """Nesting of modules, which travels to a page as 16 bits."""
 
-MOST_RANKS = 2**20
+MOST_RANKS = 2**17
+"""More than any job has had; to put so many together takes some seconds."""
 
 
 @checked(Snapshot)

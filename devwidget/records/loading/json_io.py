@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
 from devwidget.records.answers.generation import Generation
@@ -15,6 +15,7 @@ from devwidget.records.errors import UnreadableError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.loading import consistency as consistency
+from devwidget.records.loading.regular_file import read_regular
 from devwidget.records.loading.typed_reader import Unexpected, known_messages, reader
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster
@@ -27,8 +28,10 @@ from devwidget.records.schema.writing import dumps as dumps
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 
+T = TypeVar("T")
 LARGEST_TEXT = 2**30
 """Characters; a snapshot of 100,000 modules takes 2**26."""
+_LONG = 2**24
 
 _KINDS = (
     Snapshot,
@@ -49,10 +52,10 @@ _KINDS = (
 _ROOTS: dict[str, type] = {kind.__name__: kind for kind in _KINDS}
 
 
-def load(path: str | pathlib.Path) -> Any:
-    """The record in a file; raises as `loads` does, and what opening the file raises."""
+def load(path: str | pathlib.Path, most: int = LARGEST_TEXT) -> Any:
+    """The record in a file of so many bytes at most; raises as `loads` does, and what opening the file raises."""
     try:
-        return loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        return loads(read_regular(path, most).decode())
     except UnicodeDecodeError as error:
         raise _unreadable(Message("no UTF-8 text: {error}", error=error)) from None
 
@@ -74,7 +77,28 @@ def loads(text: str) -> Any:
         raise _unreadable(wrong.told()) from None
 
 
+def reread(record: T) -> T:
+    """The record as its file would give it back: what others wrote can make one that no view shows.
+
+    Raises:
+        Unexpected: with the place in the record.
+    """
+    return cast(T, _record(_parsed(dumps(record))))
+
+
+def refuse_brackets(text: str | bytes) -> None:
+    """Refuse a long text that is little else: an empty list takes 56 bytes of memory for two of a text.
+
+    Raises:
+        Unexpected: if there is more than one bracket for each eight characters.
+    """
+    brackets = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
+    if len(text) > _LONG and brackets * 8 > len(text):
+        raise Unexpected(Message("more than brackets"))
+
+
 def _parsed(text: str) -> Any:
+    refuse_brackets(text)
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
     except ValueError as error:  # also of a number with too many digits

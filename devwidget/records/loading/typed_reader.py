@@ -15,12 +15,17 @@ from typing import Any
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.bounds import AtLeast
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.process_local import saved_fields
 
 Reader = Callable[[Any], Any]
 Checks = Callable[[Any], Iterable[tuple[str, str]]]
 
 LARGEST = 2**70
 """No number of a record is larger: the elements of a tensor stay below 2**63, and one takes 16 bytes at most."""
+
+
+_LISTS = frozenset((list, tuple))
+"""Of JSON, and what other tools wrote with `pickle`."""
 
 
 class Unexpected(Exception):
@@ -119,7 +124,7 @@ def _optional(inner: Reader) -> Reader:
 
 def _many(inner: Reader) -> Reader:
     def read(value: Any) -> tuple[Any, ...]:
-        if type(value) is not list:
+        if type(value) not in _LISTS:
             raise Unexpected(Message("a list"), value)
         built: list[Any] = []
         try:
@@ -135,7 +140,7 @@ def _many(inner: Reader) -> Reader:
 
 def _fixed(inner: tuple[Reader, ...]) -> Reader:
     def read(value: Any) -> tuple[Any, ...]:
-        if type(value) is not list or len(value) != len(inner):
+        if type(value) not in _LISTS or len(value) != len(inner):
             raise Unexpected(Message("a list of {count}", count=len(inner)), value)
         built: list[Any] = []
         try:
@@ -151,8 +156,8 @@ def _fixed(inner: tuple[Reader, ...]) -> Reader:
 
 def _record(kind: Any) -> Reader:
     hints = typing.get_type_hints(kind, include_extras=True)
-    readers = {field.name: reader(hints[field.name]) for field in dataclasses.fields(kind)}
-    required = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
+    readers = {field.name: reader(hints[field.name]) for field in saved_fields(kind)}
+    required = {field.name for field in saved_fields(kind) if field.default is dataclasses.MISSING}
     expected, check = _called(kind), _checks.get(kind)
     build = functools.lru_cache(maxsize=256)(kind) if kind is DeviceId else kind  # few devices, named again and again
 
@@ -179,7 +184,7 @@ def _record(kind: Any) -> Reader:
 
 def _called(kind: type) -> str:
     """`DataParallelCall` -> `a data parallel call`, `DeviceId` -> `a device`."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Id|Facts)$", "", kind.__name__)).lower()
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Id|Facts)$", "", kind.__name__.strip("_"))).lower()
     return Message("an {kind}", kind=words) if words[0] in "aeiou" else Message("a {kind}", kind=words)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from devwidget.records.device import DeviceId
@@ -13,6 +12,7 @@ from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holdin
 from devwidget.records.ranks.runs import Runs as Runs
 from devwidget.records.ranks.traced import TracedJob
 from devwidget.records.schema.bounds import Duration, Size
+from devwidget.records.schema.process_local import ProcessLocal, process_local
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
@@ -83,7 +83,7 @@ class Rank:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class Cluster(Record):
     """All ranks of one job.
 
@@ -112,6 +112,7 @@ class Cluster(Record):
     checked: tuple[str, ...] = ()
     not_checked: tuple[str, ...] = ()
     traced: TracedJob | None = None
+    _asker: ProcessLocal[Callable[[], Cluster]] = process_local()
 
     def holding(self, placement: int, module: int) -> Holding | None:
         """What one module holds on the ranks of a placement; None where they do not have it."""
@@ -119,16 +120,11 @@ class Cluster(Record):
         return None if at == NOWHERE else self.holdings[at]
 
 
-_askers: dict[int, Callable[[], Cluster]] = {}
-
-
 def may_be_asked_again(cluster: Cluster, ask: Callable[[], Cluster]) -> Cluster:
-    """Keep how the same ranks are asked once more, for as long as the record is kept; a record itself holds no job."""
-    _askers[id(cluster)] = ask
-    weakref.finalize(cluster, _askers.pop, id(cluster), None).atexit = False
-    return cluster
+    """The cluster, as one whose ranks can be asked once more in this process."""
+    return replace(cluster, _asker=ProcessLocal(ask))
 
 
 def asker_of(cluster: Cluster) -> Callable[[], Cluster] | None:
     """How its ranks are asked again; None for a record that was loaded or made by hand."""
-    return _askers.get(id(cluster))
+    return cluster._asker.value

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 from typing import Any
 
 from devwidget._version import __version__
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.process_local import saved_fields
 
 SCHEMA_VERSION = 1
 """Counts changes that older versions cannot read. A new field with a default is none: they ignore it."""
@@ -45,10 +45,10 @@ def _note(value: Any, messages: dict[str, tuple[str, dict[str, str | int]]]) -> 
 
 @functools.cache
 def _names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
+    return tuple(field.name for field in saved_fields(kind))
 
 
 @functools.cache
 def _texts(kind: type) -> tuple[str, ...]:
     """The fields that may hold a message, or several."""
-    return tuple(field.name for field in dataclasses.fields(kind) if field.type in ("str", "tuple[str, ...]"))
+    return tuple(field.name for field in saved_fields(kind) if field.type in ("str", "tuple[str, ...]"))

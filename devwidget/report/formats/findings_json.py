@@ -26,6 +26,7 @@ def findings_json(trace: Trace, root: Root = ".") -> str:
     report = _head(trace)
     report["findings"] = [_finding(finding, root) for finding in trace.findings]
     report["hops"] = _hops(trace, root)
+    report["step_runs"], report["noticed"] = trace.step_runs, list(trace.noticed)
     report["peaks"] = [{"device": str(curve.device), "bytes": curve.peak.allocated} for curve in trace.memory if curve.peak]
     return json.dumps(report, indent=1)
 
@@ -102,7 +103,8 @@ def _brief(finding: Finding, root: Root) -> Json:
 
 def _fix(fix: Fix, root: Root) -> Json:
     edits = [_edit(edit, root) for edit in fix.edits]
-    return {"summary": fix.summary, "confidence": fix.confidence, "verified": fix.verified, "code": fix.code, "edits": edits}
+    known = {"summary": fix.summary, "confidence": fix.confidence, "verified": fix.verified, "code": fix.code, "edits": edits}
+    return {**known, "not_tried": fix.not_tried} if fix.not_tried else known
 
 
 def _edit(edit: Edit, root: Root) -> Json:

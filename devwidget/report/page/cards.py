@@ -63,7 +63,8 @@ def _operands(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
 def _fix(fix: Fix) -> Card:
     edits = [{"place": site_words(e.site), "file": e.file, "lines": changed_lines(e), "text": e.text} for e in fix.edits]
     words = confidence_words(fix) + (say(": the step ran with this edit") if fix.verified else "")
-    return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits}
+    offered = bool(fix.edits and fix.not_tried and not fix.runs)
+    return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits, "offered": offered}
 
 
 def _source(site: Site | None) -> Card | None:

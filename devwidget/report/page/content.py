@@ -22,7 +22,7 @@ from devwidget.report.text.answers.layout_text import layout_sentence
 from devwidget.report.text.comparison_text import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
-from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words
+from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words
 from devwidget.views.clock import Clock
 from devwidget.views.compare import comparison
 from devwidget.views.device_map import device_map
@@ -100,6 +100,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "checked": list(trace.checked),
         "not_checked": not_checked_words(trace),
         "not_restored": list(trace.not_restored),
+        "trials": list(trial_words(trace)),
         "hops": hop_cards(trace),
         "timeline": timeline_figure(lanes, in_seconds(lanes, clock) if clock.runs else None) if lanes.boxes else None,
         "map": _map_card(table, trace) if not calls else None,

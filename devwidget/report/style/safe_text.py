@@ -6,22 +6,19 @@ import functools
 import html
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from devwidget.language.speaking import is_wide
+from devwidget.records.schema.printable import block, one_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_BLOCK = frozenset("\n\t")
 
-
-def safe_text(text: str) -> str:
-    r"""For one line of a terminal: what is not seen, or changes what is seen, as its escape: `\x1b`, `\n`, `\u202e`."""
-    if text.isprintable():
-        return text
-    return "".join(_shown(letter) for letter in text.replace("\t", "    "))
+safe_text = one_line
+"""For one line of a terminal."""
+safe_block = block
+"""For a page, whose elements keep texts apart: line breaks and tabs stay."""
 
 
 def columns_of(text: str) -> int:
@@ -32,13 +29,6 @@ def columns_of(text: str) -> int:
 def text_of(lines: Iterable[str]) -> str:
     """A report from its lines. Only here a line ends, so that no name can add one."""
     return "\n".join(map(safe_text, lines))
-
-
-def safe_block(text: str) -> str:
-    """For a page, whose elements keep texts apart: as `safe_text`, with line breaks and tabs left as they are."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter in _BLOCK else _shown(letter) for letter in text)
 
 
 def displayed(make: Callable[P, T]) -> Callable[P, T]:
@@ -100,10 +90,3 @@ def spreadsheet_cell(value: Any) -> Any:
     """For a CSV file: a text that a spreadsheet would compute is led by an apostrophe."""
     text = safe_block(value) if isinstance(value, str) else value
     return f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t")) else text
-
-
-def _shown(letter: str) -> str:
-    """A letter, if it is seen as itself; else its escape. Spaces of all widths, and letters of private fonts, are."""
-    if letter.isprintable() or unicodedata.category(letter) in ("Zs", "Co"):
-        return letter
-    return letter.encode("unicode_escape").decode("ascii")

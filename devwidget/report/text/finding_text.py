@@ -66,10 +66,14 @@ def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
 
 
 def confidence_words(fix: Fix) -> str:
-    """`sure, verified`; an edit that nobody has run says so."""
+    """`sure, verified`; an edit that nobody has run says so, and why."""
     confidence = said(_CONFIDENCE[fix.confidence])
     if fix.verified:
         return say("{confidence}, verified", confidence=confidence)
+    if fix.fails:
+        return say("{confidence}, tried: the step fails, or gives another result", confidence=confidence)
+    if fix.not_tried:
+        return say("{confidence}, not tried: {reason}", confidence=confidence, reason=said(fix.not_tried))
     if fix.warns:
         return say("{confidence}, tried: the step runs, with {warning}", confidence=confidence, warning=fix.warns)
     return say("{confidence}, not tried", confidence=confidence) if fix.edits else confidence

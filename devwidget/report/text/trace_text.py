@@ -86,6 +86,14 @@ def check_lines(trace: Trace) -> Iterator[str]:
     yield from (say("not checked: {rules}", rules=words) for words in not_checked_words(trace))
     for lost in trace.not_restored:
         yield say("could not put back: {lost}", lost=lost)
+    yield from trial_words(trace)
+
+
+def trial_words(trace: Trace) -> Iterator[str]:
+    """How often the step ran, if not once, and what of that may have been noticed."""
+    if trace.step_runs > 1:
+        yield say("the step ran {count} times, after the first time to try fixes", count=trace.step_runs)
+        yield from (say("that may have been noticed: {reason}", reason=said(why)) for why in trace.noticed)
 
 
 def not_checked_words(trace: Trace) -> list[str]:

@@ -90,6 +90,8 @@ class _stream(metaclass=_StreamType):
 
     def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
         """A virtual stream, unless the device is no GPU."""
+        if not SimulationState.is_running:
+            return _real_stream(device, **kwargs)
         if isinstance(device, (str, torch.device)) and torch.device(device).type != SimulationState.accelerator.type:
             return _real_stream(device, **kwargs)
         return streams.VirtualStream(device, **kwargs)
@@ -100,6 +102,8 @@ class _event(metaclass=_StreamType):
 
     def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
         """A virtual event, unless the device is no GPU."""
+        if not SimulationState.is_running:
+            return _real_event(device, **kwargs)
         if isinstance(device, (str, torch.device)) and torch.device(device).type != SimulationState.accelerator.type:
             return _real_event(device, **kwargs)
         return streams.VirtualEvent(**kwargs)

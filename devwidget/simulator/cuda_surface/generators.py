@@ -13,6 +13,7 @@ from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import generators
 from devwidget.simulator.devices.labels import DEVICES
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, refusing
 from devwidget.simulator.tensor_surface import conversions
 
@@ -84,7 +85,7 @@ class Generator(metaclass=_GeneratorType):
 
     def __new__(cls, device: Any = "cpu") -> Any:
         """A generator for a device."""
-        if conversions.label_of_device(device) >= 0:
+        if SimulationState.is_running and conversions.label_of_device(device) >= 0:
             return VirtualGenerator(device)
         return RealGenerator(device)
 

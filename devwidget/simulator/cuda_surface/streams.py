@@ -27,11 +27,18 @@ def _from_pool(gpu: int, priority: int) -> int:
     return next(_made[gpu, rank]) % POOL << 5 | rank + 1 << 1 | 1
 
 
+def _real(name: str) -> Any:
+    """What torch means by the name after a simulation in which ours was imported."""
+    return getattr(torch.get_device_module(SimulationState.accelerator.type), name)
+
+
 class VirtualStream(torch.Stream):
     """A stream; work on virtual GPUs is done when a call returns, so streams only have to exist."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> VirtualStream:
         """A new stream on a device, the current one if none is given."""
+        if not SimulationState.is_running:
+            return _real("Stream")(device, priority, **kwargs)  # type: ignore[no-any-return]
         index = kwargs.get("device_index")
         if index is None:
             index = machine.current_index() if device is None else conversions.label_of_device(device)
@@ -102,6 +109,10 @@ def _alone() -> SimulationError:
 
 class VirtualEvent:
     """An event, which remembers when it was recorded."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """An event of virtual GPUs, or a real one where there are none."""
+        return super().__new__(cls) if SimulationState.is_running else _real("Event")(*args, **kwargs)
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
         self._enable_timing, self._seconds = enable_timing, 0.0

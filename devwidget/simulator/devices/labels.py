@@ -14,10 +14,11 @@ import torch
 from torch.overrides import has_torch_function_unary
 
 from devwidget.capture.memory.block import Block
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.torch_internals import DisableTorchDispatch, DisableTorchFunction, FakeTensor, TensorBase, functorch
+from devwidget.simulator.torch_internals import DisableTorchFunction, FakeTensor, TensorBase, functorch
 
 TEMPORARY = -1
 CPU = -2
@@ -35,10 +36,12 @@ storage_id: Callable[[torch.Tensor], int] = torch_internals.storage_id
 
 
 class _Inside(threading.local):
-    """How deep this thread is in operators that are written in Python: they must see the real device; and in TorchScript."""
+    """How deep this thread is in operators that are written in Python: they must see the real device; in TorchScript;
+    and in moves of the user's subclasses, whose code copies their parts."""
 
     depth = 0
     script = 0
+    moved_subclasses = 0
 
 
 inside = _Inside()
@@ -72,13 +75,18 @@ def label_of(tensor: torch.Tensor) -> int:
     """The label of any tensor, sparse ones included."""
     try:
         label = LABELS.get(storage_id(tensor), CPU)
-        return label if label != CPU or type(tensor) in PLAIN else _label_of_wrapper(tensor)
+        if label != CPU or (kind := type(tensor)) is torch.nn.Parameter or kind is torch.Tensor:  # a call costs as much as all
+            return label
+        return _label_of_wrapper(tensor)
     except NotImplementedError:
         part = _part_with_storage(tensor)
         return label_of(part) if part is not None else CPU if tensor.is_mkldnn else TEMPORARY
 
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)
+def is_plain(tensor: object) -> bool:
+    """Whether it is a tensor and no subclass of the user's, whose metaclass is not asked."""
+    kind = type(tensor)
+    return kind is torch.Tensor or kind is torch.nn.Parameter
 
 
 def _label_of_wrapper(tensor: torch.Tensor) -> int:
@@ -89,7 +97,7 @@ def _label_of_wrapper(tensor: torch.Tensor) -> int:
 
 def name_wrapper(tensor: torch.Tensor, label: int) -> None:
     """Say where a tensor is that has no memory, being made of others."""
-    with DisableTorchFunction(), DisableTorchDispatch():
+    with DisableTorchFunction(), hide_from_modes():
         storage = tensor.untyped_storage()
     storage._devwidget = Allocation(storage._cdata, None)  # type: ignore[attr-defined]
     LABELS[storage._cdata] = label
@@ -100,7 +108,7 @@ def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor | None:
 
     What is left are the tensors of `vectorize=True`, whose parts nobody can ask for: they go wherever their partners are.
     """
-    with DisableTorchDispatch(), DisableTorchFunction():
+    with hide_from_modes(), DisableTorchFunction():
         if functorch.is_functorch_wrapped_tensor(tensor):
             return functorch.get_unwrapped(tensor)  # type: ignore[no-any-return]
         if tensor.layout == torch.strided or tensor.is_mkldnn:
@@ -119,7 +127,7 @@ def put_label(tensor: torch.Tensor, label: int) -> None:
     try:
         address = storage_id(tensor)
     except NotImplementedError:
-        with DisableTorchDispatch(), DisableTorchFunction():
+        with hide_from_modes(), DisableTorchFunction():
             for part in _parts(tensor):
                 put_label(part, label)
         return
@@ -162,7 +170,7 @@ def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def blocks_of(tensor: torch.Tensor) -> tuple[Block, ...]:
     """The allocations that a tensor lives in; none if it is on no GPU."""
-    with DisableTorchDispatch(), DisableTorchFunction():
+    with hide_from_modes(), DisableTorchFunction():
         if tensor.layout != torch.strided:
             return tuple(block for part in _parts(tensor) for block in blocks_of(part))
         try:

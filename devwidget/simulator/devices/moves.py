@@ -27,8 +27,7 @@ class Move(torch.autograd.Function):
     def forward(ctx: Any, tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
         """Copy, and remember where from."""
         ctx.source, ctx.dtype = labels.label_of(tensor), tensor.dtype
-        result: torch.Tensor = to_copy(tensor, device=device_named(label), pin_memory=False, **options)
-        return result
+        return _copy(tensor, label, options)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
@@ -44,12 +43,22 @@ def move(tensor: torch.Tensor, label: int, options: dict[str, Any] | None = None
         label: where to.
         options: dtype, non_blocking and memory_format, as `_to_copy` takes them.
     """
-    # `pin_memory` marks the call as meant by the user, see creation.py.
     options = options or {}
     if tensor.requires_grad and torch.is_grad_enabled() and _keeps_gradient(options.get("dtype") or tensor.dtype):
         result: torch.Tensor = Move.apply(tensor, label, options)  # type: ignore[no-untyped-call]
         return result
-    return to_copy(tensor, device=device_named(label), pin_memory=False, **options)  # type: ignore[no-any-return]
+    return _copy(tensor, label, options)
+
+
+def _copy(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
+    """Marked as meant by the user, see creation.py, without an option that a subclass of theirs would not know."""
+    if labels.is_plain(tensor):
+        return to_copy(tensor, device=device_named(label), pin_memory=False, **options)  # type: ignore[no-any-return]
+    labels.inside.moved_subclasses += 1
+    try:
+        return to_copy(tensor, device=device_named(label), **options)  # type: ignore[no-any-return]
+    finally:
+        labels.inside.moved_subclasses -= 1
 
 
 def _keeps_gradient(dtype: torch.dtype) -> bool:

@@ -15,11 +15,13 @@ class SimulationState:
     Attributes:
         accelerator: the kind of accelerator that its GPUs are.
         ledger: of bytes.
+        is_running: whether there is one: what was imported in one, such as `torch.device`, means torch's own afterwards.
         compute: False if tensors have no values.
         on_guess: called when a program reads what was guessed; None where nothing is.
     """
 
     accelerator: Accelerator = CUDA
     ledger = Ledger(())
+    is_running = False
     compute = True
     on_guess: Callable[[], None] | None = None

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.patching.operator_key import above_autograd
 from devwidget.simulator.devices import current, labels, moves
 from devwidget.simulator.devices.labels import TEMPORARY, name_of
 from devwidget.simulator.operators.operand import Operand
-from devwidget.simulator.torch_internals import DisableTorchDispatch, RestoreThreadState
 
 MARK = "devwidget: gradient stays on"
 
@@ -29,8 +29,7 @@ def keep_scalar_gradients_home(operands: Iterable[Operand], common: int) -> None
 
 
 def _bring_home(tensor: torch.Tensor, label: int) -> None:
-    # A mode runs below autograd; the edge of a leaf can only be had above it.
-    with RestoreThreadState(), DisableTorchDispatch():
+    with above_autograd():  # a mode runs below it; the edge of a leaf can only be had above
         edge = torch.autograd.graph.get_gradient_edge(tensor)
     node: Any = edge.node
     number = edge.output_nr

@@ -54,7 +54,7 @@ def run_move(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: 
         label = labels.label_of(args[0]) if isinstance(args[0], torch.Tensor) else TEMPORARY
     if label != META and not SimulationState.compute and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) == META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    if label >= 0 and SimulationState.compute and type(args[0]) in labels.PLAIN and labels.label_of(args[0]) != label:
+    if label >= 0 and SimulationState.compute and labels.is_plain(args[0]) and labels.label_of(args[0]) != label:
         _ask_for_room(args[0].numel(), kwargs.get("dtype") or args[0].dtype, label)
     kwargs = _real(kwargs)
     kwargs.pop("non_blocking", None)
@@ -83,18 +83,19 @@ def run_resize(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs
 def _asked_for(kwargs: dict[str, Any]) -> int | None:
     """The label of the device that the *user* named; None if it was filled in by torch's own C++ code.
 
-    Python's bindings always pass `pin_memory`, and so do the moves in this package; C++ code that creates a tensor
-    like another one does not, and what it read from that one is the real device.
+    Python's bindings always pass `pin_memory`, and so do the moves in this package, but for those of subclasses; C++ code
+    that creates a tensor like another one does not, and what it read from that one is the real device.
     """
     device = kwargs.get("device")
     if device is None:
         return None
     if device.type == SimulationState.accelerator.type:
         return machine.ordinal(device)
+    is_meant = "pin_memory" in kwargs or labels.inside.moved_subclasses > 0
     if device.type == "cpu":
-        return CPU if "pin_memory" in kwargs and not labels.inside.script else None
+        return CPU if is_meant and not labels.inside.script else None
     # Without values the real device is meta, and C++ copies that.
-    return META if SimulationState.compute or "pin_memory" in kwargs else None
+    return META if SimulationState.compute or is_meant else None
 
 
 def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from devwidget.capture.patches.higher_order import take_apart
 from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, EndedFunctionMode, FunctionMode
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.labels import inside
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import rule_table, tracing
+from devwidget.simulator.operators import rule_table
 from devwidget.simulator.operators.dispatch_mode import SCHEMAS, VirtualMode
-from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call
 from devwidget.simulator.without_values.written_indices import WrittenIndices
 
 
-class ModeWithoutValues(VirtualMode):  # type: ignore[no-untyped-call]
+class ModeWithoutValues(VirtualMode):
     """Runs every operator on meta."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self._indices: list[WrittenIndices] = []
 
     def __enter__(self) -> Any:
@@ -35,27 +32,19 @@ class ModeWithoutValues(VirtualMode):  # type: ignore[no-untyped-call]
             self._indices.pop()
         VirtualMode.__exit__(self, *exc_info)  # `super` asks for the class, which may have ended
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one operator without values.
 
         Raises:
             SimulationError: if it needs them.
         """
-        if types or tracing.modes_beneath():
-            answer = tracing.run(self, func, types, args, kwargs)
-            if answer is not tracing.NOT_THEIRS:
-                return answer
-        if not isinstance(func, OpOverload):
-            return take_apart(self, func, args, kwargs)
         # Many meta kernels are Python that asks tensors for their device: they must see the real one.
         inside.depth += 1
         try:
             schema = SCHEMAS.get(func) or SCHEMAS.setdefault(func, rule_table.schema_of(func))
             if schema.passive:
-                return call.call(func, args, kwargs or {})
-            return VirtualMode.__torch_dispatch__(self, func, types, args, kwargs)  # as above
+                return call.call(func, args, kwargs)
+            return VirtualMode.__torch_dispatch__(self, func, args, kwargs)  # as above
         except (RuntimeError, NotImplementedError) as error:
             if _is_about_values(error):
                 raise cuda_errors.needs_values(f"`{func}`") from error
@@ -64,10 +53,9 @@ class ModeWithoutValues(VirtualMode):  # type: ignore[no-untyped-call]
             inside.depth -= 1
 
 
-class _AtRest(DispatchMode):  # type: ignore[no-untyped-call]
+class _AtRest(DispatchMode):
     """The mode of a thread that has outlived its simulation."""
 
-    supports_higher_order_operators = True
     __torch_dispatch__ = EndedDispatchMode.__torch_dispatch__
 
 
@@ -98,7 +86,7 @@ def resume(mode: VirtualMode) -> None:
 
 def new_mode() -> Any:
     """The mode of the running simulation, for one thread."""
-    return VirtualMode() if SimulationState.compute else ModeWithoutValues()  # type: ignore[no-untyped-call]
+    return VirtualMode() if SimulationState.compute else ModeWithoutValues()
 
 
 def _is_about_values(error: Exception) -> bool:

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 
 from devwidget.capture.patching.mode_stack import redispatch
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, label_new, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import guards, placement_rules
 from devwidget.simulator.operators.kernels import substitutes
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
-from devwidget.simulator.torch_internals import DisableTorchDispatch, OpOverload
+from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call
 
 UNSEEN = -9
@@ -32,7 +33,7 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
     if schema.guard is not None:
         schema.guard(schema, args, kwargs, target)
     try:
-        result = redispatch(func, (), args, kwargs) if SimulationState.compute else call.call(func, args, kwargs)
+        result = redispatch(func, args, kwargs) if SimulationState.compute else call.call(func, args, kwargs)
     except RuntimeError as error:
         if WANTS_TENSOR in str(error):
             return run(schema, func, wrapped(schema, args), kwargs)
@@ -53,7 +54,7 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
 def wrapped(schema: OpSchema, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments, with tensors for numbers where tensors are due."""
     flags = (*schema.flags, *(NOTHING,) * len(args))
-    with DisableTorchDispatch():
+    with hide_from_modes():
         return tuple(
             torch.tensor(value) if flag == ONE and isinstance(value, NUMBERS) else value
             for flag, value in zip(flags, args, strict=False)
@@ -63,10 +64,10 @@ def wrapped(schema: OpSchema, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A view of a sparse tensor, or a change of it: the result has new parts, where the old ones are."""
     if isinstance(args[0], NUMBERS):
-        with DisableTorchDispatch():
+        with hide_from_modes():
             args = (torch.tensor(args[0]), *args[1:])
     label = labels.label_of(args[0])
-    result = redispatch(func, (), args, kwargs) if SimulationState.compute else call.call(func, args, kwargs)
+    result = redispatch(func, args, kwargs) if SimulationState.compute else call.call(func, args, kwargs)
     label_results(result, label)
     return result
 

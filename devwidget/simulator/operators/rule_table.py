@@ -9,7 +9,7 @@ import torch
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import creation, guards, native_rules, placement_rules, propagate, special_rules
-from devwidget.simulator.operators.kernels import determinism, dtype_rules, gpu_kernels
+from devwidget.simulator.operators.kernels import accumulation, determinism, dtype_rules, gpu_kernels
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload, custom_operators, has_kernel
 
@@ -106,6 +106,8 @@ def _special(schema: OpSchema) -> Any:
         return creation.run_move
     if schema.name in ("resize_", "set_.source_Storage", "set_.source_Storage_storage_offset"):
         return creation.run_resize
+    if schema.name == "add.Tensor":
+        return accumulation.add
     if schema.name in gpu_kernels.INSTEAD:
         return run_instead
     if schema.has_device:

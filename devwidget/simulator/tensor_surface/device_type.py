@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices.labels import DEVICES
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 
 RealDevice = torch.device
@@ -32,6 +33,8 @@ class device(metaclass=_DeviceType):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A device."""
+        if not SimulationState.is_running:
+            return RealDevice(*args, **kwargs)
         given = args[0] if args else kwargs.get("device", kwargs.get("index"))
         if len(args) + len(kwargs) == 1 and isinstance(given, int) and not isinstance(given, bool):
             if given < 0:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import CPU, TEMPORARY
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions
-from devwidget.simulator.torch_internals import DisableTorchDispatch, TensorBase
+from devwidget.simulator.torch_internals import TensorBase
 
 NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()
 
@@ -24,9 +25,12 @@ class _LegacyType(type):
     """Makes tensors when called, and answers `isinstance`, as torch's own tensor types do."""
 
     real: Any
+    replaced: Any
     on_gpu: bool
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if not SimulationState.is_running:
+            return cls.replaced(*args, **kwargs)  # type: ignore[no-any-return]
         if args and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) >= 0:
             args = (args[0].cpu(), *args[1:])
         label = asked_for(kwargs, machine.current_index() if cls.on_gpu else CPU)
@@ -36,6 +40,8 @@ class _LegacyType(type):
         return meant(tensor, label)
 
     def __instancecheck__(cls, instance: object) -> bool:
+        if not SimulationState.is_running:
+            return isinstance(instance, cls.replaced)
         if not isinstance(instance, torch.Tensor) or instance.dtype != cls.real.dtype:
             return False
         return (labels.label_of(instance) >= 0) == cls.on_gpu
@@ -97,7 +103,8 @@ def install(patches: Patches) -> None:
         real = getattr(torch, full)
         for owner, module, on_gpu in ((torch, "torch", False), (torch.get_device_module(kind), f"torch.{kind}", True)):
             if hasattr(owner, full):
-                names = {"real": real, "on_gpu": on_gpu, "__module__": module, "__doc__": real.__doc__}
+                names = {"real": real, "replaced": getattr(owner, full), "on_gpu": on_gpu, "__module__": module}
+                names["__doc__"] = real.__doc__
                 patches.set(owner, full, _LegacyType(full, (), names))
     patches.set(torch.Tensor, "__new__", staticmethod(_new))
     patches.wrap(torch.Tensor, "new", beside)
@@ -110,7 +117,7 @@ def _new(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
     tensor: torch.Tensor
     if cls is not torch.Tensor:
         # What an operator returns through a mode is an object of Python already, and torch cannot make it another class.
-        with DisableTorchDispatch():
+        with hide_from_modes():
             return TensorBase.__new__(cls, *args, **kwargs)  # type: ignore[no-any-return]
     tensor = TensorBase.__new__(cls, *args, **kwargs)
     return meant(tensor, CPU) if args else tensor  # without arguments nothing is allocated that looks like a temporary

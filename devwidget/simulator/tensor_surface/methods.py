@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
+from devwidget.capture.object_fields import is_exactly
 from devwidget.simulator.devices import cuda_errors, labels, machine, moves
 from devwidget.simulator.devices.labels import CPU
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -94,7 +95,7 @@ def setitem(original: Callable[..., None]) -> Callable[..., None]:
     def __setitem__(self: torch.Tensor, key: Any, value: Any) -> None:
         if has_torch_function((self, value)):
             return handle_torch_function(torch.Tensor.__setitem__, (self, value), self, key, value)
-        if type(value) in (bool, int, float, complex) and _is_indexed_from_elsewhere(self, key):
+        if is_exactly(value, (bool, int, float, complex)) and _is_indexed_from_elsewhere(self, key):
             value = torch.tensor(value, dtype=self.dtype)
         return original(self, key, beside(self, value))
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, refusing
 from devwidget.simulator.tensor_surface import conversions
-from devwidget.simulator.torch_internals import DisableTorchDispatch, StorageBase
+from devwidget.simulator.torch_internals import StorageBase
 
 _real_device = StorageBase.device.__get__
 Storage = torch.UntypedStorage
@@ -63,7 +64,7 @@ def copied(storage: Storage, label: int) -> Storage:
     """
     if label != META and storage.device.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    with DisableTorchDispatch():  # copying a storage makes tensors on the way
+    with hide_from_modes():  # copying a storage makes tensors on the way
         values = not (label == META or _real_device(storage).type == "meta")
         copy: Storage = Storage(storage.nbytes(), device="cpu" if values else "meta")  # type: ignore[no-untyped-call]
         if values:

@@ -21,9 +21,9 @@ from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import (
     DispatchKey,
     DispatchKeySet,
-    ExcludeDispatchKeyGuard,
+    excluding_keys,
     registrations,
-    set_dispatch_key_included,
+    set_key_included,
 )
 
 
@@ -51,7 +51,7 @@ def switching(original: Callable[..., None]) -> Callable[..., None]:
         if device == SimulationState.accelerator.type:
             if enabled:
                 register()
-            set_dispatch_key_included(SimulationState.accelerator.autocast_key, enabled)
+            set_key_included(SimulationState.accelerator.autocast_key, enabled)
 
     return set_autocast_enabled
 
@@ -87,7 +87,7 @@ def unregister() -> None:
     """Give torch its kernels back."""
     if Casting.library is not None:
         Casting.library._destroy()
-        set_dispatch_key_included(SimulationState.accelerator.autocast_key, False)
+        set_key_included(SimulationState.accelerator.autocast_key, False)
         Casting.library = None
     Casting.kept.clear()
 
@@ -101,7 +101,7 @@ def _kernel(name: str, operator: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)
         on_gpu = first is not None and labels.label_of(first) >= 0
-        with ExcludeDispatchKeyGuard(own_key):
+        with excluding_keys(own_key):
             if on_gpu and refused is not None:
                 raise RuntimeError(refused)
             if name in casts.set_dtype:

@@ -9,5 +9,5 @@ from devwidget.simulator.patching import Patches
 
 def install(patches: Patches) -> None:
     """Until the simulation ends."""
-    eager_originals(lambda: None, patches.undo)
+    eager_originals(lambda note: None, patches.undo)
     higher_order(None, patches.undo)

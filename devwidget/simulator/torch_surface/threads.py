@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 
 from devwidget.capture.patching.lock import Lock
+from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.threads import pool_tasks, thread_starts
 from devwidget.capture.undo import Undo
 from devwidget.simulator.operators import mode_without_values
 from devwidget.simulator.operators.dispatch_mode import VirtualMode
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import dispatch_modes
 
 GRACE_S = 0.5
 """How long the end of a simulation waits for its threads."""

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from devwidget.capture.gradients_off import no_gradients
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.labels import META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import (
-    DisableTorchDispatch,
     DisableTorchFunction,
     TensorBase,
     tree_leaves,
@@ -54,7 +54,7 @@ def known(tensor: torch.Tensor) -> torch.Tensor:
     """
     if tensor.layout != torch.strided or not is_small(tensor) or tensor.is_conj() or tensor.is_neg():
         raise Unknown
-    with DisableTorchDispatch(), DisableTorchFunction(), no_gradients():
+    with hide_from_modes(), DisableTorchFunction(), no_gradients():
         kept: Any = getattr(tensor.untyped_storage(), "_devwidget_values", None if _is_meta(tensor) else tensor)
         if kept is None:
             raise Unknown
@@ -92,7 +92,7 @@ def all_read(tree: Any) -> Any:
 
 def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False) -> None:
     """Remember what a new tensor holds."""
-    with DisableTorchDispatch(), DisableTorchFunction(), no_gradients():
+    with hide_from_modes(), DisableTorchFunction(), no_gradients():
         storage = tensor.untyped_storage()
         kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
         view = _view(kept, tensor)
@@ -108,7 +108,7 @@ def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False)
 def keep_all(tensor: torch.Tensor, storage: torch.UntypedStorage) -> None:
     """Remember all of a real storage, for a new tensor that is as large, and all its views."""
     if storage.nbytes() <= MOST_BYTES:
-        with DisableTorchDispatch(), DisableTorchFunction():
+        with hide_from_modes(), DisableTorchFunction():
             kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
             kept.copy_(storage)
             tensor.untyped_storage()._devwidget_values = kept  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
     """A meta tensor in place of a real one; what is known stays known."""
     if _is_meta(tensor) or tensor.layout != torch.strided:
         return tensor
-    with DisableTorchDispatch(), DisableTorchFunction(), no_gradients():
+    with hide_from_modes(), DisableTorchFunction(), no_gradients():
         copied = torch.empty_strided(
             tensor.size(), tensor.stride(), dtype=tensor.dtype, device=META_DEVICE, requires_grad=tensor.requires_grad
         )

@@ -5,9 +5,10 @@ import { say } from "./words.js";
 
 const MARKS = { error: "✖", warning: "▲", info: "ℹ" };
 
-export function findingsView(traced, reveal, none) {
+// `tryIt(finding, fix)` asks Python to try a fix; without it, on a saved page, none is offered.
+export function findingsView(traced, reveal, none, tryIt) {
   if (!traced.summary) return [none(say("what is wrong, on which line, and the edit that mends it"))];
-  const cards = traced.findings.map((card) => findingCard(card, reveal));
+  const cards = traced.findings.map((card, number) => findingCard(card, reveal, tryIt && ((fix) => tryIt(number, fix))));
   // Of a step that did not run to its end nobody knows whether there was nothing to find.
   const said = traced.checked.length ? h("p", { class: "dw-clean" }, say("✓ Nothing found, {count} checks.", { count: traced.checked.length })) : h("p", { class: "dw-empty" }, say("Nothing ran, so nothing was checked."));
   const clean = cards.length || traced.failure ? "" : said;
@@ -35,7 +36,7 @@ function failureCard(card, reveal) {
   );
 }
 
-function findingCard(card, reveal) {
+function findingCard(card, reveal, tryIt) {
   const where = h(
     "dd",
     null,
@@ -51,7 +52,7 @@ function findingCard(card, reveal) {
   const entries = [entry(say("where"), where)];
   if (card.why) entries.push(entry(say("why"), h("dd", null, ...prose(card.why))));
   for (const note of card.notes) entries.push(entry(say("note"), h("dd", null, ...prose(note))));
-  for (const fix of card.fixes) entries.push(entry(say("help"), help(fix)));
+  card.fixes.forEach((fix, number) => entries.push(entry(say("help"), help(fix, tryIt && (() => tryIt(number))))));
   return h(
     "article",
     { class: `dw-finding dw-found dw-${card.severity}`, tabindex: "-1", "data-kind": card.kind, "data-severity": card.severity },
@@ -87,16 +88,22 @@ function source(site, label, born = false) {
   );
 }
 
-function help(fix) {
+function help(fix, tryIt) {
   return h(
     "dd",
     null,
-    h("span", { class: "dw-tag" }, fix.confidence),
+    h("span", { class: "dw-tag" }, ...prose(fix.confidence)),
     " ",
     ...prose(fix.summary),
+    fix.offered && tryIt ? tryButton(fix, tryIt) : "",
     fix.code && !fix.edits?.length ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, fix.code)), copyButton(fix.code, say("Copy the fix"), say("copy"))) : "",
     ...(fix.edits ?? []).map(edited),
   );
+}
+
+function tryButton(fix, tryIt) {
+  const title = say("run the step twice, once with this edit, and put all of it back; what it writes or sends is written or sent again");
+  return h("button", { class: "dw-plain dw-try", type: "button", title, "aria-label": say("Try it: {fix}", { fix: fix.summary }), onclick: tryIt }, say("Try it"));
 }
 
 function edited(edit) {
@@ -133,5 +140,6 @@ function checks(traced) {
     traced.checked.length ? h("p", null, say("checked: {rules}", { rules: traced.checked.join(", ") })) : "",
     skipped.length ? h("div", null, say("not checked:"), h("ul", null, skipped)) : "",
     lost.length ? h("div", null, say("could not put back:"), h("ul", null, lost)) : "",
+    ...(traced.trials ?? []).map((words) => h("p", null, ...prose(words))),
   );
 }

@@ -56,10 +56,17 @@ async function render({ model, el, host, signal }) {
     status.className = `dw-status dw-status-${kind}`;
     status.replaceChildren(kind === "busy" || kind === "queued" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", text ?? "");
     inputs.busy(kind === "busy" || kind === "queued");
+    for (const button of root.querySelectorAll(".dw-try")) button.disabled = inputs.button.disabled;
   }
   function trace(request) {
+    run({ ask: "trace", ...request });
+  }
+  function tryFix(finding, fix) {
+    run({ ask: "try", finding, fix });
+  }
+  function run(question) {
     tell("queued", say("asking the kernel … (a running cell ends first)"));
-    ask(control, { ask: "trace", ...request }, (answer) => {
+    ask(control, question, (answer) => {
       if (answer.error) tell("error", answer.error);
       else if (answer.state === "queued" && status.classList.contains("dw-status-queued")) tell("queued", say("queued: waiting for the running cell"));
       else if (answer.state === "busy") tell("queued", say("queued: a trace is running already"));
@@ -167,7 +174,7 @@ async function render({ model, el, host, signal }) {
     tabs.count("Trace", traced.hops?.reduce((sum, hop) => sum + hop.count, 0) ?? 0);
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     const none = (what) => h("p", { class: "dw-empty" }, ...prose(howTo(what, model.get("inputs")?.names)));
-    tabs.page("Findings").replaceChildren(...findingsView(traced, reveal, none));
+    tabs.page("Findings").replaceChildren(...findingsView(traced, reveal, none, control && tryFix));
     tabs.page("Trace").replaceChildren(...(traced.summary ? [compared, control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
     timeline.show(traced.timeline);
     drawParallel(traced, none);

@@ -1,11 +1,14 @@
 """What goes wrong while a step is undone stops nothing else, and is named."""
 
 import _thread
+import csv
+import io
 import itertools
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 import devwidget
 from devwidget.capture.restore import keeping
@@ -273,7 +276,23 @@ def test_an_iterator_over_a_list_is_set_back():
     assert list(model.rows) == [1, 2]
 
 
-MOVING = [itertools.count(), (row for row in "ab"), iter({1: 2}), iter([1])]
+def _begun(iterator, items=1):
+    for _ in range(items):
+        next(iterator)
+    return iterator
+
+
+def _in_a_loop(loop):
+    while True:
+        yield from loop
+
+
+MOVING = [
+    *(itertools.count(), (row for row in "ab"), _begun(row for row in "abc"), iter({1: 2}), iter([1]), map(str, "ab")),
+    *(itertools.cycle("ab"), _begun(itertools.cycle("abc"), 4), zip("ab", "cd", strict=True), enumerate("ab")),
+    *(itertools.chain("ab", "c"), itertools.islice("abc", 2), itertools.pairwise("abc"), csv.reader(["a", "b", "c"])),
+    *(_begun(_in_a_loop([1, 2, 3])), iter(DataLoader([1, 2, 3])), _begun(_in_a_loop(DataLoader([1, 2, 3])))),
+]
 
 
 @pytest.mark.parametrize("rows", MOVING, ids=lambda rows: type(rows).__name__)
@@ -282,8 +301,11 @@ def test_an_iterator_that_cannot_be_set_back_is_named(rows):
     assert _traced(model).not_restored == ("`rows` (an iterator that has moved on)",)
 
 
+UNMOVED = [itertools.count(), iter({1: 2}), (row for row in "ab"), itertools.cycle("ab"), io.StringIO("a"), csv.reader("ab")]
+
+
 def test_an_iterator_that_stays_where_it_is_is_not_named():
-    model = Changing(lambda m, x: None, rows=[itertools.count(), iter({1: 2}), (row for row in "ab")])
+    model = Changing(lambda m, x: None, rows=UNMOVED)
     assert _traced(model).not_restored == ()
 
 

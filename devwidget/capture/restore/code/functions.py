@@ -1,4 +1,4 @@
-"""What functions hold: closures, defaults and attributes; and what other callables are made of."""
+"""What functions are made of and hold: code, defaults, closures and attributes; and what other callables hold."""
 
 from __future__ import annotations
 
@@ -10,15 +10,26 @@ from typing import Any
 _PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     types.FunctionType: lambda call: (call.__dict__, call.__kwdefaults__, call.__defaults__, call.__closure__),
     types.MethodType: lambda call: (call.__self__, call.__func__),
+    types.BuiltinMethodType: lambda call: (call.__self__,),
+    types.MethodWrapperType: lambda call: (call.__self__,),
     functools.partial: lambda call: (call.func, call.args, call.keywords, call.__dict__),
+    staticmethod: lambda call: (call.__func__,),
+    classmethod: lambda call: (call.__func__,),
+    property: lambda call: (call.fget, call.fset, call.fdel),
 }
+_REPLACEABLE = ("__code__", "__defaults__", "__kwdefaults__")
+"""Of a function; the names of a closure's variables say which code fits."""
 
 
 class Callee:
-    """A function, a bound method or a partial: only searched, since they themselves stay as they are."""
+    """A function, a bound method, a property or a partial."""
 
     def __init__(self, owner: Any) -> None:
         self.owner, self._parts = owner, _PARTS[type(owner)](owner)
+        self._replaceable = [getattr(owner, name) for name in self._names()]
+
+    def _names(self) -> tuple[str, ...]:
+        return _REPLACEABLE if type(self.owner) is types.FunctionType else ()
 
     def parts(self) -> Iterable[Any]:
         """Where the search goes on."""
@@ -29,7 +40,10 @@ class Callee:
         return (("", part) for part in self._parts)
 
     def put_back(self) -> None:
-        """Nothing to do."""
+        """Give a function its code and its defaults again; of other callables nothing can be replaced."""
+        for name, value in zip(self._names(), self._replaceable, strict=True):
+            if getattr(self.owner, name) is not value:
+                setattr(self.owner, name, value)
 
 
 class Cell:

@@ -1,0 +1,112 @@
+"""The stance of torch's compiler while somebody watches: eager originals run, in the whole process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from devwidget.capture.patching.lock import Lock
+from devwidget.capture.undo import Undo
+
+_lock = Lock()
+
+
+class _Stance:
+    """What `torch.compiler.set_stance` has given: one for all who watch.
+
+    torch puts stances back as if the last to begin were the first to end. So ours is never put back: it becomes that which it
+    has replaced, wherever it stands by then.
+    """
+
+    def __init__(self) -> None:
+        self._taken: Any = None
+        self._fields: dict[str, Any] = {}
+        self._before: dict[str, Any] = {}
+        self._eager: dict[str, Any] = {}
+
+    def take(self) -> None:
+        """Take it; whatever strikes meanwhile, `end` gives back what was taken."""
+        self._taken = torch.compiler.set_stance("force_eager")
+        with contextlib.suppress(AttributeError, TypeError):  # stances are made otherwise
+            self._fields, self._before = vars(self._taken.stance), vars(self._taken.prev)
+        self._eager = dict(self._fields)
+
+    def force(self) -> None:
+        """Be what is eager."""
+        self._fields.update(self._eager)
+
+    def lift(self) -> None:
+        """Be what was there before."""
+        self._fields.update(self._before)
+
+    def end(self) -> None:
+        """Be what was there before, for good."""
+        if self._taken is not None and not self._before:
+            self._taken.__exit__(None, None, None)
+        self.lift()
+
+
+_watchers: list[object] = []
+_lifting: list[object] = []
+_stance: _Stance | None = None
+
+
+def force_eager(undo: Undo) -> bool:
+    """Nothing is compiled, and eager originals run, until the last who asked for it leaves; whether torch lets us.
+
+    A stance that the user takes meanwhile stays, and gives back later one that means what was there before.
+    """
+    watcher = object()
+    undo.add(_leave, watcher)
+    return _enter(watcher)
+
+
+@contextlib.contextmanager
+def lifted() -> Iterator[None]:
+    """The stance is as if nobody watched, for all threads."""
+    block = object()
+    with Undo() as undo:
+        undo.add(_unlift, block)
+        _lift(block)
+        yield
+
+
+@_lock
+def _enter(watcher: object) -> bool:
+    global _stance
+    _watchers.append(watcher)
+    if _stance is None:
+        try:
+            _stance = _Stance()
+            _stance.take()
+        except Exception:  # torch refuses inside of compiled code; and one that has no stances, or others, raises anything
+            return False
+        if _lifting:
+            _stance.lift()
+    return True
+
+
+@_lock
+def _leave(watcher: object) -> None:
+    global _stance
+    _watchers[:] = [each for each in _watchers if each is not watcher]
+    if not _watchers and _stance is not None:
+        _stance.end()
+        _stance = None
+
+
+@_lock
+def _lift(block: object) -> None:
+    _lifting.append(block)
+    if _stance is not None:
+        _stance.lift()
+
+
+@_lock
+def _unlift(block: object) -> None:
+    _lifting[:] = [each for each in _lifting if each is not block]
+    if _stance is not None and not _lifting:
+        _stance.force()

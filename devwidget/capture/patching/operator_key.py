@@ -1,0 +1,203 @@
+"""The dispatch key that carries our dispatch modes: one of torch's dispatcher that nobody uses.
+
+Autograd must compute as if nobody watched. While any `TorchDispatchMode` is active torch takes every tensor for a subclass
+(`isTensorSubclassLike` in `TensorSubclassLikeUtils.h`): gradients are added out of place, `reshape` makes its views another
+way, formulas are composed of other operators. Dimensions of size one then get other strides, for which not every kernel of
+torch is right. A fallback for a dispatch key, included for the threads that are watched, sees the same operators below
+autograd, and C++ asks nothing about it; it costs less than a mode, too.
+
+torch hands the key to the threads of its engine by itself (`ThreadLocalState`). The stack of modes beside it is handed there
+only where there are such threads: an object in that table is let go of when a thread has ended for Python already, and one that
+ends with the program then aborts it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from devwidget.capture import torch_internals
+from devwidget.capture.patching.lock import Lock
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
+
+NAMES = ("Fake", "CustomRNGKeyId")
+"""Keys that torch gives no kernels, best first. Above the second are the kernels of sparse and nested tensors: of those one
+would see the operators inside."""
+ALIASES = ("detach", "alias")
+"""Operators that no mode sees. `Parameter(tensor)` and `as_subclass` give the result of one another class, which they can as
+long as Python has not seen it; torch hides its modes from them."""
+Stack = tuple[Any, "Stack"] | None
+"""The mode on top, and the stack below it."""
+_SLOT = "devwidget.dispatch_modes"
+_HAS_ENGINE_THREADS = bool(torch.version.cuda or torch.version.hip or torch.version.xpu or torch.backends.mps.is_built())
+"""Backward on the CPU runs in the thread that calls it."""
+
+_get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping = map(
+    torch_internals.find_optional,
+    (
+        "thread_object", "put_thread_object", "has_thread_object", "set_key_included", "is_key_excluded", "is_any_autocast",
+        "excluding_keys", "skipping_function_modes",
+    ),
+)  # fmt: skip
+"""None where this torch lacks one: `torch_internals.check` refuses to record before any of them is called."""
+KEY: Any = None
+_PYTHON: Any = None
+_ABOVE: Any = None
+_AUTOGRAD: Any = None
+_HIDDEN: Any = None
+_lock = Lock()
+_libraries: list[Any] = []
+
+
+class _Thread(threading.local):
+    """What is active in one thread."""
+
+    stack: Stack = None
+
+
+_here = _Thread()
+
+
+@_lock
+def register() -> None:
+    """Have torch call the modes of a thread. Once is enough: the key is included for the threads that are watched alone."""
+    if _libraries:
+        return
+    _choose_key()
+    every, aten = (torch_internals.operator_library("IMPL", namespace, "") for namespace in ("_", "aten"))
+    _know_operators()
+    for name in ALIASES:
+        aten.impl(name, KEY, torch.library.fallthrough_kernel)
+    every.fallback(KEY, _call_modes)
+    _libraries[:] = every, aten
+
+
+def _choose_key() -> None:
+    """The first key of which torch has no fallback, and the sets of keys around it."""
+    global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN
+    parse, below = torch_internals.parse_key, torch_internals.keys_below
+    keys, key_set = torch_internals.DispatchKey, torch_internals.DispatchKeySet
+    KEY, _PYTHON = next(filter(_is_free, map(parse, NAMES)), None), keys.Python  # 2.13 prints the name of the first as `???`
+    if KEY is None:
+        raise DevwidgetError(
+            Message("torch {version} leaves no dispatch key free, which recording needs", version=torch.__version__),
+            why=Message("a `TorchDispatchMode` would change the ways of autograd"),
+            instead=Message("torch {tested}, with which this is tested", tested=torch_internals.TESTED),
+        )
+    _ABOVE = torch_internals.all_keys() - below(KEY) - key_set(KEY)
+    _AUTOGRAD = below(parse("Tracer")) - below(keys.ADInplaceOrView)
+    _HIDDEN = key_set(KEY).add(_PYTHON).add(keys.PythonTLSSnapshot).add(keys.PreDispatch)
+
+
+def _is_free(key: Any) -> bool:
+    """Below Python's key, and without kernels."""
+    return int(key) < int(torch_internals.DispatchKey.Python) and not torch_internals.has_fallback(key)
+
+
+def _know_operators() -> None:
+    """Enter the fallback in the table in which torch looks for the kernel of a tensor with a `__torch_dispatch__` of its own.
+
+    The table is filled by `impl` alone, and keeps what it was given when the kernel itself is taken out again. Without it an
+    operator on such a tensor ends in an assertion: `python_op_registration_trampoline_impl` in `python_dispatch.cpp`.
+    """
+    names = sorted(torch_internals.operator_names())
+    for namespace, group in itertools.groupby(names, lambda name: name.partition("::")[0]):
+        library = torch_internals.operator_library("IMPL", namespace, "")
+        for name in group:
+            library.impl(name.partition("::")[2], KEY, _call_modes)
+        library.reset()
+
+
+def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """The fallback: have an operator pass through the modes of its thread."""
+    stack = _here.stack
+    if stack is None or _is_excluded(_PYTHON):
+        return _call_unseen(func, args, kwargs)
+    if _is_autocast():
+        with _exclude(_ABOVE):  # what a mode computes itself is not to be cast
+            return _pass(stack, func, args, kwargs)
+    return _pass(stack, func, args, kwargs)
+
+
+def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator in a thread of the engine; or one that torch hides from modes, or where a guard has put the key back."""
+    stack = _here.stack
+    if stack is None and _HAS_ENGINE_THREADS and _has(_SLOT) and (given := _get(_SLOT)) is not None:
+        _here.stack = given
+        try:
+            return _call_modes(func, *args, **kwargs)
+        finally:
+            _here.stack = None
+    _include(KEY, False)
+    try:
+        return _run(func, args, kwargs)
+    finally:
+        _include(KEY, stack is not None)
+
+
+def _pass(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Give an operator to the mode on top, while those below it are active."""
+    mode, below = stack
+    _here.stack = below
+    if below is None:
+        _include(KEY, False)
+    try:
+        return mode.__torch_dispatch__(func, args, kwargs)
+    finally:
+        _here.stack = stack
+        if below is None:
+            _include(KEY, True)
+
+
+def redispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator that has come down to a mode as if that mode was not there."""
+    stack = _here.stack
+    if stack is not None:
+        return _pass(stack, func, args, kwargs)
+    return _run(func, args, kwargs)
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator. What the engine or a script calls is no call for function modes and tensor classes.
+
+    They are asked above autograd, and `func(*args)` would ask them again. Before torch 2.13 it does.
+    """
+    return func(*args, **kwargs) if _skipping is None else _skipping(func, (), args, kwargs)
+
+
+def active_modes() -> list[Any]:
+    """The modes of this thread, the one on top last."""
+    stack, found = _here.stack, []
+    while stack is not None:
+        mode, stack = stack
+        found.append(mode)
+    return found[::-1]
+
+
+def replace_modes(modes: Iterable[Any]) -> None:
+    """Make these the modes of this thread, the last one on top."""
+    stack: Stack = None
+    for mode in modes:
+        stack = mode, stack
+    _here.stack = stack
+    if _HAS_ENGINE_THREADS:
+        _stash(_SLOT, stack)
+    _include(KEY, stack is not None)
+
+
+def hide_from_modes() -> Any:
+    """A block that no dispatch mode sees, neither ours nor the user's, and no `__torch_dispatch__` of a tensor."""
+    if not _libraries:
+        register()
+    return _exclude(_HIDDEN)
+
+
+def above_autograd() -> Any:
+    """A block in which autograd sees what a mode does itself."""
+    included, excluded = torch_internals.included_keys(), torch_internals.excluded_keys()
+    return torch_internals.forcing_keys(included, excluded - _AUTOGRAD)

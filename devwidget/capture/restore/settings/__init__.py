@@ -1,0 +1,1 @@
+"""Settings of torch and of the process that a step may change."""

@@ -1,0 +1,237 @@
+"""Settings of torch that a step may change: modes of this thread, default dtype and device, flags of the backends."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules import module as modules
+from torch.optim import optimizer as optimizers
+
+from devwidget.capture import torch_internals
+from devwidget.capture.devices.visible import awake_module
+from devwidget.capture.patching.global_hooks import GlobalHook
+from devwidget.capture.restore.settings.switches import Switch
+from devwidget.records.device import KINDS
+
+FLAGS = (
+    "autograd_fallback_mode", "backcompat_broadcast_warn", "backcompat_keepdim_warn", "blas_preferred_backend",
+    "cpu_allow_fp16_reduced_precision_reduction", "cublas_allow_bf16_reduced_precision_reduction",
+    "cublas_allow_fp16_accumulation", "cublas_allow_fp16_reduced_precision_reduction", "cublas_allow_tf32",
+    "cudnn_allow_tf32", "cudnn_benchmark", "cudnn_depthwise_kernel", "cudnn_deterministic", "cudnn_enabled",
+    "deterministic_fill_uninitialized_memory", "dtensor_allow_implicit_replication", "float32_matmul_precision",
+    "graph_executor_optimize", "linalg_preferred_backend", "math_sdp_allow_fp16_bf16_reduction", "miopen_immediate",
+    "mkldnn_deterministic", "mkldnn_enabled", "nnpack_enabled", "onednn_allow_tf32", "qengine",
+    "rocm_fa_preferred_backend", "sdp_priority_order", "sm_carveout_experimental", "warnAlways",
+)  # fmt: skip
+"""Of `torch.backends` and beside it. Read in C++: the Python properties warn, and refuse to be set when frozen."""
+PRECISIONS = (
+    ("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"),
+    ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"),
+)  # fmt: skip
+"""Backends and operations whose float32 may be computed with fewer bits; what is for all comes first."""
+PAIRS = (
+    ("torch.__future__", "overwrite_module_params_on_conversion"),
+    ("torch.__future__", "swap_module_params_on_conversion"),
+    ("torch.backends.mha", "fastpath_enabled"),
+    ("torch.multiprocessing", "sharing_strategy"),
+    ("torch.serialization", "crc32_options"),
+    ("torch.serialization", "default_load_endianness"),
+    ("torch.serialization", "default_mmap_options"),
+)
+"""Modules and what they `get_` and `set_`."""
+HOOKS = (
+    *("backward_pre_hooks", "backward_hooks", "forward_pre_hooks", "forward_hooks", "forward_hooks_always_called"),
+    *("forward_hooks_with_kwargs", "buffer_registration_hooks", "module_registration_hooks", "parameter_registration_hooks"),
+)
+"""Tables of hooks of all modules."""
+_ATTENTION = ("cudnn", "fa3", "flash", "math", "mem_efficient", "overrideable")
+_ABSENT = object()
+_held: list[Any] = []
+"""What ends an inference mode that was left on; the mode would come back with the end of its object."""
+
+
+@functools.cache
+def torch_settings() -> tuple[Switch, ...]:
+    """Every one of them, those first that all undoing needs."""
+    return *_switches_anywhere(), *_switches_here()
+
+
+MODES = 2
+"""So many of the first are modes of this thread, which objects that end while all is put back may switch again."""
+NOT_ELSEWHERE = "current GPU", "number of threads"
+
+
+def switches_now() -> dict[str, Any]:
+    """How the switches stand, for another process."""
+    found = {}
+    for word, read, _ in _switches_anywhere():
+        with contextlib.suppress(Exception):  # as above
+            found[word] = read()
+    return {word: value for word, value in found.items() if word not in NOT_ELSEWHERE}
+
+
+def set_switches(values: dict[str, Any]) -> None:
+    """Switch as they stood in another process."""
+    for word, read, write in _switches_anywhere():
+        if word in values and read() != values[word]:
+            write(values[word])
+
+
+def _switches_anywhere() -> Iterator[Switch]:
+    """Those that are numbers and texts, and can be sent to another process."""
+    yield Switch("inference mode", torch.is_inference_mode_enabled, _set_inference)
+    yield Switch("grad mode", torch.is_grad_enabled, torch_internals.set_grad_enabled)
+    yield Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype)
+    yield Switch("default device", _default_device, torch.set_default_device)
+    yield Switch("number of threads", torch.get_num_threads, torch.set_num_threads)
+    yield Switch("deterministic algorithms", _deterministic, _set_deterministic)
+    yield Switch("anomaly detection", _anomaly, lambda kept: torch.set_anomaly_enabled(*kept))
+    yield Switch("threads of autograd", torch_internals.is_multithreading_enabled, torch_internals.set_multithreading_enabled)
+    yield Switch("current GPU", _current_gpu, _set_current_gpu)
+    for device in dict.fromkeys(("cpu", *KINDS, "ipu", "xla")):
+        yield Switch(f"autocast on {device}", functools.partial(_autocast, device), functools.partial(_cast, device))
+    yield Switch("autocast's cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled)
+    yield Switch("flushing of denormal numbers", _flushes_denormal, torch.set_flush_denormal)
+    yield Switch("printing", _print_options, lambda kept: vars(torch_internals.print_options).update(kept))
+    for name in FLAGS:
+        yield Switch(name, *_pair(f"_get_{name}", f"_set_{name}"))
+    for name in _ATTENTION:
+        yield Switch(f"{name} attention", *_pair(f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}"))
+    for backend, operation in PRECISIONS:  # last: each sets the flags of old with it, which may refuse to be read then
+        yield Switch(f"precision of {backend} {operation}", *_precision(backend, operation))
+
+
+def _switches_here() -> Iterator[Switch]:
+    """Those that are neither, or mean nothing elsewhere."""
+    for reader, writer in torch_internals.FLAG_PAIRS:
+        yield Switch(reader, *_pair(reader, writer))
+    yield Switch("depth of autocast", _autocast_depth, _set_autocast_depth)
+    for module, name in PAIRS:
+        yield Switch(name, *_functions(module, name))
+    for path in torch_internals.SETTINGS:
+        yield Switch(path, *_variable(path))
+    for owner, names in ((modules, HOOKS), (optimizers, ("optimizer_pre_hooks", "optimizer_post_hooks"))):
+        for name in names:
+            yield Switch(f"global {name}", *_hooks(vars(owner), f"_global_{name}"))
+
+
+def _precision(backend: str, operation: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    reader, writer = torch_internals.PRECISION_PAIR
+    return lambda: getattr(torch_internals.C, reader)(backend, operation), lambda value: getattr(torch_internals.C, writer)(
+        backend, operation, value
+    )
+
+
+def _functions(module: str, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """Reading fails while the module is not loaded, here and below."""
+    return lambda: vars(sys.modules[module])[f"get_{name}"](), lambda value: vars(sys.modules[module])[f"set_{name}"](value)
+
+
+def _variable(path: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """A variable of a module, or an attribute of a class in one."""
+    owner_path, _, name = path.rpartition(".")
+
+    def owner() -> Any:
+        module, _, inner = owner_path.rpartition(".")
+        return sys.modules[owner_path] if owner_path in sys.modules else vars(sys.modules[module])[inner]
+
+    def write(value: Any) -> None:
+        delattr(owner(), name) if value is _ABSENT else setattr(owner(), name, value)
+
+    return lambda: vars(owner()).get(name, _ABSENT), write
+
+
+def _hooks(owner: dict[str, Any], name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """A table of hooks without those of recordings, which come and go in other threads too."""
+
+    def read() -> dict[Any, Any]:
+        return {key: hook for key, hook in list(owner[name].items()) if not isinstance(hook, GlobalHook)}
+
+    def write(kept: dict[Any, Any]) -> None:
+        for key in read().keys() - kept.keys():
+            del owner[name][key]
+        owner[name].update(kept)
+
+    return read, write
+
+
+def _flushes_denormal() -> bool:
+    """Torch does not tell, but Python computes in the same mode."""
+    return sys.float_info.min / 2 == 0.0
+
+
+def _print_options() -> dict[str, Any]:
+    return dict(vars(torch_internals.print_options))
+
+
+def _autocast_depth() -> int:
+    """Only when the outermost region ends its casts are forgotten."""
+    torch.autocast_increment_nesting()
+    return int(torch.autocast_decrement_nesting())
+
+
+def _set_autocast_depth(depth: int) -> None:
+    while _autocast_depth() > depth:
+        torch.autocast_decrement_nesting()
+    while _autocast_depth() < depth:
+        torch.autocast_increment_nesting()
+
+
+def _pair(read: str, write: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """By name and late, because not every build has them all; what is told in two parts is set in two."""
+
+    def set_again(value: Any) -> None:
+        getattr(torch_internals.C, write)(*(value if type(value) is tuple else (value,)))
+
+    return lambda: getattr(torch_internals.C, read)(), set_again
+
+
+def _set_inference(mode: bool) -> None:
+    guard: Any = torch_internals.InferenceMode(mode)
+    guard.__enter__()
+    _held.append(guard)
+
+
+def _default_device() -> torch.device | None:
+    """None is not the same as "cpu": it costs nothing."""
+    context = getattr(torch_internals.default_device, "device_context", None)
+    return None if context is None else context.device
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _set_deterministic(kept: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(kept[0], warn_only=kept[1])
+
+
+def _anomaly() -> tuple[bool, bool]:
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+def _current_gpu() -> int | None:
+    module = awake_module()
+    return None if module is None else module.current_device()
+
+
+def _set_current_gpu(index: int | None) -> None:
+    """Nothing where the GPUs have woken up, or virtual ones of another thread have come or gone: that is no setting."""
+    module = awake_module()
+    if module is not None and index is not None:
+        module.set_device(index)
+
+
+def _autocast(device: str) -> tuple[bool, torch.dtype]:
+    return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+
+def _cast(device: str, kept: tuple[bool, torch.dtype]) -> None:
+    enabled, dtype = kept
+    torch.set_autocast_enabled(device, enabled)
+    torch.set_autocast_dtype(device, dtype)

@@ -1,0 +1,149 @@
+"""Graphs that are older than a step: the batch is cut from its own, and what backward reaches besides stays as it was."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from devwidget.capture import torch_internals
+from devwidget.capture.object_fields import dict_of
+from devwidget.capture.patching.registry import Layer, patched
+from devwidget.capture.restore.tensors import is_wrapper
+from devwidget.capture.step.batch import Arguments
+from devwidget.capture.tensors import copy_with_tensors, is_tensor, seen, tensors_in
+from devwidget.records.schema.message import Message
+
+CUT = Message(
+    "{kind}: {reason}",
+    kind=Message("gradients behind the batch"),
+    reason=Message("it was cut from its graph, whose gradients were not computed"),
+)
+KEPT = Message(
+    "{kind}: {reason}",
+    kind=Message("memory"),
+    reason=Message("backward goes into a graph older than the step, and both are kept"),
+)
+"""What a trace says of them."""
+_LEAVES_BEGIN = 1 << 63
+"""Nodes that add up the gradient of a leaf have the largest number, so that they run first."""
+Cuts = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+class _Cut(torch.autograd.Function):
+    """Gives a tensor's memory to a new one that is no leaf: a step may write into it, as it may into the tensor itself."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, held: tuple[torch.Tensor]) -> torch.Tensor:  # in a tuple: not in the graph
+        """The same memory, and a count of writes of its own: what the graph has saved stays valid."""
+        return held[0].data
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Here it ends."""
+        return None, None
+
+
+def cut_from_graphs(inputs: Arguments) -> tuple[Arguments, Cuts]:
+    """The arguments with tensors that no older operation is behind, and which of them stands for which.
+
+    Nothing that made the batch is run: its hooks, checkpoints and the reducers of its parameters are not of this step.
+    """
+    cuts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        if not _has_graph(tensor):
+            return tensor
+        if id(tensor) not in cuts:
+            cuts[id(tensor)] = _cut(tensor), tensor
+        return cuts[id(tensor)][0]
+
+    parts = inputs.args, inputs.kwargs, inputs.target
+    if not any(map(_has_graph, tensors_in(parts))):
+        return inputs, []
+    args, kwargs, target = copy_with_tensors(parts, cut)
+    return Arguments(args, kwargs, target), list(cuts.values())
+
+
+def _has_graph(tensor: torch.Tensor) -> bool:
+    """A wrapper's class would be asked for the copy, and a nested tensor has none: `graphs_kept` does for them."""
+    return seen(tensor, "grad_fn") is not None and not is_wrapper(type(tensor)) and not seen(tensor, "is_nested")
+
+
+def _cut(tensor: torch.Tensor) -> torch.Tensor:
+    with torch_internals.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():
+        made: torch.Tensor = _Cut.apply(torch.empty(0, requires_grad=True), (tensor,))  # type: ignore[no-untyped-call]
+    if type(made) is not type(tensor):
+        vars(object)["__class__"].__set__(made, type(tensor))
+    dict_of(made).update(dict_of(tensor))
+    return made
+
+
+def graphs_kept(keep: Callable[[list[Any]], object], is_new: Callable[[Any], bool], note: Callable[[str], object]) -> Layer:
+    """While it is entered, backward in this thread frees no graph that was there before, and changes no gradient for good.
+
+    Args:
+        keep: is given the leaves of a graph before their gradients change.
+        is_new: whether a leaf that no older node leads to was made by the step, and so is not to be kept.
+        note: is told if the step's own graph had to be kept too.
+    """
+    first, thread = torch_internals.next_autograd_number(), threading.get_ident()
+
+    def keeping(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _engine_run_backward(roots: Sequence[Any], grads: Any, keep_graph: bool, *rest: Any, **more: Any) -> Any:
+            if threading.get_ident() == thread:
+                nodes = _nodes_behind(roots)
+                older = _older_nodes(nodes, first)
+                if more.get("accumulate_grad", True):
+                    keep([*_leaves(_nodes_below(older)), *(leaf for leaf in _leaves(nodes.values()) if not is_new(leaf))])
+                if older and not keep_graph:
+                    note(KEPT)
+                    keep_graph = True
+            return original(roots, grads, keep_graph, *rest, **more)
+
+        return _engine_run_backward
+
+    return patched(*torch_internals.target("run_backward"), keeping)
+
+
+def _nodes_behind(roots: Iterable[Any]) -> dict[int, Any]:
+    """All that backward from there may run, by id."""
+    nodes: dict[int, Any] = {}
+    waiting = [seen(root, "grad_fn") if is_tensor(root) else root.node for root in roots]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and id(node) not in nodes:
+            nodes[id(node)] = node
+            waiting += [each for each, _ in node.next_functions]
+    return nodes
+
+
+def _nodes_below(nodes: Iterable[Any]) -> list[Any]:
+    return [each for node in nodes for each, _ in node.next_functions if each is not None]
+
+
+def _leaves(nodes: Iterable[Any]) -> list[torch.Tensor]:
+    return [node.variable for node in nodes if node._sequence_nr() >= _LEAVES_BEGIN]
+
+
+def _older_nodes(nodes: dict[int, Any], first: int) -> list[Any]:
+    """Those of the nodes that are older than the step.
+
+    Each thread counts for itself: what has a small number and leads to a node of the step was made in another thread of it.
+    """
+    numbers = {key: node._sequence_nr() for key, node in nodes.items()}
+    small = {key for key, number in numbers.items() if number < first}
+    if not small:
+        return []
+    above: dict[int, list[int]] = {}
+    for key, node in nodes.items():
+        for each in _nodes_below([node]):
+            above.setdefault(id(each), []).append(key)
+    waiting = [key for key, number in numbers.items() if first <= number < _LEAVES_BEGIN]
+    while waiting:
+        for key in above.pop(waiting.pop(), ()):
+            small.discard(key)
+            waiting.append(key)
+    return [nodes[key] for key in small]

@@ -1,0 +1,57 @@
+"""Damaged files: whatever is wrong inside of one is said as one refusal, with the place in the file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from devwidget.records.errors import UnreadableError, error_text
+from devwidget.records.loading.typed_reader import Unexpected
+
+_T = TypeVar("_T")
+
+
+class Place:
+    """How far a file has been read."""
+
+    def __init__(self) -> None:
+        self._list, self._index = "", -1
+
+    def at(self, path: str) -> None:
+        """What comes next is read from there."""
+        self._list, self._index = path, -1
+
+    def each(self, path: str, items: Iterable[_T]) -> Iterator[_T]:
+        """The items of the list at a path, one after the other."""
+        self.at(path)
+        for self._index, item in enumerate(items):  # whoever is told of a failure asks for it
+            yield item
+        self._index = -1
+
+    def __str__(self) -> str:
+        return f"{self._list}[{self._index}]" if self._index >= 0 else self._list
+
+
+@contextlib.contextmanager
+def refusing(worded: Callable[[str], str]) -> Iterator[Place]:
+    """Refuse the file for whatever goes wrong while it is read.
+
+    Args:
+        worded: what to say, given what is wrong and where.
+
+    Raises:
+        UnreadableError: in place of every exception.
+    """
+    place = Place()
+    try:
+        yield place
+    except UnreadableError:
+        raise
+    except Unexpected as wrong:
+        if str(place):
+            wrong.inside(str(place))
+        raise UnreadableError(worded(wrong.told())) from None
+    except Exception as error:  # a file that others wrote holds anything
+        said = error_text(error)
+        raise UnreadableError(worded(f"{place}: {said}" if str(place) else said)) from None

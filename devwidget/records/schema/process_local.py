@@ -1,0 +1,43 @@
+"""What a record can only do in the process that made it: copies of the record share it, files and pickles leave it behind."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Generic, TypeVar
+
+_T = TypeVar("_T")
+
+
+class ProcessLocal(Generic[_T]):
+    """Holds something live for a record, such as the model that a plan asks.
+
+    Declare it as the last field of a frozen record, `_questions: ProcessLocal[Questions] = process_local()`, and hand it out
+    with `dataclasses.replace(record, _questions=ProcessLocal(questions))`.
+
+    Attributes:
+        value: None in a record that was loaded, sent to another process, or made by hand.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: _T | None = None) -> None:
+        self.value = value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProcessLocal[_T]:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ProcessLocal, ()
+
+
+_NOTHING: ProcessLocal[Any] = ProcessLocal()
+
+
+def process_local() -> Any:
+    """A field for a `ProcessLocal`, which is neither compared, nor shown, nor saved."""
+    return dataclasses.field(default=_NOTHING, repr=False, compare=False, kw_only=True, metadata={"is_saved": False})
+
+
+def saved_fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of a record that go to files."""
+    return tuple(field for field in dataclasses.fields(kind) if field.metadata.get("is_saved", True))

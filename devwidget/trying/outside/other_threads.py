@@ -1,0 +1,61 @@
+"""Other threads of the process: which of them runs code that could notice a trial."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+import threading
+import traceback
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
+
+from devwidget.capture.object_fields import is_a
+from devwidget.capture.source_code.call_sites import is_library
+
+_WAITS = re.compile(
+    r"\b_?(acquire|wait|get|select|poll|recv\w*|accept|sleep|read\w*|join|device|proxy|wait_for_tstate_lock|waitpid)\("
+)
+"""Calls in which threads of libraries wait for work: locks, queues, sockets, pipes, the messages of a kernel."""
+_SERVES = "/torch/utils/data/_utils/"
+"""The threads of a DataLoader only carry batches that somebody else has asked for."""
+
+
+def running_thread() -> str:
+    """The name of another thread that runs code of the program; "" if all others wait for work.
+
+    A thread waits for work if each of its frames stands in library code that knows nothing of torch, and the innermost on a
+    line that waits: for a lock, a queue, a socket, a time. So do the threads of a kernel (heartbeat, output, history,
+    subshells), of tqdm, pytest-timeout, tensorboard and debuggers, and the idle workers of pools. A thread runs if a function
+    of the program, or of a library that has imported torch, is among its frames: also when it waits just now, for a batch or
+    for the interpreter's lock, since nobody knows when it goes on. A timer runs if what it will call is the program's.
+    Threads that run no Python, such as those of torch's kernels, have no frames and notice nothing.
+    """
+    known, own = {thread.ident: thread for thread in threading.enumerate()}, threading.get_ident()
+    for ident, frame in sys._current_frames().items():
+        thread = known.get(ident)
+        if ident != own and not (_waits(frame) and not _calls_program(thread)):
+            return thread.name if thread is not None else str(ident)
+    return ""
+
+
+def _waits(frame: FrameType) -> bool:
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)  # a frame that is just being entered has no line
+    return bool(_WAITS.search(line)) and not any(_is_programs(each) for each, _ in traceback.walk_stack(frame))
+
+
+def _is_programs(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return not is_library(file) or (_SERVES not in file and _knows_torch(frame.f_globals))
+
+
+def _knows_torch(names: dict[str, Any]) -> bool:
+    return any(is_a(value, ModuleType) and value.__name__.partition(".")[0] == "torch" for value in list(names.values())) or (
+        str(names.get("__name__", "")).partition(".")[0] == "torch"
+    )
+
+
+def _calls_program(thread: threading.Thread | None) -> bool:
+    """Whether it is a timer of the program, which waits only until then."""
+    function = getattr(thread, "function", None) if is_a(thread, threading.Timer) else None
+    return is_a(function, FunctionType) and not is_library(function.__code__.co_filename)

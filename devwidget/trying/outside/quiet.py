@@ -1,0 +1,82 @@
+"""Quiet: what a step prints, warns of and logs has been printed, warned of and logged once already."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, cast
+
+from devwidget.capture.patching.registry import Layer, Wrapper, patched
+from devwidget.capture.undo import Undo
+from devwidget.records.schema.message import Message
+from devwidget.trying.edited_file import NotTried
+from devwidget.trying.outside.own_threads import OwnThreads
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[OwnThreads]:
+    """Drop what the threads of a trial write, and nothing of others; an error that a warning has become is raised as before.
+
+    The streams stay what they are, wherever somebody holds them: only their methods that write are replaced.
+
+    Raises:
+        NotTried: if a stream is of a kind whose methods cannot be replaced.
+    """
+    own = OwnThreads()
+    with Undo() as undo, own.inside():
+        undo.gather()
+        for layer in (*_streams(own), *_reports(own)):
+            undo.enter(layer)
+        undo.enter_gathered()
+        yield own
+
+
+def _streams(own: OwnThreads) -> Iterator[Layer]:
+    streams = {id(each): each for each in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) if each is not None}
+    for stream in streams.values():
+        if not hasattr(stream, "__dict__"):
+            raise NotTried(Message("what it prints cannot be kept back from a `{kind}`", kind=type(stream).__name__))
+        yield patched(stream, "write", _dropping(own, len))
+        buffer = getattr(stream, "buffer", None)
+        if hasattr(buffer, "__dict__"):
+            yield patched(buffer, "write", _dropping(own, len))
+            yield patched(stream, "flush", _dropping(own, _nothing))  # else what others have written before it is dropped
+
+
+def _reports(own: OwnThreads) -> Iterator[Layer]:
+    yield patched(warnings, "showwarning", _dropping(own, _forget))
+    yield patched(logging.Logger, "handle", _dropping(own, _nothing))
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    publisher = getattr(shell, "display_pub", None)
+    if "publish" in dir(publisher) and hasattr(publisher, "__dict__"):
+        yield patched(publisher, "publish", _dropping(own, _nothing))
+
+
+def _dropping(own: OwnThreads, result: Callable[..., Any]) -> Wrapper:
+    """Replaces a method: the threads of the trial get a result, all others what they ask for."""
+
+    def wrapper(below: Callable[..., Any]) -> Callable[..., Any]:
+        def write(*args: Any, **kwargs: Any) -> Any:
+            return result(*args, **kwargs) if own.are_here() else below(*args, **kwargs)
+
+        return write
+
+    return wrapper
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def _forget(message: Any, category: Any, filename: str, lineno: int, *args: Any, **kwargs: Any) -> None:
+    """Have a warning that nobody saw be new again: modules keep which they have shown."""
+    text, frame = str(message), cast(FrameType | None, sys._getframe(1))
+    while frame is not None and frame.f_code.co_filename != filename:
+        frame = frame.f_back
+    shown = frame.f_globals.get("__warningregistry__", {}) if frame is not None else {}
+    for key in ((text, category, lineno), (text, category, 0)):
+        shown.pop(key, None)

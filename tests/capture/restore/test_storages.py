@@ -1,0 +1,116 @@
+"""Storages of any size, and writes that torch's dispatcher does not see."""
+
+import _thread
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.capture.restore import keeping, storages
+from tests.capture.restore.changing_models import Changing, buffered
+
+LARGE = 1 << 16
+UNSEEN = "`seen` (it was written out of sight of torch's dispatcher, such as in a thread of its own)"
+GIB = 1 << 30
+
+
+def _traced(model):
+    traced = devwidget.trace(model, torch.rand(2, 4))
+    assert traced.error == ""
+    return traced.not_restored
+
+
+def _in_another_thread(change):
+    """In one that `threading` does not know, as C++ starts them, and so no recording covers."""
+
+    def changed(m, x):
+        done = _thread.allocate_lock()
+        done.acquire()
+        _thread.start_new_thread(lambda: (change(m, x), done.release()), ())
+        done.acquire()
+
+    return changed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gibibytes", [2.2, 4.4])
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_the_end_of_a_storage_of_any_size_is_put_back(gibibytes, gpus):
+    with devwidget.simulate(gpus, memory="24GiB") if gpus else torch.no_grad():
+        seen = torch.empty(int(gibibytes * GIB), dtype=torch.int8, device="cuda:0" if gpus else "cpu")  # untouched: no memory
+        seen[:3], seen[-3:] = 1, 2
+        model = Changing(lambda m, x: (m.seen[-3:].fill_(7), m.seen[:3].fill_(7)), seen=seen)
+        assert _traced(model) == ()
+        assert (seen[:3].tolist(), seen[-3:].tolist()) == ([1, 1, 1], [2, 2, 2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gibibytes", [2.2, 4.4])
+def test_all_of_a_storage_of_any_size_is_put_back(gibibytes):
+    seen = torch.zeros(int(gibibytes * GIB), dtype=torch.int8)
+    seen[-3:] = 2
+    assert _traced(Changing(lambda m, x: m.seen.fill_(7), seen=seen)) == ()
+    assert (seen[-3:].tolist(), seen[:-3].any().item()) == ([2, 2, 2], False)
+
+
+def test_what_is_too_long_for_a_text_of_c_is_copied_all_the_same(monkeypatch):
+    monkeypatch.setattr(storages, "_LONGEST_TEXT", 1000)
+    model = buffered(lambda m, x: m.seen.add_(1), torch.arange(float(LARGE)))
+    assert _traced(model) == ()
+    assert torch.equal(model.seen, torch.arange(float(LARGE)))
+
+
+def test_a_small_tensor_that_another_thread_writes_stays_and_is_named():
+    model = Changing(_in_another_thread(lambda m, x: m.seen.add_(1)), seen=torch.ones(3))
+    assert _traced(model) == (UNSEEN,)
+    assert model.seen.tolist() == [2, 2, 2]
+
+
+def test_a_small_tensor_that_another_thread_writes_as_it_was_is_not_named():
+    model = Changing(_in_another_thread(lambda m, x: m.seen.mul_(1)), seen=torch.ones(3))
+    assert _traced(model) == ()
+
+
+HIDDEN = {
+    "apply_": lambda m, x: m.seen.apply_(lambda value: value + 1),
+    "map_": lambda m, x: m.seen.map_(m.seen.clone(), lambda a, b: a + 1),
+    "NumPy": lambda m, x: m.seen.numpy().__imul__(2),
+    "NumPy, sign alone": lambda m, x: m.seen.numpy().__imul__(-1),
+    "DLPack": lambda m, x: numpy.from_dlpack(m.seen).__imul__(2),
+    "a pointer": lambda m, x: storages.ctypes.memset(m.seen.data_ptr(), 1, LARGE * 4),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_large_tensor_that_is_written_past_the_dispatcher_is_named(name):
+    assert _traced(buffered(HIDDEN[name], torch.rand(LARGE) + 1)) == (UNSEEN,)
+
+
+@pytest.fixture
+def scale():
+    """An operator that does not say that it writes."""
+    with torch.library._scoped_library("devwidget_tests", "FRAGMENT") as library:
+        library.define("scale(Tensor x, int row) -> Tensor")
+        library.impl("scale", lambda x, row: (x[row].mul_(3), x.sum())[1], "CPU")
+        yield torch.ops.devwidget_tests.scale
+
+
+@pytest.mark.parametrize("rows", [8, LARGE // 4])
+def test_what_a_custom_operator_writes_without_saying_so_is_put_back(scale, rows):
+    model = Changing(lambda m, x: scale(m.seen, 3), seen=torch.ones(rows, 4))
+    assert _traced(model) == ()
+    assert torch.equal(model.seen, torch.ones(rows, 4))
+
+
+def test_weights_beyond_the_bound_are_not_copied_for_custom_operators(scale, monkeypatch):
+    monkeypatch.setattr(storages, "MOST_UNDECLARED_BYTES", 1000)
+    model = Changing(lambda m, x: scale(m.seen, 3), seen=torch.ones(LARGE))
+    with keeping(model) as kept:
+        model(torch.ones(1, 4))
+        assert kept.saved_bytes() < 1000
+
+
+def test_a_model_of_large_weights_that_only_computes_loses_nothing():
+    assert _traced(nn.Sequential(nn.Linear(4, 40_000), nn.BatchNorm1d(40_000), nn.Linear(40_000, 3))) == ()

@@ -1,0 +1,78 @@
+"""What a record can only do in its own process: copies share it, files and pickles leave it behind."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import pickle
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.loading import json_io
+from devwidget.records.plan import Plan
+from devwidget.records.ranks.cluster import asker_of, may_be_asked_again
+from tests.records.ranks.made_up import faulty
+
+COPIES = (copy.copy, copy.deepcopy, dataclasses.replace)
+
+
+def plan(model: nn.Module) -> Plan:
+    return devwidget.plan(model, torch.ones(4, 64), gpus=1, memory="1GiB")
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copied_plan_answers_as_the_first_does(copied: Any) -> None:
+    first = plan(nn.Linear(64, 64))
+    second = copied(first)
+    assert second == first
+    assert second.largest_batch() == first.largest_batch()
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copied_cluster_is_asked_again_as_the_first_is(copied: Any) -> None:
+    job = may_be_asked_again(faulty(), faulty)
+    assert asker_of(copied(job)) is faulty
+
+
+def test_a_pickled_plan_and_a_saved_one_leave_the_model_behind() -> None:
+    first = plan(nn.Linear(64, 64))
+    for loaded in (pickle.loads(pickle.dumps(first)), json_io.loads(json_io.dumps(first))):
+        assert loaded == first
+        with pytest.raises(DevwidgetError, match="its model is not here"):
+            loaded.largest_batch()
+
+
+def test_what_lives_with_the_process_is_neither_shown_nor_compared_nor_saved() -> None:
+    first = plan(nn.Linear(64, 64))
+    alone = json_io.loads(json_io.dumps(first))
+    assert (repr(first), hash(first), json_io.dumps(first)) == (repr(alone), hash(alone), json_io.dumps(alone))
+    assert "_questions" not in json_io.dumps(first)
+
+
+def test_the_model_goes_with_the_last_copy_of_its_plan() -> None:
+    model = nn.Linear(64, 64)
+    held, first = weakref.ref(model), plan(model)
+    second = copy.copy(first)
+    del model, first
+    assert held() is not None
+    del second
+    gc.collect()
+    assert held() is None
+
+
+def test_plans_leave_no_copy_of_the_model_behind() -> None:
+    def modules() -> int:
+        gc.collect()
+        return sum(type(each) is nn.Bilinear for each in gc.get_objects())
+
+    before = modules()
+    for _ in range(3):
+        devwidget.plan(nn.Bilinear(2, 2, 2), (torch.ones(1, 2), torch.ones(1, 2)), gpus=1, memory="1GiB")
+    assert modules() == before

@@ -1,0 +1,51 @@
+"""Recordings and traces beside threads and processes that train: nothing dies, and every loss is that of the training alone."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SAMPLE_S, LONG_S = "12", "300"
+RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "-m", "tests.beside_ranks")
+
+
+def run(*arguments: str) -> str:
+    """What a program prints, in a process of its own, which may die; it has failed if that ends with anything but 0."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=800, check=False
+    )
+    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-6000:]
+    print(ended.stdout)
+    return ended.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("lively", [(), ("lively",)], ids=["training", "lively"])
+def test_threads_that_train_are_as_alone_beside_traces_and_recordings(lively):
+    assert "0 troubles" in run("-m", "tests.beside_threads", SAMPLE_S, *lively)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_ranks_that_train_are_as_alone_beside_traces_and_recordings_in_one_of_them():
+    assert run(*RANKS, SAMPLE_S).count(" 0 differ") == 4
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("lively", [(), ("lively",)], ids=["training", "lively"])
+def test_threads_that_train_for_minutes_are_as_alone_beside_traces_and_recordings(lively):
+    assert "0 troubles" in run("-m", "tests.beside_threads", LONG_S, *lively)
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(900)
+def test_ranks_that_train_for_minutes_are_as_alone_beside_traces_and_recordings_in_one_of_them():
+    assert run(*RANKS, LONG_S).count(" 0 differ") == 4

@@ -1,0 +1,35 @@
+"""A model with a fault that an edit mends, and something else that its forward does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.records.finding import Fix
+from devwidget.records.trace import Trace
+
+
+class Faulty(nn.Module):
+    """Calls what it is given once for each run of the step."""
+
+    def __init__(self, act: Callable[[], Any] = lambda: None) -> None:
+        super().__init__()
+        self.layer, self.act = nn.Linear(4, 4), act
+
+    def forward(self, x):
+        self.act()
+        shift = torch.zeros(4)
+        return self.layer(x) + shift
+
+
+def traced(model: nn.Module, **options: Any) -> Trace:
+    return devwidget.trace(model.to("cuda:0"), torch.ones(2, 4, device="cuda:0"), **options)
+
+
+def first_fix(trace: Trace) -> Fix:
+    (found,) = trace.findings
+    return found.fixes[0]

@@ -1,0 +1,256 @@
+"""A step that leaves something which is not put back is not run again, unless somebody asks for it."""
+
+import collections
+import itertools
+import json
+import os
+import pathlib
+import queue
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.trying.outside.reachable_state import ReachableState
+from tests.trying.outside.models import Faulty, first_fix, traced
+
+CALLS = []
+COUNTS = collections.Counter()
+RUNNING = torch.zeros(3)
+NUMBERS = itertools.count()
+TEACHER = nn.BatchNorm1d(4)
+QUEUE = queue.Queue()
+total = 0
+
+
+class Meter:
+    seen = 0
+
+    def __init__(self):
+        self.values = []
+
+
+METER = Meter()
+
+
+@pytest.fixture(autouse=True)
+def _gpus():
+    with devwidget.simulate(gpus=1):
+        yield
+
+
+def append_to_a_list():
+    CALLS.append(1)
+
+
+def count_by_name():
+    COUNTS["forward"] += 1
+
+
+def assign_a_global():
+    global total
+    total += 1
+
+
+def write_a_tensor():
+    RUNNING.add_(1)
+
+
+def draw_a_number():
+    next(NUMBERS)
+
+
+def count_in_a_class():
+    Meter.seen += 1
+
+
+def fill_an_object():
+    METER.values.append(1)
+
+
+def counted():
+    counted.calls = getattr(counted, "calls", 0) + 1
+
+
+def count_in_a_function():
+    counted()
+
+
+def run_a_teacher():
+    TEACHER(torch.ones(3, 4, device="cpu"))
+
+
+def remembering(seen=[]):  # noqa: B006  the default is what is tested
+    seen.append(1)
+
+
+def fill_a_default():
+    remembering()
+
+
+STATES = {
+    append_to_a_list: ("CALLS", lambda: len(CALLS)),
+    count_by_name: ("COUNTS", lambda: COUNTS["forward"]),
+    assign_a_global: ("total", lambda: total),
+    write_a_tensor: ("RUNNING", lambda: RUNNING.tolist()),
+    draw_a_number: ("NUMBERS", lambda: repr(NUMBERS)),
+    count_in_a_class: ("Meter", lambda: Meter.seen),
+    fill_an_object: ("METER.values", lambda: len(METER.values)),
+    count_in_a_function: ("counted", lambda: getattr(counted, "calls", 0)),
+    run_a_teacher: ("TEACHER", lambda: TEACHER.running_mean.tolist()),
+    fill_a_default: ("remembering", lambda: len(remembering.__defaults__[0])),
+}
+each_state = pytest.mark.parametrize("act", STATES, ids=lambda act: act.__name__)
+
+
+@each_state
+def test_what_a_step_changes_is_put_back_or_the_step_runs_once(act):
+    _, look = STATES[act]
+    before = look()
+    trace = traced(Faulty(act))
+    assert look() == before or trace.step_runs == 1
+    assert first_fix(trace).verified == (trace.step_runs > 1)
+
+
+class KeepsNothing:
+    """As where nothing is put back of what a function reaches."""
+
+    def __init__(self, *code):
+        self.code = lambda: code
+
+    def puts_back(self, value):
+        return False
+
+    def left_alone(self):
+        return []
+
+
+@each_state
+def test_what_a_function_changes_and_nobody_puts_back_is_named(act):
+    state = ReachableState(KeepsNothing(act))
+    assert list(state.changed()) == []
+    act()
+    assert STATES[act][0] in list(state.changed())
+
+
+def test_a_hook_that_counts_in_a_closure_of_the_model_is_put_back_and_tried():
+    calls, model = [], Faulty()
+    model.layer.register_forward_hook(lambda *_: calls.append(1))
+    trace = traced(model)
+    assert first_fix(trace).verified
+    assert calls == []
+
+
+def test_a_closure_of_a_method_is_put_back_or_the_step_runs_once():
+    calls = []
+
+    class Counting(Faulty):
+        def forward(self, x):
+            calls.append(1)
+            shift = torch.zeros(4)
+            return self.layer(x) + shift
+
+    trace = traced(Counting())
+    assert calls == [] or (calls == [1] and trace.step_runs == 1)
+
+
+def test_what_a_loss_changes_is_put_back_or_the_step_runs_once():
+    def loss(output):
+        append_to_a_list()
+        return output.sum()
+
+    CALLS.clear()
+    trace = traced(Faulty(), loss_fn=loss)
+    assert CALLS == [] or (CALLS == [1] and trace.step_runs == 1)
+
+
+def write_text(path):
+    path.write_text("x")
+
+
+def append_line(path):
+    with open(path, "a") as file:
+        file.write("x")
+
+
+def dump_json(path):
+    with path.open("w") as file:
+        json.dump([1], file)
+
+
+def open_descriptor(path):
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
+
+
+def save_a_tensor(path):
+    torch.save(torch.ones(1, device="cpu"), str(path))
+
+
+@pytest.mark.parametrize("write", [write_text, append_line, dump_json, open_descriptor, save_a_tensor])
+def test_a_step_that_writes_a_file_runs_once(write, tmp_path):
+    path = tmp_path / "log.txt"
+    trace = traced(Faulty(lambda: write(path)))
+    assert (trace.step_runs, first_fix(trace).not_tried) == (1, f"the step wrote to `{path}`")
+
+
+def test_a_step_that_reads_a_file_is_tried(tmp_path):
+    pathlib.Path(tmp_path, "x").write_text("x")
+    assert first_fix(traced(Faulty(lambda: pathlib.Path(tmp_path, "x").read_text()))).verified
+
+
+def test_what_an_object_of_a_library_remembers_for_itself_is_no_effect(tmp_path):
+    path = pathlib.Path(tmp_path, "x")
+    assert first_fix(traced(Faulty(lambda: [str(path), hash(path)]))).verified
+
+
+def test_an_open_file_that_grows_is_seen_and_written_once(tmp_path):
+    with open(tmp_path / "log.txt", "w") as file:
+        model = Faulty()
+        model.act = lambda: file.write("x")
+        assert first_fix(traced(model)).not_tried
+    assert (tmp_path / "log.txt").read_text() == "x"
+
+
+CALLED = {
+    "os.mkdir": lambda path: (path / "made").mkdir(),
+    "os.putenv": lambda path: os.environ.update(DEVWIDGET_TEST_RUNS="1"),
+    "subprocess.Popen": lambda path: subprocess.run([sys.executable, "-c", ""], check=True),
+    "Queue.put": lambda path: QUEUE.put(1),
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_step_that_reaches_out_of_the_process_runs_once(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEVWIDGET_TEST_RUNS", "0")
+    trace = traced(Faulty(lambda: CALLED[name](tmp_path)))
+    assert (trace.step_runs, first_fix(trace).not_tried) == (1, f"the step called `{name}`")
+
+
+def test_asked_for_it_is_tried_all_the_same_and_says_what_may_be_noticed(tmp_path):
+    path = tmp_path / "log.txt"
+    trace = traced(Faulty(lambda: append_line(path)), verify=True)
+    assert first_fix(trace).verified
+    assert trace.noticed == (f"the step wrote to `{path}`",)
+    assert len(path.read_text()) == trace.step_runs > 1
+    assert f"the step ran {trace.step_runs} times, after the first time to try fixes" in str(trace)
+    assert f"that may have been noticed: the step wrote to `{path}`" in str(trace)
+
+
+def test_a_slow_step_runs_once(monkeypatch):
+    from devwidget.trying.outside import conditions
+
+    monkeypatch.setattr(conditions, "MOST_SECONDS", 0.0)
+    trace = traced(Faulty())
+    assert (trace.step_runs, first_fix(trace).not_tried) == (1, "the step took 0 s")
+
+
+def test_what_is_watched_is_as_it_was_afterwards():
+    import builtins
+    import socket
+
+    before = builtins.open, os.remove, subprocess.Popen.__init__, vars(socket.socket).get("send"), queue.Queue.put
+    traced(Faulty())
+    assert before == (builtins.open, os.remove, subprocess.Popen.__init__, vars(socket.socket).get("send"), queue.Queue.put)

@@ -1,0 +1,148 @@
+"""Trials run where no other thread can notice: threads that wait for work are no others."""
+
+import logging
+import queue
+import sys
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.trying.outside.other_threads import running_thread
+from tests.trying.outside.models import Faulty, first_fix, traced
+
+
+@pytest.fixture(autouse=True)
+def _gpus():
+    with devwidget.simulate(gpus=1):
+        yield
+
+
+@pytest.fixture
+def beside():
+    """Runs a function in a thread until the test ends."""
+    stop, threads = threading.Event(), []
+
+    def begin(act):
+        begun = threading.Event()
+
+        def run():
+            while not stop.wait(0.001):
+                act()
+                begun.set()
+
+        threads.append(threading.Thread(target=run, name="beside"))
+        threads[-1].start()
+        begun.wait(10)
+
+    yield begin
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def train():
+    layer = nn.Linear(4, 4)
+    layer(torch.ones(2, 4)).sum().backward()
+
+
+@pytest.mark.parametrize("act", [train, lambda: time.sleep(0.001), lambda: sum(range(1000))])
+def test_a_thread_of_the_program_has_fixes_offered(beside, act):
+    beside(act)
+    trace = traced(Faulty())
+    assert (trace.step_runs, first_fix(trace).not_tried) == (1, "another thread runs, `beside`")
+
+
+def test_a_timer_that_will_call_the_program_has_fixes_offered():
+    timer = threading.Timer(60, train)
+    timer.start()
+    try:
+        assert running_thread() == timer.name
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def test_idle_workers_of_pools_do_not_matter():
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(train).result()
+        time.sleep(0.05)
+        assert running_thread() == ""
+        assert first_fix(traced(Faulty())).verified
+
+
+def test_threads_of_libraries_that_wait_do_not_matter():
+    wait, waiting = threading.Event(), queue.Queue()
+    threads = [threading.Thread(target=wait.wait), threading.Thread(target=waiting.get), threading.Timer(60, wait.set)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert running_thread() == ""
+    finally:
+        wait.set()
+        waiting.put(None)
+        threads[-1].cancel()
+        for thread in threads:
+            thread.join()
+
+
+def test_the_monitor_of_tqdm_does_not_matter():
+    tqdm = pytest.importorskip("tqdm")
+    with tqdm.tqdm(total=2, file=sys.stderr, disable=False):
+        assert tqdm.tqdm.monitor is not None
+        assert running_thread() == ""
+
+
+def test_every_line_that_another_thread_prints_during_trials_arrives(beside, capsys):
+    def act():
+        lines.append(f"line {len(lines)}")
+        print(lines[-1])
+
+    lines = []
+    beside(act)
+    assert first_fix(traced(Faulty(lambda: print("step")), verify=True)).verified
+    count, out = len(lines), capsys.readouterr().out
+    assert all(f"{line}\n" in out for line in lines[: count - 1])
+    assert out.count("step\n") == 1
+
+
+def test_three_threads_that_trace_at_once_leave_streams_and_reports_as_they_were():
+    before = sys.stdout, sys.stderr, sys.stdout.write, warnings.showwarning, logging.Logger.handle, logging.root.manager.disable
+    threads = [threading.Thread(target=lambda: traced(Faulty(), verify=True)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after = sys.stdout, sys.stderr, sys.stdout.write, warnings.showwarning, logging.Logger.handle, logging.root.manager.disable
+    assert after == before
+    assert "write" not in vars(sys.stdout)
+
+
+class Streaming(Faulty):
+    def forward(self, x):
+        sys.stdout.encoding.upper()
+        sys.stdout.fileno()
+        sys.stdout.buffer.write(b"raw\n")
+        sys.stdout.flush()
+        shift = torch.zeros(4)
+        return self.layer(x) + shift
+
+
+def test_a_step_may_ask_its_streams_for_all_that_they_have(capfdbinary):
+    assert first_fix(traced(Streaming())).verified
+    assert capfdbinary.readouterr().out == b"raw\n"
+
+
+def test_what_threads_of_the_step_print_is_printed_once(capsys):
+    def act():
+        thread = threading.Thread(target=print, args=("from a thread",))
+        thread.start()
+        thread.join()
+
+    assert first_fix(traced(Faulty(act))).verified
+    assert capsys.readouterr().out == "from a thread\n"
