@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from devwidget.capture.object_fields import is_scalar
+from devwidget.capture.object_fields import is_exactly, is_scalar
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Attempt, Finding, Fix
 from devwidget.records.schema.message import Message
@@ -81,7 +81,7 @@ def _weakly(value: Any) -> Part:
     kind = type(value)
     if is_scalar(value) or isinstance(value, _IMMORTAL) or _holds_nothing(value):
         return lambda: value
-    if kind in (tuple, list):
+    if is_exactly(value, (tuple, list)):
         parts = [_weakly(part) for part in value]
         return lambda: kind(part() for part in parts)
     if kind is dict:

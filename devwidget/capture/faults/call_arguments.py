@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import get_testing_overrides
 
-from devwidget.capture.object_fields import word
+from devwidget.capture.object_fields import is_exactly, word
 from devwidget.capture.patching.patched_function import PatchedFunction
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.syntax import parsed_statement
@@ -74,7 +74,7 @@ def written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str,
     if isinstance(node, ast.Call):
         pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
     for part, arg in list(pairs):
-        if isinstance(part, ast.List | ast.Tuple) and type(arg) in (list, tuple) and len(part.elts) == len(arg):
+        if isinstance(part, ast.List | ast.Tuple) and is_exactly(arg, (list, tuple)) and len(part.elts) == len(arg):
             pairs += zip(part.elts, arg, strict=True)
     return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
 

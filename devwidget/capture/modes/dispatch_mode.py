@@ -89,7 +89,7 @@ class Ops(DispatchMode):
     def _apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name in _MOVES:
             return self._moved(func, name, args, kwargs)
-        self._state.collectives.begin(func, name, args, sys._getframe(1).f_back)
+        self._state.collectives.begin(func, name, args, sys._getframe(1))
         out = redispatch(func, args, kwargs)
         self._log(name, args, out)
         return out

@@ -133,8 +133,8 @@ def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             return _call_modes(func, *args, **kwargs)
         finally:
             _here.stack = None
-    _include(KEY, False)
     try:
+        _include(KEY, False)
         return _run(func, args, kwargs)
     finally:
         _include(KEY, stack is not None)
@@ -144,9 +144,9 @@ def _pass(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Give an operator to the mode on top, while those below it are active."""
     mode, below = stack
     _here.stack = below
-    if below is None:
-        _include(KEY, False)
-    try:
+    try:  # Ctrl-C strikes after calls: after the first in here
+        if below is None:
+            _include(KEY, False)
         return mode.__torch_dispatch__(func, args, kwargs)
     finally:
         _here.stack = stack

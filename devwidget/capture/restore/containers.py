@@ -7,6 +7,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from devwidget.capture.object_fields import is_exactly
+
 ALL = slice(None)
 
 
@@ -107,7 +109,7 @@ def _of_pairs(pairs: list[tuple[Any, Any]]) -> Iterable[Any]:
 
 def _by_key(pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
     for key, value in pairs:
-        name = f"[{key!r}]" if type(key) in (str, int, bool) else f"[a {type(key).__name__}]"
+        name = f"[{key!r}]" if is_exactly(key, (str, int, bool)) else f"[a {type(key).__name__}]"
         yield name, value
         yield "", key
 

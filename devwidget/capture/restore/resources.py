@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from devwidget.capture.object_fields import class_name, dict_of, fields_of, stored
+from devwidget.capture.object_fields import class_name, dict_of, fields_of, is_exactly, stored
 from devwidget.capture.restore.blocks import is_block
 from devwidget.capture.restore.objects import (
     Fields,
@@ -150,7 +150,7 @@ class Resource:
             NotRestored: if it has changed and cannot be set.
         """
         now, before = self._reading.read(self.owner), self._before
-        if now is before or (type(before) in (str, bytes, int, tuple) and now == before):
+        if now is before or (is_exactly(before, (str, bytes, int, tuple)) and now == before):
             return
         if self._reading.write is None:
             raise NotRestored(_changed(self.owner))
@@ -201,7 +201,7 @@ class Opaque:
             met.add(id(each))
             if is_block(type(each)) or isinstance(each, torch.Tensor):
                 yield each
-            elif type(each) in (tuple, list) or (_is_written_in_c(type(each)) and not _is_fixed(type(each))):
+            elif is_exactly(each, (tuple, list)) or (_is_written_in_c(type(each)) and not _is_fixed(type(each))):
                 waiting += _held_by(each)
 
     def labelled(self) -> Iterator[tuple[str, Any]]:
@@ -292,7 +292,7 @@ def _opened(value: Any) -> Any:
 def _same(now: Any, before: Any) -> bool:
     if type(now) is tuple and type(before) is tuple:
         return len(now) == len(before) and all(map(_same, now, before))
-    return now is before or (type(now) is type(before) and type(now) in _LEAVES and bool(now == before))
+    return now is before or (type(now) is type(before) and is_exactly(now, _LEAVES) and bool(now == before))
 
 
 def _is_own(value: Any) -> bool:

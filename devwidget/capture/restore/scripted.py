@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.object_fields import is_exactly
 
 _SET_AGAIN = (int, float, bool, str, complex, list, dict, type(None))
 """Types that come out of C++ as copies; tensors and modules are reached as themselves."""
@@ -53,7 +54,7 @@ class ScriptedState:
             if isinstance(before, torch.Tensor):
                 if before is not value:
                     self._module.setattr(name, before)
-            elif type(before) in _SET_AGAIN and before != value:
+            elif is_exactly(before, _SET_AGAIN) and before != value:
                 self._module.setattr(name, before)
 
 

@@ -8,6 +8,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.gradients_off import no_gradients
+from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.restore.storages import Storages
@@ -77,7 +78,7 @@ class Writes(DispatchMode):
             values += [kwargs[name] for name in known.names if name in kwargs]
         with hide_from_modes(), torch_internals.DisableTorchFunction(), no_gradients():
             for value in values:
-                for tensor in value if type(value) in (list, tuple) else (value,):
+                for tensor in value if is_exactly(value, (list, tuple)) else (value,):
                     if not isinstance(tensor, torch.Tensor):
                         continue
                     if known.reshapes:

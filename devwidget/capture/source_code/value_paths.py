@@ -48,7 +48,7 @@ def selected(value: Any, keys: Keys) -> Any:
             return value
         if is_exactly(value, (list, tuple)) and type(key) is int and -len(value) <= key < len(value):
             value = value[key]
-        elif type(value) is dict and type(key) in (str, int):
+        elif type(value) is dict and is_exactly(key, (str, int)):
             value = dict.get(value, key, None)
         elif type(value) is functools.partial and key in ("keywords", "args"):
             value = value.keywords if key == "keywords" else value.args

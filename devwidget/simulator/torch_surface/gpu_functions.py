@@ -10,7 +10,6 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.labels import TEMPORARY
 from devwidget.simulator.patching import Patches
 
 FOURIER = [kind + name + dims for kind in ("", "i") for name in ("fft", "rfft", "hfft") for dims in ("", "2", "n")]
@@ -22,7 +21,8 @@ def install(patches: Patches) -> None:
     """Put what a GPU does in front of them."""
     for name in FOURIER:
         patches.wrap(torch.fft, name, in_half)
-    patches.wrap(torch.linalg, "matrix_rank", beside_input)
+    patches.wrap(torch, "max_pool1d", with_indices)
+    patches.wrap(torch.linalg, "matrix_rank", into_tensor_beside_input)
     patches.wrap(torch, "tensor_split", sections_on_cpu)
     patches.wrap(torch.Tensor, "tensor_split", sections_on_cpu)
 
@@ -43,17 +43,32 @@ def in_half(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     return transform
 
 
-def beside_input(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A function that may end with a tensor made of nothing but sizes: it is where the input is."""
+def with_indices(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`max_pool1d` by the operator of GPUs; memory of the CPU is read without any. Source: `MaxPooling.cpp`."""
 
     @functools.wraps(original)
-    def function(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        result = original(input, *args, **kwargs)
-        if labels.label_of(result) == TEMPORARY and labels.label_of(input) >= 0:
-            labels.put_label(result, labels.label_of(input))
-        return result
+    def max_pool1d(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if has_torch_function((input,)):
+            return handle_torch_function(torch.max_pool1d, (input,), input, *args, **kwargs)
+        if labels.label_of(input) < 0:
+            return original(input, *args, **kwargs)
+        return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
 
-    return function
+    return max_pool1d
+
+
+def into_tensor_beside_input(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`matrix_rank` makes its result of nothing but sizes, behind the modes' back: it is given one to write to."""
+
+    @functools.wraps(original)
+    def matrix_rank(A: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if has_torch_function((A,)):
+            return handle_torch_function(torch.linalg.matrix_rank, (A,), A, *args, **kwargs)  # type: ignore[no-any-return]
+        if kwargs.get("out") is None and labels.label_of(A) >= 0:
+            A, kwargs["out"] = A.detach(), torch.empty(0, dtype=torch.int64, device=labels.device_of(A))
+        return original(A, *args, **kwargs)
+
+    return matrix_rank
 
 
 def sections_on_cpu(original: Callable[..., Any]) -> Callable[..., Any]:

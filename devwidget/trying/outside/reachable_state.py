@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import TENSOR_GROUPS, is_module, registered, walk
-from devwidget.capture.object_fields import class_name, fields_of, is_scalar, module_name, mro_of, names_of, stored
+from devwidget.capture.object_fields import class_name, fields_of, is_exactly, is_scalar, module_name, mro_of, names_of, stored
 from devwidget.capture.restore import SavedState
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.tensors import is_tensor
@@ -114,7 +114,7 @@ class ReachableState:
             fields, called = names_of(base), class_name(base)
             self._note(called, functools.partial(_attributes, fields))
             for name, value in list(fields.items()):
-                inner = value.__func__ if type(value) in (classmethod, staticmethod) else value
+                inner = value.__func__ if is_exactly(value, (classmethod, staticmethod)) else value
                 inner = inner.fget if type(inner) is property else inner
                 self._waiting.append((f"{called}.{name}", inner, _DEPTH))
 

@@ -23,6 +23,8 @@ _PARTS = {
 _BACKWARD = "torch.autograd.graph"
 """Where this calls C++, of all that C++ does in backward only DDP's reducer begins collectives."""
 
+_OURS = "devwidget.capture."
+
 
 class Cause(NamedTuple):
     """What asked: a word for the part of torch, "" for the user's own call; the module, None where none is known; the line."""
@@ -33,7 +35,9 @@ class Cause(NamedTuple):
 
 
 def cause_of(frame: FrameType | None) -> Cause:
-    """The cause of an operator that was called from here; the user's frames are not read."""
+    """The cause of an operator that a mode of ours has been given in this frame; the user's frames are not read."""
+    while frame is not None and _name(frame).startswith(_OURS):
+        frame = frame.f_back
     by, module = "DDP" if frame is None or _name(frame) == _BACKWARD else "", None
     while frame is not None and is_library(frame.f_code.co_filename):
         name = _name(frame)
