@@ -18,6 +18,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching.global_hooks import STEP_ENDS
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
+from devwidget.distributed.connections import end_connections
 from devwidget.distributed.folder import HANDLER, file_of, job_folder, made_private, socket_of, write_whole
 from devwidget.distributed.identity import Identity, identity
 from devwidget.distributed.report import ReadMemory, Reporter
@@ -65,6 +66,7 @@ class Agent:
             atexit.unregister(self.stop)
             for path in (self._socket, file_of(self.folder, self._who.rank)):
                 path.unlink(missing_ok=True)
+            end_connections(self._socket)
 
     def _refuse_double(self) -> None:
         if serving() is not None:

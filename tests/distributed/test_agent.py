@@ -170,9 +170,15 @@ def test_it_listens_on_no_port(one_rank: Job):
 def test_an_agent_that_was_stopped_leaves_nothing(one_rank: Job):
     assert one_rank.process.stdin is not None
     assert one_rank.process.stdout is not None
-    one_rank.process.stdin.write("\n")
-    one_rank.process.stdin.flush()
-    assert one_rank.process.stdout.readline() == "stopped\n"
+    with socket.socket(socket.AF_UNIX) as half_asked:
+        half_asked.settimeout(LONGEST)
+        half_asked.connect(str(socket_of(one_rank.folder, 2)))
+        half_asked.sendall(b"POST /handler/")
+        one_rank.process.stdin.write("\n")
+        one_rank.process.stdin.flush()
+        assert one_rank.process.stdout.readline() == "stopped\n"
+        while half_asked.recv(1000):  # nobody may want Python when it is over: the process would abort
+            pass
     wait_for(lambda: not list(one_rank.folder.iterdir()))
     one_rank.process.stdin.write("\n")
     one_rank.process.stdin.flush()
