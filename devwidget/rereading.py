@@ -11,6 +11,7 @@ from torch import nn
 from devwidget.capture.changes.fingerprint import Fingerprint
 from devwidget.capture.changes.module_watch import NotWatchable
 from devwidget.capture.devices.memory import read_memory
+from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.memory.accounting import Held, categorized, held_bytes
 from devwidget.records.snapshot import Snapshot
@@ -33,14 +34,14 @@ class Rereader:
         """The same as `devwidget.snapshot`; its modules are the same objects as last time if nothing has changed."""
         gpus = self._virtual_gpus()
         last, known = self._last, self._fingerprint
-        if last is None or last.virtual_gpus != gpus or known is None or not known.fits(model, optimizer):
+        if last is None or last.virtual_gpus != gpus or known is None or running_thread() or not known.fits(model, optimizer):
             return self._read(model, optimizer, gpus)
         self._last = replace(last, memory=categorized(read_memory(gpus), self._held))
         return self._last
 
     def _read(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, gpus: int) -> Snapshot:
         if self._last is not None:  # many models are shown once and never looked at again
-            self._fingerprint = _fingerprint(model, optimizer)
+            self._fingerprint = None if running_thread() else _fingerprint(model, optimizer)
         read = take_snapshot(model, optimizer=optimizer, virtual_gpus=gpus)
         self._held = held_bytes(read.modules, read.optimizer)
         self._last = replace(read, memory=categorized(read.memory, self._held))

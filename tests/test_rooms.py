@@ -28,6 +28,7 @@ FLOORS = {
         "restore",
         "validation",
         "source_code",
+        "other_threads",
         "step",
         "snapshot",
         "recording",

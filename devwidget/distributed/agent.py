@@ -18,10 +18,10 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching.global_hooks import STEP_ENDS
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
-from devwidget.distributed.connections import end_connections
 from devwidget.distributed.folder import HANDLER, file_of, job_folder, made_private, socket_of, write_whole
 from devwidget.distributed.identity import Identity, identity
 from devwidget.distributed.report import ReadMemory, Reporter
+from devwidget.distributed.unix_http import end_connections
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.message import Message, in_language

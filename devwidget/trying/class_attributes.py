@@ -9,12 +9,12 @@ from types import FunctionType
 
 import torch
 
+from devwidget.capture.other_threads import running_thread
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit
 from devwidget.trying.constructors import makers_of
 from devwidget.trying.edited_file import EditedFile, Function, NotTried, Place, located
-from devwidget.trying.outside.other_threads import running_thread
 from devwidget.trying.subjects import Subjects
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.patching import operator_key
+from devwidget.rereading import Rereader
 
 
 class Doubled(torch.autograd.Function):
@@ -162,3 +163,24 @@ def test_virtual_gpus_that_another_thread_begins_are_no_setting_of_a_step():
     trace = devwidget.trace(Beginning(), torch.ones(1), backward=False, verify=False)
     simulation.__exit__(None, None, None)
     assert trace.not_restored == ()
+
+
+def test_gradients_are_read_while_no_other_thread_runs_the_program(elsewhere):
+    """To read them beside a thread that computes with them ends the interpreter."""
+    beside = devwidget.snapshot(elsewhere(trained))
+    assert beside.modules[0].note.startswith("gradients were not read, because thread `Thread-")
+    assert [tensor.grad_bytes for tensor in beside.modules[0].tensors] == [0, 0]
+
+
+def test_gradients_are_read_again_when_the_other_thread_has_ended():
+    model, rereader, seen = trained(), Rereader(lambda: 0), []
+    asked = threading.Event()
+    thread = threading.Thread(target=lambda: asked.wait() or seen.append(1))
+    thread.start()
+    try:
+        notes = [rereader.snapshot(model).modules[0].note for _ in range(3)]
+    finally:
+        asked.set()
+        thread.join()
+    assert all(notes)
+    assert [rereader.snapshot(model).modules[0].tensors[0].grad_bytes for _ in range(3)] == [16, 16, 16]

@@ -138,10 +138,13 @@ def test_a_rank_is_reached_through_a_forwarded_socket_from_another_network(one_r
         pytest.skip("this machine lets nobody make network namespaces")
     here = made_private(pathlib.Path(tempfile.mkdtemp(prefix="ranks-")) / "job")
     relay = socket.create_server(str(socket_of(here, 2)), family=socket.AF_UNIX)
-    threading.Thread(target=_relay, args=(relay, socket_of(one_rank.folder, 2)), daemon=True).start()
+    relaying = threading.Thread(target=_relay, args=(relay, socket_of(one_rank.folder, 2)))
+    relaying.start()
     command = ["unshare", "--net", sys.executable, "-c", _ASK, str(here)]
     settings = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     asked = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+    relay.shutdown(socket.SHUT_RDWR)  # to close it wakes nobody
+    relaying.join()
     relay.close()
     shutil.rmtree(here.parent)
     assert asked.stdout.strip() == "['missing', 'missing', 'answered', 'missing']", asked.stderr

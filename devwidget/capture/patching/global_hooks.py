@@ -18,7 +18,7 @@ from devwidget.capture.patching.lock import Lock
 from devwidget.capture.undo import Undo
 
 Hook = Callable[..., None]
-_OURS = -1
+OUR_KEY = -1
 """Key of our hook; torch counts from zero."""
 _lock = Lock()
 
@@ -40,20 +40,20 @@ class HookTable(MutableMapping[int, Hook]):
 
     def items(self) -> Any:
         """Keys and hooks."""
-        return [*self.own.items(), (_OURS, self._hook)]
+        return [*self.own.items(), (OUR_KEY, self._hook)]
 
     def values(self) -> Any:
         """Hooks."""
         return [*self.own.values(), self._hook]
 
     def __iter__(self) -> Iterator[int]:
-        return iter([*self.own, _OURS])
+        return iter([*self.own, OUR_KEY])
 
     def __len__(self) -> int:
         return len(self.own) + 1
 
     def __getitem__(self, key: int) -> Hook:
-        return self._hook if key == _OURS else self.own[key]
+        return self._hook if key == OUR_KEY else self.own[key]
 
     def __setitem__(self, key: int, hook: Hook) -> None:
         self.own[key] = hook
@@ -114,8 +114,8 @@ class GlobalHook:
         if self._table is None or self._table.own is not own:
             self._table = HookTable(own, self)
         for table in flags:
-            undo.add(table.pop, _OURS, None)
-            table[_OURS] = True
+            undo.add(table.pop, OUR_KEY, None)
+            table[OUR_KEY] = True
         undo.enter(registry.standing(*places[0], self._table))
 
     def put_aside(self, undo: Undo) -> None:

@@ -64,10 +64,14 @@ class ModuleReader:
 
     Attributes:
         tensors: numbers the storages of the whole snapshot.
+
+    Args:
+        tree: the modules.
+        gradients: whether gradients are read.
     """
 
-    def __init__(self, tree: ModuleTree) -> None:
-        self.tensors = TensorReader()
+    def __init__(self, tree: ModuleTree, *, gradients: bool = True) -> None:
+        self.tensors = TensorReader(gradients=gradients)
         self._tree = tree
         self._search = Search(tree.registers)
         self._kinds: dict[int, _Kind] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,11 +10,14 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices.memory import read_memory
+from devwidget.capture.other_threads import running_thread
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.module_reader import ModuleReader
 from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.optimizer_state import read_optimizer
+from devwidget.capture.snapshot.tensor_reader import join
 from devwidget.capture.validation import refuse_model, refuse_optimizer
+from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 
 
@@ -33,6 +37,8 @@ def take_snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None =
 
     Raises:
         DevwidgetError: if `model` is no module or `optimizer` no optimizer.
+
+    Gradients are read only while no other thread runs the program; else the root's note says that they were not.
     """
     refuse_model(model)
     refuse_optimizer(optimizer)
@@ -43,8 +49,11 @@ def take_snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None =
 
 
 def _read(model: nn.Module, optimizer: Any, virtual_gpus: int) -> Snapshot:
-    tree = ModuleTree(model)
-    modules = ModuleReader(tree)
+    tree, busy = ModuleTree(model), running_thread()
+    modules = ModuleReader(tree, gradients=not busy)
     facts = tuple(modules.read(place, visit) for place, visit in enumerate(tree.visits))
+    if busy:
+        unread = Message("gradients were not read, because thread `{thread}` may be using them", thread=busy)
+        facts = (replace(facts[0], note=join(facts[0].note, unread)), *facts[1:])
     states = () if optimizer is None else tuple(read_optimizer(optimizer, tree.parameter_paths, modules.tensors))
     return Snapshot(facts, states, read_memory(virtual_gpus), virtual_gpus)

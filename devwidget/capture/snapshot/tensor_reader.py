@@ -24,10 +24,15 @@ class TensorReader:
 
     Attributes:
         storages: numbers them once for the whole snapshot.
+
+    Args:
+        gradients: whether `.grad` is read. Its object is made when it is asked for: beside a thread that computes with the
+            gradient meanwhile, which torch lets it do without Python's lock, that ends the interpreter.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, gradients: bool = True) -> None:
         self.storages = Storages()
+        self._gradients = gradients
         self._devices: dict[torch.device, DeviceId] = {}
         self._dtypes: dict[torch.dtype, str] = {}
         self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -57,7 +62,7 @@ class TensorReader:
         except RuntimeError:  # a view whose base was changed in place, as FSDP1 keeps them
             is_leaf = False
         if is_leaf:  # to read the grad of others raises a warning
-            grad = tensor.grad  # once: another thread may take it away
+            grad = tensor.grad if self._gradients else None
             if grad is not None:
                 grad_bytes, grad_device = self._grad(grad)
         elif role == "attribute" and not note:
@@ -93,7 +98,7 @@ class TensorReader:
         reading, device = read_odd(tensor), self._device(tensor.device)
         key = -id(tensor) if reading.storage_key is None else reading.storage_key
         number, _ = self.storages.number(key, tensor, path, name)
-        grad = tensor.grad if reading.shape is not None and _is_leaf(tensor) else None
+        grad = tensor.grad if self._gradients and reading.shape is not None and _is_leaf(tensor) else None
         grad_bytes, grad_device = (0, None) if grad is None else self._grad(grad)
         real = device.kind != "meta"
         return TensorFacts(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from devwidget.capture.other_threads import running_thread
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
-from devwidget.trying.outside.other_threads import running_thread
 
 MOST_SECONDS = 5.0
 """A step that took longer is not run again unless somebody asks."""

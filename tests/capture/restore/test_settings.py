@@ -152,6 +152,15 @@ def test_a_block_of_warnings_that_ends_elsewhere_keeps_its_filters():
     assert list(outer) == before
 
 
+def test_hooks_of_a_recording_that_has_ended_meanwhile_do_not_come_back():
+    """Another thread's, whose end the restore has not seen; a test that leaves anything in torch's tables fails."""
+    block = keeping(nn.Linear(1, 1))
+    with devwidget.record():
+        block.__enter__()
+    block.__exit__(None, None, None)
+    assert list(modules._global_forward_hooks_with_kwargs) == []
+
+
 def test_hooks_of_a_recording_that_goes_on_stay():
     block = keeping(nn.Linear(1, 1))
     block.__enter__()

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.trying.outside.other_threads import running_thread
+from devwidget.capture.other_threads import running_thread
 from tests.trying.outside.models import Faulty, first_fix, traced
 
 

@@ -14,7 +14,7 @@ from torch.optim import optimizer as optimizers
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices.visible import awake_module
-from devwidget.capture.patching.global_hooks import GlobalHook
+from devwidget.capture.patching.global_hooks import OUR_KEY, GlobalHook
 from devwidget.capture.restore.settings.switches import Switch
 from devwidget.records.device import KINDS
 
@@ -150,7 +150,7 @@ def _hooks(owner: dict[str, Any], name: str) -> tuple[Callable[[], Any], Callabl
     """A table of hooks without those of recordings, which come and go in other threads too."""
 
     def read() -> dict[Any, Any]:
-        return {key: hook for key, hook in list(owner[name].items()) if not isinstance(hook, GlobalHook)}
+        return {key: hook for key, hook in list(owner[name].items()) if key != OUR_KEY and not isinstance(hook, GlobalHook)}
 
     def write(kept: dict[Any, Any]) -> None:
         for key in read().keys() - kept.keys():

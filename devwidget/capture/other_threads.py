@@ -1,4 +1,4 @@
-"""Other threads of the process: which of them runs code that could notice a trial."""
+"""Other threads of the process: which of them runs code of the program, which could notice what we do."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def running_thread() -> str:
     for the interpreter's lock, since nobody knows when it goes on. A timer runs if what it will call is the program's.
     Threads that run no Python, such as those of torch's kernels, have no frames and notice nothing.
     """
-    known, own = {thread.ident: thread for thread in threading.enumerate()}, threading.get_ident()
-    for ident, frame in sys._current_frames().items():
+    known, frames = {thread.ident: thread for thread in threading.enumerate()}, sys._current_frames()
+    frames.pop(threading.get_ident(), None)  # a frame that refers to itself lives until the collector comes
+    for ident, frame in frames.items():
         thread = known.get(ident)
-        if ident != own and not (_waits(frame) and not _calls_program(thread)):
+        if not _waits(frame) or _calls_program(thread):
             return thread.name if thread is not None else str(ident)
     return ""
 
