@@ -34,7 +34,7 @@ class MeanStep(Step):
 
 
 class AccumulatingStep(MeanStep):
-    """A step of several batches: before the optimizer it goes forward and back once more, beside the gradients that are there."""
+    """A step of several batches: it goes forward and back once more beside the gradients that are there, then optimizes."""
 
     def phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
         """Of two batches: more hold no more. The output of the first stays until the second has its own, as in a loop."""
