@@ -31,7 +31,7 @@ def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
 
 def _candidates(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
     """Modules in variables, and in the fields of objects in variables, such as those of a trainer."""
-    for number, value in enumerate(_variables(frames)):
+    for number, value in enumerate(variables(frames)):
         if number == _MOST_VALUES:
             return
         if is_module(value):
@@ -41,7 +41,8 @@ def _candidates(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
             yield from (field for _, field in (stored(fields) if type(fields) is dict else ()) if is_module(field))
 
 
-def _variables(frames: Iterable[FrameType]) -> Iterator[Any]:
+def variables(frames: Iterable[FrameType]) -> Iterator[Any]:
+    """What these frames and the main program hold by name."""
     for frame in frames:
         if not is_own(frame.f_code.co_filename):
             yield from locals_of(frame).values()
