@@ -878,8 +878,8 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     """All ranks of a job in one record, also of one that hangs: their states, each distinct placement once, and findings.
 
     Args:
-        source: the folder in which they answer or have written, some files, or a view of ipyparallel; without one the job of
-            this user that has started last on this machine.
+        source: the folder in which they answer or have written, several, some files, or a view of ipyparallel; without one the
+            job of this user that has started last on this machine.
         patience: seconds in one collective after which a rank is said to hang.
 
     Returns:

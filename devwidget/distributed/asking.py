@@ -41,6 +41,11 @@ def all_at_once(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience:
     numbers = list(ranks)
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
         heard = list(pool.map(ask_one, numbers))
+    return find_hung(heard, patience)
+
+
+def find_hung(heard: list[Heard], patience: float) -> list[Heard]:
+    """The same, where some hang by what was heard of all."""
     gone = {each.rank for each in heard if each.state in ("dead", "stopped")}
     return [_or_hung(each, patience, gone) for each in heard]
 

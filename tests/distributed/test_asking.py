@@ -276,6 +276,17 @@ def test_of_one_job_a_dead_rank_stays_one_of_its_ranks(job: pathlib.Path):
     assert [rank.state for rank in devwidget.ranks(job).ranks] == ["dead", "dead"]
 
 
+def test_several_folders_and_files_are_one_job(job: pathlib.Path, tmp_path: pathlib.Path):
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    waits = Collective("all_reduce", 12, "dp", (0, 1), seconds=9.0)
+    file_of(job, 0).write_text(dumps(announced(0)))
+    file_of(other, 1).write_text(dumps(announced(1, pid=gone_pid())))
+    with listening(socket_of(job, 0), answer(said(collective=waits, job="one"))):
+        for source in ([job, other], [file_of(job, 0), file_of(other, 1)], [job, file_of(other, 1)]):
+            assert [rank.state for rank in devwidget.ranks(source).ranks] == ["hung", "dead", "unknown", "unknown"]
+
+
 def test_files_are_ranks_that_are_over(job: pathlib.Path):
     for number in (0, 2):
         file_of(job, number).write_bytes(said(number))

@@ -49,6 +49,11 @@ class Heard:
         """The newest of what is known of it."""
         return self.report or self.announced
 
+    @property
+    def taken(self) -> float:
+        """When that was said; 0 where nothing is known."""
+        return self.last_word.taken if self.last_word is not None else 0.0
+
 
 @dataclass(slots=True)
 class _Table(Generic[_T]):
@@ -75,17 +80,13 @@ _NOT_HEARD = Message("it answers on another machine, has not called devwidget.se
 
 def _of_newest_job(heard: dict[int, Heard]) -> tuple[dict[int, Heard], list[int]]:
     """Those of the job that has spoken last, and the ranks of others of which nothing but a file is left."""
-    newest = max((each.last_word for each in heard.values() if each.last_word is not None), key=_when, default=None)
+    newest = max(heard.values(), key=lambda each: each.taken, default=Heard(0, "unknown")).last_word
     older = [
         rank
         for rank, each in heard.items()
         if newest is not None and not each.listens and each.last_word is not None and _job(each.last_word) != _job(newest)
     ]
     return {rank: each for rank, each in heard.items() if rank not in older}, older
-
-
-def _when(report: RankReport) -> float:
-    return report.taken
 
 
 def _job(report: RankReport) -> tuple[str, int]:
