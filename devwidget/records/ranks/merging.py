@@ -75,7 +75,7 @@ def merge(heard: Iterable[Heard], asked: float = 0.0) -> Cluster:
     return replace(_Merging(reports, size, asked).cluster(everyone), older=runs_of(older))
 
 
-_NOT_HEARD = Message("it answers on another machine, has not called devwidget.serve(), or has ended")
+_NOT_HEARD = Message("nothing of it is here: it runs elsewhere, has not begun to answer, or has ended")
 
 
 def _of_newest_job(heard: dict[int, Heard]) -> tuple[dict[int, Heard], list[int]]:

@@ -63,6 +63,8 @@ def _has_begun(rank: Rank, first: Rank) -> bool | None:
     held = rank.collective
     if held is not None and (held.group, held.sequence) == (group, sequence) and held.ranks in (members, ()):
         return True
+    if held is not None and held.finished and (held.group, held.ranks) == (group, members):
+        return held.sequence >= sequence  # the last that it has begun of all, as dumps tell
     begun = [each.begun for each in rank.groups if each.name == group and each.first in (members[0], NOWHERE)]
     if begun:
         return max(begun) >= sequence
@@ -105,7 +107,7 @@ _FIXES = {
     "dead": Message("see why that process ended: its own output has the reason"),
     "stopped": Message("let it go on: kill -CONT, or fg in its terminal"),
     "not begun": Message("see to it that every rank comes to this line as often as the others"),
-    "unknown": Message("ask where those ranks run: devwidget.ranks(folder) on each machine of the job"),
+    "unknown": Message("ask where those ranks run, or get their files: devwidget.ranks(folder) on each machine of the job"),
 }
 
 

@@ -238,6 +238,12 @@ def test_what_keeps_others_waiting_is_said_as_far_as_it_is_known(heard: Heard, s
     assert (finding.severity, finding.headline) == (severity, WAIT + told)
 
 
+def test_a_dump_whose_last_collective_is_over_and_earlier_has_not_begun_the_next():
+    said = [_in_group(each, 961, collective=_waits()) for each in copies()]
+    said[3] = report(3, 4, model(2, 64), collective=dataclasses.replace(_waits(number=960), finished=True))
+    assert only(_hanging(said)).headline == WAIT + ", which rank 3 has not begun"
+
+
 @pytest.mark.parametrize("heard", [
     Heard(3, "busy", groups=(GroupProgress("dp", 961, 960),)),
     Heard(3, "busy", collective=Collective("all_reduce", 961, "dp", seconds=31.0), groups=(GroupProgress("", 961, 960),)),
@@ -268,7 +274,7 @@ def test_of_a_job_on_eight_nodes_no_node_accuses_a_rank_of_another():
     assert finding.severity == "warning"
     assert finding.birth is None
     assert [fix.summary for fix in finding.fixes] == [
-        "ask where those ranks run: devwidget.ranks(folder) on each machine of the job"
+        "ask where those ranks run, or get their files: devwidget.ranks(folder) on each machine of the job"
     ]
 
 
