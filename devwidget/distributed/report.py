@@ -19,9 +19,8 @@ from devwidget.distributed.checksums import checksums_of
 from devwidget.distributed.collectives import Progress, ProgressReader
 from devwidget.distributed.holdings import local_part, read_holdings
 from devwidget.distributed.identity import Identity, job_name
-from devwidget.distributed.model_search import find_model
+from devwidget.distributed.model_search import find_model, find_stages
 from devwidget.distributed.stack import is_in_step, main_frames, stack_of
-from devwidget.distributed.stages import find_stages
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport
