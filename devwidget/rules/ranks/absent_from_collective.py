@@ -53,7 +53,7 @@ def _why(first: Rank, rank: Rank) -> Why:
     """Why a collective in which another waits does not end, as far as this rank goes; "" if it does its part."""
     if rank.state in ("dead", "stopped"):
         return "dead" if rank.state == "dead" else "stopped"
-    begun = _has_begun(rank, first)
+    begun = _has_begun(rank, first) if rank.state != "stale" else None
     return "unknown" if begun is None else "" if begun else "not begun"
 
 

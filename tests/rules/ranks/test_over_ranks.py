@@ -226,6 +226,8 @@ WAIT = "ranks 0-2 wait in `all_reduce` number 961 of `dp`"
     (Heard(3, "stopped"), "error", ", and rank 3 is stopped by a signal"),
     (Heard(3, "unknown"), "warning", ", and whether rank 3 has begun it is not known here"),
     (Heard(3, "busy"), "warning", ", and whether rank 3 has begun it is not known here"),
+    (Heard(3, "stale", report(3, 4, model(2, 64), groups=(GroupProgress("dp", 9, 9, 0, 4),), step=-1)), "warning",
+     ", and whether rank 3 has begun it is not known here"),
     (Heard(3, "busy", groups=(GroupProgress("dp", 960, 960),)), "error", ", which rank 3 has not begun"),
     (Heard(3, "busy", groups=(GroupProgress("tp", 7, 7),)), "error", ", which rank 3 has not begun"),
     (Heard(3, "busy", groups=(GroupProgress("", 7, 7),)), "warning", ", and whether rank 3 has begun it is not known here"),
