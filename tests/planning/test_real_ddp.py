@@ -59,6 +59,13 @@ def test_a_replica_has_all_parameters_their_gradients_and_buckets_of_as_many_byt
     assert str(plan).startswith("Plan: Sequential on ddp 3, DistributedDataParallel: fits\n")
 
 
+def test_an_optimizer_of_the_model_is_that_of_its_replica():
+    model = model_of()
+    step = {"loss_fn": torch.sum, "parallel": {"ddp": RANKS}}
+    of_class = devwidget.plan(model, BATCH, optimizer=torch.optim.AdamW, **step)
+    assert devwidget.plan(model, BATCH, optimizer=torch.optim.AdamW(model.parameters()), **step) == of_class
+
+
 def test_a_replica_needs_its_buckets_before_the_first_gradient():
     (rank,) = devwidget.plan(model_of(), BATCH, parallel={"ddp": RANKS}).ranks
     assert rank.peak > 2 * OF_ALL

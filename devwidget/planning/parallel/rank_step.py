@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
 
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered, walk
 from devwidget.capture.snapshot.wrapper_facts import wrapping
@@ -67,7 +68,8 @@ class RankStep:
         _make_fake(self.model, fakes)
         watch_replicas(fakes, storages)
         part = self._part(mesh)
-        optimizer = optimizer_for(before, part, self.optimizer)
+        inner = part.module if isinstance(part, DistributedDataParallel) else part  # whose parameters have their names
+        optimizer = optimizer_for(before, inner, self.optimizer)
         running = self._running(part, inputs, optimizer, given, mesh)
         with fakes, CurrentModule(part) as where:
             return _Watched(part, optimizer, where, storages).ran(self.mesh.at(rank), running)
