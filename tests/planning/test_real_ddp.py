@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import devwidget
 from devwidget.planning.parallel.forked import in_a_fork
+from devwidget.records.errors import DevwidgetError
 from tests.planning.test_real_fsdp import LiveBytes
 
 pytestmark = pytest.mark.usefixtures("copies_run_backward")
@@ -57,6 +58,20 @@ def test_a_replica_has_all_parameters_their_gradients_and_buckets_of_as_many_byt
     for part, times in (("parameters", 1), ("gradients", 1), ("buckets", 1), ("optimizer", 2), ("gathered", 0)):
         assert getattr(rank, part) == pytest.approx(times * OF_ALL, rel=0.02), part
     assert str(plan).startswith("Plan: Sequential on ddp 3, DistributedDataParallel: fits\n")
+
+
+class LeftOut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_a_parameter_that_a_step_leaves_out_is_refused_as_the_real_ddp_does():
+    with pytest.raises(DevwidgetError, match="your module has parameters that were not used in producing loss"):
+        devwidget.plan(LeftOut(), BATCH, parallel={"ddp": RANKS}, loss_fn=torch.sum)
 
 
 def test_an_optimizer_of_the_model_is_that_of_its_replica():

@@ -9,6 +9,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from devwidget.planning.parallel.storages import Storages
 
+_LEFT_OUT = "finished reduction in the prior iteration"
+
 
 class _Unchanged:
     """A reducer whose buckets stay as they were made: ranks that are not there agree on no other order of as many bytes."""
@@ -20,7 +22,13 @@ class _Unchanged:
         return getattr(self._reducer, name)
 
     def _rebuild_buckets(self) -> bool:
-        return False
+        """What it refuses first, a step that has left parameters out, is refused here too; then it would ask the others."""
+        try:
+            return bool(self._reducer._rebuild_buckets())
+        except RuntimeError as error:
+            if _LEFT_OUT in str(error):
+                raise
+            return False
 
 
 def watch_replicas(fakes: Any, storages: Storages) -> None:
