@@ -731,7 +731,8 @@ def plan(
         parallel: in place of `gpus`, a mesh for `torch.distributed`, such as `{"dp": 32, "tp": 8}`: a step of one rank of each
             kind is run with fake tensors, on the batch of one rank.
         parallelize: your function of model and mesh that splits the model in place, or returns the part of a rank, such as one
-            that calls `fully_shard`; by default each block of a list is one unit of FSDP2, and `pp` has stages of equal length.
+            that calls `fully_shard`; by default `ddp` is DistributedDataParallel, of `dp` or `fsdp` each block of a list is one
+            unit of FSDP2, `{"replicate": 2, "shard": 4}` is HSDP, and `pp` has stages of equal length.
         microbatches: of a mesh with `pp`; as many as there are stages by default.
 
     Returns:
@@ -744,12 +745,12 @@ def plan(
         SimulationError: if the step decides by values that the weights make of the batch, which a plan does not have.
     """
     refuse_loss(loss_fn)
-    if parallel is not None:
+    if (parallel, parallelize, microbatches) != (None, None, None):
         from devwidget.planning.parallel import make_parallel_plan
 
         ours: dict[str, Any] = {"memory": memory, "card": card, "parallel": parallel, "parallelize": parallelize}
         step: dict[str, Any] = {"loss_fn": loss_fn, "target": target, "optimizer": optimizer}
-        return make_parallel_plan(model, batch, microbatches=microbatches, **ours, **step)
+        return make_parallel_plan(model, batch, gpus=gpus, placement=placement, microbatches=microbatches, **ours, **step)
 
     from devwidget.planning import make_plan
 
@@ -877,8 +878,8 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     """All ranks of a job in one record, also of one that hangs: their states, each distinct placement once, and findings.
 
     Args:
-        source: the folder in which they answer or have written, some files, or a view of ipyparallel; without one the job of
-            this user that has started last on this machine.
+        source: the folder in which they answer or have written, several, some files, or a view of ipyparallel; without one the
+            job of this user that has started last on this machine.
         patience: seconds in one collective after which a rank is said to hang.
 
     Returns:

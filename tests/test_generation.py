@@ -51,7 +51,7 @@ def written(model, tokens):
         model = model.cuda()
         ids, cache = torch.ones(BATCH, PROMPT, dtype=torch.long).cuda(), None
         for _ in range(tokens + 1):
-            out = model(ids, past_key_values=cache, use_cache=True)
+            out = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache, ids = out.past_key_values, torch.ones(BATCH, 1, dtype=torch.long).cuda()
             del out
         return torch.cuda.max_memory_allocated()
@@ -61,6 +61,64 @@ def written(model, tokens):
 def test_the_peak_is_that_of_writing_token_by_token(name):
     found = plan(make(name)).generation(new_tokens=100)
     assert found.peak == pytest.approx(written(make(name), 100), rel=0.02)
+
+
+class AllLogits(transformers.LlamaForCausalLM):
+    """Whose head cannot be asked for some positions."""
+
+    def forward(self, input_ids, past_key_values=None, use_cache=None, attention_mask=None, return_dict=None):
+        return super().forward(input_ids, attention_mask, None, past_key_values, use_cache=use_cache)
+
+
+class Older(AllLogits):
+    """By the name of transformers before 4.49."""
+
+    def forward(self, input_ids, past_key_values=None, use_cache=None, attention_mask=None, num_logits_to_keep=0):
+        args = {"past_key_values": past_key_values, "use_cache": use_cache, "logits_to_keep": num_logits_to_keep}
+        return transformers.LlamaForCausalLM.forward(self, input_ids, attention_mask, **args)
+
+
+def many_words(kind=transformers.LlamaForCausalLM):
+    """Whose logits are most of what a prompt takes."""
+    model = kind(transformers.LlamaConfig(**{**WITH_GROUPS, "vocab_size": 4000})).eval()
+    model.generation_config.eos_token_id = None
+    return model
+
+
+def generated(model):
+    """The peak of `generate`, with values."""
+    with devwidget.simulate(1, "1GiB"), torch.no_grad():
+        ids = torch.ones(BATCH, PROMPT, dtype=torch.long).cuda()
+        model.cuda().generate(ids, attention_mask=torch.ones_like(ids), min_new_tokens=8, max_new_tokens=8, do_sample=False)
+        return torch.cuda.max_memory_allocated()
+
+
+LOGITS = BATCH * PROMPT * 4000 * 4
+
+
+@pytest.mark.parametrize(("kind", "logits"), [(transformers.LlamaForCausalLM, 1), (AllLogits, 0)])
+def test_logits_are_those_that_generate_asks_for(kind, logits):
+    found, real = plan(many_words(kind)).generation(new_tokens=8), generated(many_words(kind))
+    assert (found.logits, real > LOGITS) == (logits, logits == 0)
+    assert found.peak == pytest.approx(real, rel=0.05)
+    assert ("the last position alone" in str(found)) == (logits == 1)
+
+
+def test_older_models_are_asked_by_their_own_name():
+    found = plan(many_words(Older)).generation(new_tokens=8)
+    assert found.logits == 1
+    assert found.peak < LOGITS
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"), [(3, "3 positions have"), (0, "every position"), (torch.arange(5), "5 positions have")]
+)
+def test_what_the_batch_asks_for_goes_first(kept, told):
+    batch = {"input_ids": torch.ones(BATCH, PROMPT, dtype=torch.long), "logits_to_keep": kept}
+    with torch.no_grad():
+        found = devwidget.plan(many_words(), batch, gpus=1, memory="1GiB").generation(new_tokens=8)
+    assert told in str(found)
+    assert (found.peak > LOGITS) == (found.logits == 0)
 
 
 def test_the_length_that_fills_a_gpu_is_told():
@@ -96,6 +154,7 @@ def test_text_page_frame_and_file_of_a_generation():
         "Net<2>: 100 tokens after 64 does not fit · 3.00 MiB of 2.00 MiB",
         "  tokens     cache  reading them  one more",
         "      64  1.00 MiB      2.00 MiB  3.00 MiB",
+        "every position of the prompt has logits",
         "the cache grows by 3 KiB for each token of the batch, and a GPU is full at 120 tokens",
     ]
     assert json_io.loads(json_io.dumps(FOUND)) == FOUND

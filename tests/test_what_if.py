@@ -152,6 +152,41 @@ def test_a_batch_and_a_text_that_fit_are_proposed():
     assert any(what.startswith("a text of ") for what in changes)
 
 
+def out_of_memory(batch, times):
+    """Whether steps of so many batches each run out of memory, with values."""
+    with devwidget.simulate(1, memory="4MiB"):
+        model, ids = Reader().cuda(), texts(batch).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        try:
+            for _ in range(3):
+                for _ in range(times):
+                    out = model(ids)
+                    total(out).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        except torch.cuda.OutOfMemoryError:
+            return True
+    return False
+
+
+def test_gradients_of_a_batch_that_is_proposed_may_be_accumulated_beside_each_other():
+    changes = plan(64, memory="4MiB").cheapest_change().changes
+    sizes = [int("".join(filter(str.isdigit, each.what))) for each in changes if "batch" in each.what and each.fits]
+    alone, accumulated = sizes
+    assert accumulated < alone
+    assert (out_of_memory(alone, 1), out_of_memory(alone, 2)) == (False, True)
+    assert not out_of_memory(accumulated, 5)
+    assert out_of_memory(accumulated + 1, 2)
+
+
+def test_without_a_backward_nothing_is_accumulated():
+    with torch.no_grad():
+        asked = devwidget.plan(Reader(), {"ids": texts(64)}, gpus=1, memory="2MiB")
+    whats = [each.what for each in asked.cheapest_change().changes]
+    assert any(what.startswith("a batch of") for what in whats)
+    assert not any("accumulated" in what for what in whats)
+
+
 class Keeping(torch.optim.SGD):
     def zero_grad(self, set_to_none=False):
         super().zero_grad(set_to_none=set_to_none)

@@ -8,7 +8,7 @@ import pathlib
 import sys
 import traceback
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
 
 from devwidget.cli import program
@@ -58,7 +58,7 @@ def run(options: Namespace) -> int | BaseException:
         program.show_exception(error)
     if os.getpid() == process:  # not in a child that the program has forked
         program.flush_output()
-        program.report(f"\n{recording.trace}")
+        program.report("\n".join(("", *_rank_line(), str(recording.trace))))
         _write(recording.trace, options)
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
@@ -71,6 +71,16 @@ def _is_one_of_many() -> bool:
 
     found = of_environment()
     return found is not None and found[1] > 1
+
+
+def _rank_line() -> Iterator[str]:
+    """Whose report it is, where a launcher has started several of us."""
+    from devwidget.distributed.identity import of_environment
+    from devwidget.language.speaking import say
+
+    found = of_environment()
+    if found is not None and found[1] > 1:
+        yield say("rank {rank} of {world_size}", rank=found[0], world_size=found[1])
 
 
 def _asks_for_a_trace(options: Namespace) -> bool:

@@ -8,13 +8,13 @@ import socket as sockets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from devwidget.distributed.collectives import progress_in
+from devwidget.distributed.collectives import Progress, progress_in
 from devwidget.distributed.folder import HANDLER, file_of, ranks_in, refuse_shared, socket_of
 from devwidget.distributed.process_state import process_state
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.loading.json_io import load, loads
 from devwidget.records.ranks.merging import Heard
-from devwidget.records.ranks.rank import Collective, RankReport
+from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.message import Message
 
 FIRST_WAIT, SECOND_WAIT = 1.0, 0.3
@@ -41,6 +41,11 @@ def all_at_once(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience:
     numbers = list(ranks)
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
         heard = list(pool.map(ask_one, numbers))
+    return find_hung(heard, patience)
+
+
+def find_hung(heard: list[Heard], patience: float) -> list[Heard]:
+    """The same, where some hang by what was heard of all."""
     gone = {each.rank for each in heard if each.state in ("dead", "stopped")}
     return [_or_hung(each, patience, gone) for each in heard]
 
@@ -65,7 +70,7 @@ def ask(folder: pathlib.Path, rank: int) -> Heard:
         pid = (pid if host and host != sockets.gethostname() else 0) or line.pid
         answer = line.ask(HANDLER)
     except (ConnectionRefusedError, FileNotFoundError):
-        return Heard(rank, "dead", host=host, pid=pid, note=Message("its process has ended: nobody listens at its socket"))
+        return _left(rank, written)
     except NoAnswer as silence:
         return _silent(path, rank, host, pid, silence.why)
     except OSError as error:
@@ -73,6 +78,20 @@ def ask(folder: pathlib.Path, rank: int) -> Heard:
     if answer.status != 200:
         return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
     return _answered(rank, answer.body, host, pid)
+
+
+def _left(rank: int, written: RankReport | None) -> Heard:
+    """A rank that nobody answers for: what it wrote is no answer, and who has written on another machine may live there."""
+    if written is None:
+        return Heard(rank, "dead", note=Message("its process has ended: nobody listens at its socket"), listens=False)
+    here = written.host == sockets.gethostname()
+    state = process_state(written.pid) if here else "unknown"
+    found = Heard(rank, "unknown", host=written.host, pid=written.pid, announced=written, listens=False)
+    if state == "gone":
+        return dataclasses.replace(found, state="dead", note=Message("its process has ended"))
+    if here:
+        return dataclasses.replace(found, note=Message("nobody listens at its socket, and there is a process of its number"))
+    return dataclasses.replace(found, note=Message("it answers on {host} alone: ask there", host=written.host))
 
 
 def _answered(rank: int, body: bytes, host: str, pid: int) -> Heard:
@@ -99,22 +118,23 @@ def _silent(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) ->
         note = Message("{silence}, and neither did torch's own server", silence=silence)
         return Heard(rank, "busy", host=host, pid=pid, note=note)
     note = Message("its process is alive, and holds Python's lock")
-    return Heard(rank, "busy", host=host, pid=pid, note=note, collective=_waits_in(path))
+    collective, groups = _progress(path)
+    return Heard(rank, "busy", host=host, pid=pid, note=note, collective=collective, groups=groups)
 
 
-def _waits_in(path: pathlib.Path) -> Collective | None:
-    """The collective that a rank waits in, told by torch alone."""
+def _progress(path: pathlib.Path) -> Progress:
+    """The collective that a rank waits in, and how far it has come, told by torch alone."""
     try:
-        return progress_in(Line(path, SECOND_WAIT).ask("fr_trace_json").body)[0]
+        return progress_in(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
     except (NoAnswer, OSError, ValueError, KeyError, TypeError):  # it is only more detail
-        return None
+        return None, ()
 
 
 def written_only(rank: int, written: RankReport | None) -> Heard:
-    """A rank that has left a file and no socket."""
+    """A rank that has left a file and no socket: what it wrote at the end of a recording, or that it would answer."""
     if written is None:
-        return Heard(rank, "missing", note=Message("its file cannot be read"))
-    return Heard(rank, "answered", written)
+        return Heard(rank, "unknown", note=Message("its file cannot be read"), listens=False)
+    return _left(rank, written) if written.announced else Heard(rank, "answered", written, listens=False)
 
 
 def aged(heard: list[Heard]) -> list[Heard]:

@@ -7,6 +7,7 @@ import math
 import pickle
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
@@ -74,8 +75,10 @@ def _entries() -> list[Mapping[str, Any]]:
 def progress_in(dumped: bytes) -> Progress:
     """The same from the text that torch's own handler sends, also while Python is busy."""
     told = json.loads(dumped)
-    entry = open_entry(told.get("entries", ()))
-    return None if entry is None else collective_of(entry, {}), counted([told], {})
+    entries = told.get("entries", ())
+    entry, names = open_entry(entries), {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
+    progress = tuple(replace(each, name=names.get(each.name, "")) for each in counted([told], {}))
+    return None if entry is None else collective_of(entry, {}), progress
 
 
 def groups_here() -> Groups:

@@ -12,6 +12,11 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 
 _NUMBERS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
+_JOBS = (
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+)
+"""What is the same for all ranks of a job, and mostly another for the next."""
 _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 
 
@@ -39,6 +44,11 @@ def identity(environ: Mapping[str, str] = os.environ) -> Identity:
         )
     local = next((int(environ[name]) for name in _LOCAL if environ.get(name, "").isdigit()), -1)
     return Identity(*found, socket.gethostname(), os.getpid(), local)
+
+
+def job_name(environ: Mapping[str, str] = os.environ) -> str:
+    """What launchers call the job of this process; "" where none does."""
+    return " ".join(environ[name] for name in _JOBS if environ.get(name))
 
 
 def of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:

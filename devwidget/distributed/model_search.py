@@ -1,4 +1,4 @@
-"""The model that a process trains, where nobody has named it: the largest that its main thread has in a variable."""
+"""What a process trains, from the variables of its main thread: the largest model, and stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 from torch import nn
 
 from devwidget.capture.modules import all_tensors, is_module, walk
-from devwidget.capture.object_fields import dict_of, is_scalar, module_name, stored
+from devwidget.capture.object_fields import dict_of, is_scalar, module_name, mro_of, parts_of, stored
 from devwidget.capture.source_code.call_sites import is_own, locals_of
 from devwidget.capture.tensors import shape_of
 
 _MOST_VALUES = 5000
+_PIPELINES = "torch.distributed.pipelining"
 _FOREIGN = sys.stdlib_module_names | {"builtins", "torch", "numpy", "pandas"}
 
 
@@ -48,3 +49,36 @@ def _variables(frames: Iterable[FrameType]) -> Iterator[Any]:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     namespaces = [vars(sys.modules["__main__"])] + ([shell.user_ns] if shell is not None else [])
     yield from (value for namespace in namespaces for _, value in stored(namespace))
+
+
+def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
+    """Their numbers; () where torch's pipelines are not in use, or no variable holds a stage."""
+    if _PIPELINES not in sys.modules:
+        return ()
+    found: set[int] = set()
+    for number, value in enumerate(_variables(frames)):
+        if number == _MOST_VALUES:
+            break
+        found.update(
+            _number(stage) for each in (value, *_fields(value)) for stage in (each, *_members(each)) if _is_stage(stage)
+        )
+    return tuple(sorted(found))
+
+
+def _is_stage(value: object) -> bool:
+    of_library = any(module_name(kind).startswith(_PIPELINES) for kind in mro_of(type(value)))
+    return of_library and type(dict_of(value).get("stage_index")) is int
+
+
+def _number(stage: object) -> int:
+    return int(dict_of(stage)["stage_index"])
+
+
+def _fields(value: object) -> Iterator[Any]:
+    """Of a schedule, which has its stages, and of an object of the user's, such as a trainer."""
+    fields = None if is_scalar(value) else dict_of(value)
+    yield from (field for _, field in (stored(fields) if type(fields) is dict else ()))
+
+
+def _members(value: object) -> Iterator[Any]:
+    yield from parts_of(value) if type(value) in (list, tuple) else ()

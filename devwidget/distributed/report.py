@@ -18,8 +18,8 @@ from devwidget.capture.tensors import seen
 from devwidget.distributed.checksums import checksums_of
 from devwidget.distributed.collectives import Progress, ProgressReader
 from devwidget.distributed.holdings import local_part, read_holdings
-from devwidget.distributed.identity import Identity
-from devwidget.distributed.model_search import find_model
+from devwidget.distributed.identity import Identity, job_name
+from devwidget.distributed.model_search import find_model, find_stages
 from devwidget.distributed.stack import is_in_step, main_frames, stack_of
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
@@ -48,7 +48,7 @@ class Reporter:
 
     def __init__(self, model: nn.Module | None, memory: ReadMemory, *, counts: bool = True) -> None:
         self._model = weakref.ref(model) if model is not None else None
-        self._memory, self._counts = memory, counts
+        self._memory, self._counts, self._job = memory, counts, job_name()
         self._progress = ProgressReader()
         self._steps: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
@@ -58,7 +58,7 @@ class Reporter:
 
     def announcement(self, who: Identity) -> RankReport:
         """That there is such a rank, and nothing else."""
-        return RankReport(*who, time.time())
+        return RankReport(*who, time.time(), job=self._job, announced=True)
 
     def report(self, who: Identity, *, checksums: bool = False) -> RankReport:
         """All of it, at this moment."""
@@ -89,6 +89,8 @@ class Reporter:
             sum(_local_bytes(tensor) for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {})),
             held.note if held else Message("no variable of its main thread holds a model"),
             _recorded[0] if _recorded else None,
+            find_stages(frames),
+            self._job,
         )
 
     def _place(self) -> tuple[int, Progress]:

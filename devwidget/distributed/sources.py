@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from devwidget.distributed.asking import LONG_IN_A_COLLECTIVE, aged, ask_folder, written_only
+from devwidget.distributed.asking import LONG_IN_A_COLLECTIVE, aged, ask, ask_folder, find_hung, written_only
 from devwidget.distributed.engines import Served, ask_engines, is_view
-from devwidget.distributed.folder import owner_folder, ranks_in
+from devwidget.distributed.folder import owner_folder, ranks_in, refuse_shared
 from devwidget.distributed.unix_http import LARGEST_ANSWER
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import load
@@ -19,7 +19,7 @@ from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.message import Message
 
-_SOURCES = Message("a folder of ranks, their files, or a view of ipyparallel: devwidget.ranks('runs/today')")
+_SOURCES = Message("a folder of ranks or several, their files, or a view of ipyparallel: devwidget.ranks('runs/today')")
 
 
 def hear(source: Any, served: Served, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluster:
@@ -39,10 +39,9 @@ def hear(source: Any, served: Served, *, patience: float = LONG_IN_A_COLLECTIVE)
     if is_view(source):
         return merge(ask_engines(source, patience, served), asked)
     if isinstance(source, str | os.PathLike):
-        path = pathlib.Path(source)
-        heard = ask_folder(path, patience) if not path.is_file() else _of_files([path])
+        heard = _of_paths([pathlib.Path(source)], patience)
     elif isinstance(source, Iterable):
-        heard = _of_files([pathlib.Path(each) for each in source if isinstance(each, str | os.PathLike)])
+        heard = _of_paths([pathlib.Path(each) for each in source if isinstance(each, str | os.PathLike)], patience)
     else:
         raise DevwidgetError(Message("{kind} is no source of ranks", kind=type(source).__name__), instead=_SOURCES)
     if not heard:
@@ -66,18 +65,26 @@ def newest_job() -> pathlib.Path:
     return max(folders, key=lambda folder: folder.stat().st_mtime)
 
 
-def _of_files(paths: list[pathlib.Path]) -> list[Heard]:
-    """What each file says; of two of one rank the newer one."""
-    newest: dict[int, RankReport] = {}
-    for path in paths:
-        try:
-            said = load(path, LARGEST_ANSWER)
-        except (OSError, ValueError) as error:
-            raise DevwidgetError(Message("{name} cannot be read: {error}", name=path.name, error=error)) from None
-        if not isinstance(said, RankReport):
-            raise DevwidgetError(
-                Message("{name} holds a {kind}, not what one rank said", name=path.name, kind=type(said).__name__)
-            )
-        if said.rank not in newest or newest[said.rank].taken < said.taken:
-            newest[said.rank] = said
-    return aged([written_only(rank, said) for rank, said in newest.items()])
+def _of_paths(paths: list[pathlib.Path], patience: float) -> list[Heard]:
+    """The ranks of all folders, and what each file says; of two of one rank the newer one."""
+    files = [path for path in paths if path.is_file()]
+    heard = [each for path in paths if path not in files for each in ask_folder(path, patience)]
+    newest: dict[int, Heard] = {}
+    for each in (*heard, *map(_of_file, files)):
+        if each.rank not in newest or newest[each.rank].taken < each.taken:
+            newest[each.rank] = each
+    return aged(find_hung(list(newest.values()), patience))
+
+
+def _of_file(path: pathlib.Path) -> Heard:
+    """What a rank has written; one that has written that it would answer is asked."""
+    try:
+        said = load(path, LARGEST_ANSWER)
+    except (OSError, ValueError) as error:
+        raise DevwidgetError(Message("{name} cannot be read: {error}", name=path.name, error=error)) from None
+    if not isinstance(said, RankReport):
+        raise DevwidgetError(Message("{name} holds a {kind}, not what one rank said", name=path.name, kind=type(said).__name__))
+    if not said.announced:
+        return written_only(said.rank, said)
+    refuse_shared(path.absolute().parent)
+    return ask(path.absolute().parent, said.rank)

@@ -60,7 +60,7 @@ def _plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed
         weights = bytes_by_gpu(all_tensors(copied.inner))
         with changed.around():
             step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
-            phases = rehearse(*step, lengths_stay=lengths_stay)
+            phases = rehearse(*step, lengths_stay=lengths_stay, accumulated=changed.accumulated)
         devices = tuple(watcher.device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts))
     name = placement if isinstance(placement, str) else "device map"
     guesses = tuple(moment.record() for moment in watcher.guesses)

@@ -29,12 +29,14 @@ class Changed:
         around: a context that the step runs in.
         asked: other arguments of `make_plan`.
         dtype: of the model's and the batch's floating numbers; None for those that they have.
+        accumulated: the gradients of a batch before are there when it begins.
     """
 
     prepare: Callable[[nn.Module], None] = lambda model: None
     around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     asked: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype | None = None
+    accumulated: bool = False
 
     def cast(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the batch in the type that is asked for."""

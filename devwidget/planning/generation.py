@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch import nn
 
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
 from devwidget.planning.changes import Changed, resized, size_of
 from devwidget.planning.placement import PlacedCopy, placed_copy
 from devwidget.planning.watcher import Watcher
@@ -37,7 +38,9 @@ def make_generation(model: nn.Module, inputs: Arguments, asked: dict[str, Any], 
     peak, per_token = max(first.prefill, last.decode), (second.cache - first.cache) / prompt
     reserved = max(first.prefill_reserved, last.decode_reserved)
     answer = peak, capacity, max(longest, 0), max(peak, reserved) <= capacity
-    return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs, reserved)
+    asked_for = {**keeps_last(model), **inputs.kwargs}
+    logits = next((_positions(asked_for[name]) for name in _KEEPS if name in asked_for), 0)
+    return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs, reserved, logits)
 
 
 def run(model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int, length: int) -> CacheAt:
@@ -60,14 +63,31 @@ def run(model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int,
 
 def _steps(copied: PlacedCopy, inputs: Arguments, accounts: tuple[Account, ...], prompt: int, length: int) -> CacheAt:
     text, token = (_there(copied, inputs, prompt, size) for size in (length, 1))
-    before = _held(accounts)
-    out = copied.placed(*text.args, **{**text.kwargs, "use_cache": True})
+    before, asked = _held(accounts), keeps_last(copied.inner)
+    out = copied.placed(*text.args, **{**asked, **text.kwargs, "use_cache": True})
     cache, (prefill, prefill_reserved) = out.past_key_values, _peaks(accounts)
     del out
     kept = _held(accounts)
-    copied.placed(*token.args, **{**token.kwargs, "past_key_values": cache, "use_cache": True})
+    copied.placed(*token.args, **{**asked, **token.kwargs, "past_key_values": cache, "use_cache": True})
     decode, decode_reserved = _peaks(accounts)
     return CacheAt(length, max(kept - before, 0), prefill, decode, prefill_reserved, decode_reserved)
+
+
+_KEEPS = "logits_to_keep", "num_logits_to_keep"
+"""What transformers call how many positions a model makes logits of, now and before 4.49."""
+
+
+def keeps_last(model: nn.Module) -> dict[str, int]:
+    """What `generate` of transformers asks of a model that can make the logits of the last position alone; {} for others."""
+    for name in _KEEPS:
+        supports = getattr(model, f"_supports_{name}", None)  # a wrapper, such as PEFT's, hands on the method of what it wraps
+        if supports() if callable(supports) else name in inspect.signature(type(model).forward).parameters:
+            return {name: 1}
+    return {}
+
+
+def _positions(kept: Any) -> int:
+    return int(kept.numel()) if is_tensor(kept) else int(kept)
 
 
 def _there(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int) -> Arguments:

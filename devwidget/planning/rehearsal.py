@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -33,6 +33,21 @@ class MeanStep(Step):
         return loss.mean() if several else loss
 
 
+class AccumulatingStep(MeanStep):
+    """A step of several batches: it goes forward and back once more beside the gradients that are there, then optimizes."""
+
+    def phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
+        """Of two batches: more hold no more. The output of the first stays until the second has its own, as in a loop."""
+        seen = {} if seen is None else seen
+        once_more = MeanStep(self.model, self.inputs, self.loss_fn, None, self.backward)
+        for phase, run in MeanStep.phases(self, seen):
+            if phase == "optimizer":
+                yield from once_more.phases(seen)
+            yield phase, run
+        if self.optimizer is None:
+            yield from once_more.phases(seen)
+
+
 def rehearse(
     model: nn.Module,
     copied: PlacedCopy,
@@ -42,12 +57,14 @@ def rehearse(
     watcher: Watcher,
     after_forward: Callable[[], None] = lambda: None,
     lengths_stay: bool = False,
+    accumulated: bool = False,
 ) -> list[Phase]:
     """Run the step; with an optimizer twice, because from the second on its state is there during backward.
 
     Args:
         after_forward: called each time when a forward has ended.
         lengths_stay: what may be the lengths of sequences is not moved to a GPU.
+        accumulated: each step is one of several batches.
 
     Raises:
         LengthsOnGpu: if they are to stay.
@@ -55,7 +72,8 @@ def rehearse(
         DevwidgetError: if it fails.
     """
     batch = batch_for(copied, inputs, lengths_stay)
-    step = MeanStep(copied.placed, batch, _there(loss_fn), optimizer_for(model, copied.inner, optimizer))
+    kind = AccumulatingStep if accumulated else MeanStep
+    step = kind(copied.placed, batch, _there(loss_fn), optimizer_for(model, copied.inner, optimizer))
     watcher.making = step.optimizer
     phases: list[Phase] = []
     with CurrentModule(copied.inner) as watcher.where, watcher.counting_gradients(copied.inner):

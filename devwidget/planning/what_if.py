@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,18 +100,17 @@ class WhatIf:
 
     def _largest(self, dim: int, size: int) -> Largest:
         """The largest size of a dimension that fits, or does up to what the step has in a text."""
-
-        def plan(after: int) -> Plan:
-            return self.plan(lambda tensor: resized(tensor, dim, size, after), Changed())
-
-        found = Largest(plan, {size: self.first})
+        found = Largest(self._sized(dim, size, Changed()), {size: self.first})
         found.search()
         return found
+
+    def _sized(self, dim: int, size: int, changed: Changed) -> Callable[[int], Plan]:
+        return lambda after: self.plan(lambda tensor: resized(tensor, dim, size, after), changed)
 
     def _cheapest_change(self) -> Changes:
         found = [self._change(option) for option in options(self.model, self.asked)]
         if not self.first.fits:
-            found += [*self._smaller(0), *self._smaller(1)]
+            found += [*self._smaller_batch(), *self._shorter_text()]
         fitting = [change for change in found if change.fits]
         rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
         return Changes(self.first.model, tightest(self.first).on_card, (*fitting, *rest))
@@ -132,21 +131,42 @@ class WhatIf:
             return Change(option.what, option.code, option.cost, 0, 0, False, error.what)
         return self._told(option.what, option.code, option.cost, plan)
 
-    def _smaller(self, dim: int) -> list[Change]:
-        """The largest batch, or the longest text, for a step that does not fit."""
+    def _smaller_batch(self) -> Iterator[Change]:
+        """The largest batch that fits, and the largest of which several fit whose gradients are added up for one step."""
+        size, found = self._smaller(0)
+        if found is None:
+            return
+        answer = found.answer()
+        steps = Message("{count} batches in place of one", count=math.ceil(size / answer))
+        yield self._told(Message("a batch of {size}", size=answer), "", steps, found.plans[answer])
+        if "backward" not in self.first.phases:
+            return
+        plan = self._sized(0, size, Changed(accumulated=True))
+        several = Largest(plan, {answer: plan(answer)})
+        if not several.plans[answer].fits:
+            several.search()
+        if answer := several.answer():
+            what = Message("gradients of batches of {size}, accumulated", size=answer)
+            cost = Message("{count} forwards and backwards for one step", count=math.ceil(size / answer))
+            yield self._told(what, "", cost, several.plans[answer])
+
+    def _shorter_text(self) -> Iterator[Change]:
+        size, found = self._smaller(1)
+        if found is not None:
+            answer = found.answer()
+            cost = Message("what stands beyond in texts of {size}", size=size)
+            yield self._told(Message("a text of {size}", size=answer), "", cost, found.plans[answer])
+
+    def _smaller(self, dim: int) -> tuple[int, Largest | None]:
+        """The size of a dimension, and the largest that fits in place of it if one does."""
         size = self._size(dim)
         if size is None:
-            return []
+            return 0, None
         try:
             found = self._largest(dim, size)
         except DevwidgetError:  # a model for texts of one length, for instance: there is nothing to propose
-            return []
-        if not (answer := found.answer()):
-            return []
-        steps = Message("{count} steps in place of one; gradients may be accumulated", count=math.ceil(size / answer))
-        cost = steps if dim == 0 else Message("what stands beyond in texts of {size}", size=size)
-        smaller = Message("a batch of {size}", size=answer) if dim == 0 else Message("a text of {size}", size=answer)
-        return [self._told(smaller, "", cost, found.plans[answer])]
+            return size, None
+        return size, found if found.answer() else None
 
     def _told(self, what: str, code: str, cost: str, plan: Plan) -> Change:
         taken = tightest(plan).on_card

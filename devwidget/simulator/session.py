@@ -24,6 +24,7 @@ from devwidget.simulator.torch_surface import (
     fake_tensors,
     gpu_functions,
     imports,
+    processes,
     scripting,
     threads,
     tracebacks,
@@ -51,6 +52,7 @@ PARTS = (
     gpu_functions,
     imports,
     scripting,
+    processes,
 )
 
 

@@ -113,6 +113,14 @@ def test_a_program_ends_as_it_would_end_without_us(python: Run, tmp_path: pathli
     assert plain.stderr.strip() in (said.strip(), report.strip().splitlines()[-1] if report else "")
 
 
+@pytest.mark.parametrize(("ranks", "line"), [("4", "rank 3 of 4\nTrace: "), ("1", "\nTrace: ")])
+def test_the_report_of_a_rank_bears_its_number(python: Run, tmp_path: pathlib.Path, ranks: str, line: str) -> None:
+    (tmp_path / "nothing.py").write_text("import torch\n")
+    number = str(int(ranks) - 1)
+    done = python("-m", "devwidget", "run", "--gpus", "2", "nothing.py", RANK=number, WORLD_SIZE=ranks)
+    assert f"{line}nothing was done on the 2 virtual GPUs" in done.stderr
+
+
 def test_the_report_comes_after_the_exception_and_names_line_and_edit(python: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "train.py").write_text(FAULTY, encoding="utf-8")
     ours = python("-m", "devwidget", "run", "--gpus", "2", "--memory", "8GiB", "--save", "found.json", "train.py")

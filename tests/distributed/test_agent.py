@@ -186,7 +186,7 @@ def test_an_agent_that_was_stopped_leaves_nothing(one_rank: Job):
     one_rank.process.stdin.write("\n")
     one_rank.process.stdin.flush()
     assert one_rank.process.stdout.readline() == "again\n"  # and may begin anew
-    assert [rank.state for rank in devwidget.ranks(one_rank.folder).ranks if rank.state != "missing"] == ["answered"]
+    assert [rank.state for rank in devwidget.ranks(one_rank.folder).ranks if rank.state != "unknown"] == ["answered"]
 
 
 def test_a_process_ends_as_it_did_while_it_answers(one_rank: Job):

@@ -197,7 +197,7 @@ def test_what_is_no_file_of_a_rank_holds_nobody_up(job: pathlib.Path, name: str,
     }[kind]()
     began = time.monotonic()
     (rank,) = devwidget.ranks(job).ranks
-    assert rank.state in ("missing", "dead", "busy")
+    assert rank.state in ("unknown", "dead", "busy")
     assert time.monotonic() - began < 2.0
 
 
@@ -213,11 +213,85 @@ def test_a_socket_where_nobody_listens_is_that_of_a_dead_rank(job: pathlib.Path)
     assert ask(job, 0).state == "dead"
 
 
+def announced(number: int, world: int = 4, **more: object) -> RankReport:
+    said: dict[str, object] = {"host": socket.gethostname(), "pid": os.getpid(), "taken": 1_800_000_000.0, "job": "one", **more}
+    return RankReport(number, world, announced=True, **said)
+
+
+def gone_pid() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_an_announcement_is_no_answer(job: pathlib.Path):
+    for number, facts in enumerate([{"pid": gone_pid()}, {}, {"host": "node7"}]):
+        file_of(job, number).write_text(dumps(announced(number, **facts)))
+    ranks = devwidget.ranks(job).ranks
+    assert [rank.state for rank in ranks] == ["dead", "unknown", "unknown", "unknown"]
+    assert [rank.note for rank in ranks[:3]] == [
+        "its process has ended",
+        "nobody listens at its socket, and there is a process of its number",
+        "it answers on node7 alone: ask there",
+    ]
+
+
+def test_a_socket_of_another_machine_in_a_shared_folder_is_not_that_of_a_dead_rank(job: pathlib.Path):
+    file_of(job, 0).write_text(dumps(announced(0, host="node7")))
+    with socket.socket(socket.AF_UNIX) as elsewhere:
+        elsewhere.bind(str(socket_of(job, 0)))
+    assert [ask(job, 0).state, ask(job, 0).host] == ["unknown", "node7"]
+
+
+def test_how_many_ranks_there_are_is_read_from_those_that_are_dead_too(job: pathlib.Path):
+    for number in (0, 1, 3):  # the files of rank 2 went with it
+        file_of(job, number).write_text(dumps(announced(number, pid=gone_pid())))
+    assert [rank.state for rank in devwidget.ranks(job).ranks] == ["dead", "dead", "unknown", "dead"]
+
+
+@pytest.mark.parametrize("facts", [{"world": 2}, {"job": "two"}])
+def test_files_of_an_older_job_in_the_same_folder_are_told_apart(job: pathlib.Path, facts: dict[str, object]):
+    for number in range(4):
+        file_of(job, number).write_text(dumps(announced(number, pid=gone_pid())))
+    newer = announced(0, **{"world": 4, "taken": 1_800_000_009.0, **facts})
+    said = RankReport(0, newer.world_size, newer.host, newer.pid, taken=newer.taken, job=newer.job)
+    file_of(job, 0).write_text(dumps(newer))
+    with listening(socket_of(job, 0), answer(dumps(said).encode())):
+        cluster = devwidget.ranks(job)
+    assert [rank.state for rank in cluster.ranks] == ["answered"] + ["unknown"] * (newer.world_size - 1)
+    assert cluster.older == ((1, 3),)
+    assert "ranks 1-3 of another job left files here" in str(cluster)
+
+
+def test_records_of_an_older_job_are_told_apart_too(job: pathlib.Path):
+    for number, world in ((0, 2), (1, 2), (2, 4), (3, 4)):
+        file_of(job, number).write_text(dumps(report(number, world, model(1, 8), taken=1_800_000_000.0 - world)))
+    cluster = devwidget.ranks(job)
+    assert ([rank.state for rank in cluster.ranks], cluster.older) == (["answered"] * 2, ((2, 3),))
+
+
+def test_of_one_job_a_dead_rank_stays_one_of_its_ranks(job: pathlib.Path):
+    for number in range(2):
+        file_of(job, number).write_text(dumps(announced(number, world=2, pid=gone_pid(), taken=1_800_000_000.0 + 900 * number)))
+    assert [rank.state for rank in devwidget.ranks(job).ranks] == ["dead", "dead"]
+
+
+def test_several_folders_and_files_are_one_job(job: pathlib.Path, tmp_path: pathlib.Path):
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    waits = Collective("all_reduce", 12, "dp", (0, 1), seconds=9.0)
+    file_of(job, 0).write_text(dumps(announced(0)))
+    file_of(other, 1).write_text(dumps(announced(1, pid=gone_pid())))
+    with listening(socket_of(job, 0), answer(said(collective=waits, job="one"))):
+        for source in ([job, other], [file_of(job, 0), file_of(other, 1)], [job, file_of(other, 1)]):
+            assert [rank.state for rank in devwidget.ranks(source).ranks] == ["hung", "dead", "unknown", "unknown"]
+
+
 def test_files_are_ranks_that_are_over(job: pathlib.Path):
     for number in (0, 2):
         file_of(job, number).write_bytes(said(number))
     found = devwidget.ranks(job)
-    assert [rank.state for rank in found.ranks] == ["answered", "missing", "answered", "missing"]
+    assert [rank.state for rank in found.ranks] == ["answered", "unknown", "answered", "unknown"]
     assert devwidget.ranks([file_of(job, 0), file_of(job, 2)]).ranks[2].host == "node0"
 
 

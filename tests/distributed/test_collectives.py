@@ -48,7 +48,7 @@ def test_a_rank_waits_in_the_first_collective_that_is_not_over():
 
 
 def test_what_torch_sends_without_python_is_read_too():
-    told = json.dumps({"entries": [entry(5)], "pg_status": {"0": status(5, 4)}}).encode()
+    told = json.dumps({"entries": [entry(5, pg_id=3)], "pg_status": {"0": status(5, 4), "3": status(7, 6)}}).encode()
     collective, groups = progress_in(told)
     assert collective is not None
-    assert (collective.sequence, collective.ranks, groups) == (5, (), (GroupProgress("0", 5, 4),))
+    assert (collective.sequence, collective.ranks, groups) == (5, (), (GroupProgress("", 5, 4), GroupProgress("mesh_dp", 7, 6)))

@@ -29,7 +29,7 @@ def test_files_of_ranks_are_one_record(tmp_path: pathlib.Path, monkeypatch: pyte
     for number in (0, 2):
         rank_leaves(number, folder, monkeypatch, model)
     cluster = devwidget.ranks(folder)
-    assert [rank.state for rank in cluster.ranks] == ["answered", "missing", "answered"]
+    assert [rank.state for rank in cluster.ranks] == ["answered", "unknown", "answered"]
     assert [placement.ranks for placement in cluster.placements] == [((0, 0), (2, 2))]
     assert cluster.findings == ()
     assert isinstance(devwidget.load(folder / "rank-2.trace.json"), Trace)

@@ -64,7 +64,7 @@ def test_the_dumps_of_a_folder_say_who_waits_and_where(tmp_path: pathlib.Path) -
     (tmp_path / "notes.txt").write_text("{}")
     cluster = devwidget.open(tmp_path)
     assert isinstance(cluster, Cluster)
-    assert [rank.state for rank in cluster.ranks] == ["hung", "answered", "missing"]
+    assert [rank.state for rank in cluster.ranks] == ["hung", "answered", "unknown"]
     first = cluster.ranks[0].collective
     assert (first.kind, first.sequence, first.group, first.ranks, first.bytes) == ("all_reduce", 2, "default_pg", (0, 1, 2), 48)
     assert str(first.site) == "sync.py:7"
@@ -75,7 +75,7 @@ def test_the_dumps_of_a_folder_say_who_waits_and_where(tmp_path: pathlib.Path) -
 def test_a_dump_alone_is_one_rank_also_as_json(tmp_path: pathlib.Path) -> None:
     (tmp_path / "dump_2.json").write_text(json.dumps(dump(entry(4, "scheduled"))))
     cluster = devwidget.open(tmp_path / "dump_2.json")
-    assert [rank.state for rank in cluster.ranks] == ["missing", "missing", "hung"]
+    assert [rank.state for rank in cluster.ranks] == ["unknown", "unknown", "hung"]
 
 
 def test_a_dump_of_this_torch_opens(tmp_path: pathlib.Path) -> None:

@@ -1,6 +1,7 @@
 """Plans for the ranks of a mesh: PyTorch's own formulas for FSDP2 hold, and nothing of the user's changes."""
 
 import functools
+import json
 import math
 import os
 
@@ -91,7 +92,8 @@ def test_the_formulas_of_pytorchs_own_test_for_fsdp2_hold(reshard):
 def test_the_parts_of_a_rank_add_up_to_its_peak():
     plan, *_ = of_fsdp(True)
     for rank in plan.ranks:
-        assert rank.peak == rank.parameters + rank.gathered + rank.gradients + rank.optimizer + rank.activations
+        parts = rank.parameters + rank.gathered + rank.buckets + rank.gradients + rank.optimizer + rank.activations
+        assert rank.peak == parts
         assert rank.peak == max(each.bytes for each in rank.phases)
 
 
@@ -185,6 +187,15 @@ def test_coordinates_are_those_of_a_device_mesh():
         ({}, {}, "is no mesh"),
         ({"dp": 0}, {}, "a dimension"),
         ({"dp": 2, "tp": 2}, {}, "over `tp` is not known"),
+        ({"xx": 2}, {}, "over 'xx' is not known"),
+        ({"FSDP2": 2}, {}, "did you mean 'fsdp'"),
+        ({"ddp": 2, "cp": 2}, {}, "over 'cp' is not known"),
+        ({"ddp": 2, "pp": 2}, {}, "over ddp x pp together is not known"),
+        ({"shard": 2, "replicate": 2}, {}, "over shard x replicate together is not known"),
+        ({"dp": 2}, {"gpus": 4}, "4 GPUs are not the 2 ranks"),
+        ({"dp": 2}, {"placement": "auto"}, "a mesh has no placement"),
+        ({"dp": 2}, {"microbatches": 2}, "only a pipeline has microbatches"),
+        (None, {"parallelize": tensor_parallel}, "None is no mesh"),
         ({"dp": 2}, {"parallelize": 3}, "is no function"),
         ({"pp": 3}, {"microbatches": 3}, "equal parts"),
         ({"dp": 2}, {"parallelize": lambda model, mesh: 1 / 0}, "division by zero"),
@@ -193,6 +204,30 @@ def test_coordinates_are_those_of_a_device_mesh():
 def test_what_cannot_be_planned_is_refused_with_the_reason(mesh, more, said):
     with pytest.raises(DevwidgetError, match=said):
         planned(chain(2), mesh, **more)
+
+
+def test_a_name_that_is_not_known_is_answered_with_every_form_that_has_a_plan():
+    with pytest.raises(DevwidgetError) as told:
+        planned(chain(2), {"data": 2})
+    forms = {"ddp": 8}, {"fsdp": 8}, {"replicate": 2, "shard": 4}, {"pp": 4}, {"pp": 4, "fsdp": 2}
+    for form in forms:
+        assert json.dumps(form) in str(told.value)
+
+
+@pytest.mark.parametrize("mesh", [{"replicate": 2, "shard": 2}, {"pp": 2, "fsdp": 2}, {"fsdp": 2, "pp": 2}, {"replicate": 2}])
+def test_each_form_that_is_offered_has_a_plan(mesh):
+    model = nn.Sequential(*(Block(64) for _ in range(2)))
+    plan = planned(model, mesh, target=torch.zeros(8, 64), optimizer=torch.optim.SGD)
+    assert plan.ways == (("DistributedDataParallel",) if mesh == {"replicate": 2} else ("FSDP2",))
+
+
+def test_with_a_function_of_their_own_the_dimensions_have_any_names_and_the_plan_says_what_it_saw():
+    def halves(model, mesh):
+        fully_shard(model, mesh=mesh)
+
+    plan = planned(chain(2), {"mine": 2}, parallelize=halves)
+    assert str(plan).startswith("Plan: Sequential on mine 2, FSDP2: fits\n")
+    assert planned(chain(2), {"mine": 2}, parallelize=lambda model, mesh: model).ways == ()
 
 
 def test_where_torch_has_threads_for_devices_it_is_said_what_would_help():

@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 
 import devwidget.report  # noqa: F401  registers the words
+from devwidget.records.device import DeviceId
 from devwidget.records.finding import Fix
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory_curve import MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.trace import Trace
+from devwidget.records.trace import OpEvent, Trace
 from devwidget.report.page.cards import finding_card
 from devwidget.report.style.words import file_words, tensor_words
 from devwidget.report.text.snapshot_text import snapshot_text
@@ -61,6 +64,31 @@ def test_a_trace_prints_findings_then_moves_then_what_was_checked():
         '  cuda:0 -> cuda:1  4x    64 KiB  explicit  f32[8, 512]       decoder            train.py:40  x = x.to("cuda:1")'
         in text
     )
+
+
+CARD = DeviceMemory(DeviceId("cuda", 0), "virtual GPU", True, 1 << 30)
+
+
+def on_cpu():
+    """A step beside virtual GPUs to which nothing came."""
+    op = OpEvent("addmm", "", "forward", None, (DeviceId("cpu"),), DeviceId("cpu"))
+    return Trace(ops=(op,), memory=(MemoryCurve(CARD, "allocator", ()),), checked=("wrong-device",), virtual_gpus=2)
+
+
+def test_a_trace_of_the_cpu_alone_says_first_that_virtual_gpus_were_idle():
+    assert str(on_cpu()).startswith("Trace: nothing was done on the 2 virtual GPUs · no findings · no hops\n")
+    assert "virtual" not in str(replace(on_cpu(), virtual_gpus=0)).splitlines()[0]
+
+
+@pytest.mark.parametrize("used", [
+    {"ops": (OpEvent("ones", None, "build", None, (), DeviceId("cuda", 1)),)},
+    {"ops": (OpEvent("item", None, "other", None, (DeviceId("cuda", 1),), DeviceId("cpu")),)},
+    {"ops": (), "moves": one_step().moves},
+    {"memory": (MemoryCurve(CARD, "allocator", (MemoryPoint(0, "forward", "", None, 512),)),)},
+    {"memory": (MemoryCurve(CARD, "allocator", (), (Refusal(1, 1 << 40, 0, "forward", "", None),)),)},
+])  # fmt: skip
+def test_a_trace_in_which_a_virtual_gpu_was_used_counts_them(used):
+    assert str(replace(on_cpu(), **used)).splitlines()[0].endswith(" · 2 virtual GPUs")
 
 
 def test_a_clean_trace_says_what_was_checked():

@@ -15,7 +15,7 @@ from devwidget.capture.validation import refuse_model
 from devwidget.planning.parallel.forked import in_a_fork
 from devwidget.planning.parallel.mesh import kinds_of_ranks
 from devwidget.planning.parallel.rank_step import Ran, RankStep
-from devwidget.planning.parallel.refusals import mesh_of, refuse
+from devwidget.planning.parallel.refusals import mesh_of, refuse, refuse_ignored
 from devwidget.records.ranks.parallel_plan import ParallelPlan, RankPlan
 from devwidget.records.ranks.runs import runs_of
 from devwidget.simulator.cluster import UNLIMITED, parse_cluster
@@ -25,6 +25,8 @@ def make_parallel_plan(
     model: nn.Module,
     batch: Any,
     *,
+    gpus: int,
+    placement: Any,
     parallel: object,
     parallelize: Callable[..., Any] | None,
     microbatches: int | None,
@@ -38,15 +40,18 @@ def make_parallel_plan(
     refuse_model(model)
     mesh = mesh_of(parallel)
     refuse(model, mesh, parallelize, optimizer)
+    refuse_ignored(gpus, placement, mesh, microbatches)
     unlimited = memory is None and card is None
     (capacity,) = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card).memory_bytes
     with kept_source(batch):
         inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
     step = RankStep(model, inputs, loss_fn, optimizer, mesh, parallelize, microbatches or mesh.size_of("pp"))
-    plans = [plan for stage in _run_stages(step) for plan in _plans_of_stage(stage, capacity)]
+    stages = _run_stages(step)
+    plans = [plan for stage in stages for plan in _plans_of_stage(stage, capacity)]
     plans.sort(key=lambda plan: -plan.peak)
     total = len(list(model.parameters()))
-    return ParallelPlan(type(model).__name__, tuple(zip(mesh.names, mesh.sizes, strict=True)), total, tuple(plans))
+    ways = tuple(dict.fromkeys(way for stage in stages for _, ran in stage for way in ran.ways))
+    return ParallelPlan(type(model).__name__, tuple(zip(mesh.names, mesh.sizes, strict=True)), total, tuple(plans), ways)
 
 
 Stage = list[tuple[tuple[int, ...], Ran]]

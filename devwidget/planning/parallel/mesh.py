@@ -9,6 +9,12 @@ from typing import Any
 
 from devwidget.planning.parallel.torch_internals import shape_of_shard
 
+REPLICAS = ("ddp", "replicate", "dp_replicate")
+"""Names of a dimension whose ranks hold equal copies."""
+SHARDS = ("dp", "fsdp", "shard", "dp_shard")
+"""Names of a dimension over which FSDP2 cuts the parameters."""
+STAGES, TENSORS = "pp", "tp"
+
 At = dict[str, int]
 """Where a rank is: the name of each dimension, and its coordinate."""
 
@@ -44,8 +50,8 @@ class Mesh:
 
     def stages(self) -> list[list[int]]:
         """The ranks of each stage of a pipeline; all of them in one list without."""
-        stage = [self.at(rank).get("pp", 0) for rank in range(self.ranks)]
-        return [[rank for rank in range(self.ranks) if stage[rank] == number] for number in range(self.size_of("pp"))]
+        stage = [self.at(rank).get(STAGES, 0) for rank in range(self.ranks)]
+        return [[rank for rank in range(self.ranks) if stage[rank] == number] for number in range(self.size_of(STAGES))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
 
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered, walk
+from devwidget.capture.snapshot.wrapper_facts import wrapping
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.tensors import is_tensor, replace_tensors
@@ -18,6 +20,7 @@ from devwidget.planning.optimizers import optimizer_for
 from devwidget.planning.parallel.default import spread
 from devwidget.planning.parallel.mesh import At, Mesh, Shard
 from devwidget.planning.parallel.pipeline import Passed, StageStep
+from devwidget.planning.parallel.replicas import watch_replicas
 from devwidget.planning.parallel.storages import Storages
 from devwidget.planning.parallel.torch_internals import FakeTensorMode, join_fake_group, spec_of
 from devwidget.planning.rehearsal import MeanStep
@@ -40,6 +43,7 @@ class Ran:
     most_gathered: int
     phases: tuple[PhasePeak, ...]
     peak_at: PlanMoment | None
+    ways: tuple[str, ...] = ()
     passed: Passed | None = None
 
 
@@ -59,14 +63,16 @@ class RankStep:
         """Be that rank."""
         join_fake_group(rank, self.mesh.ranks)
         mesh = init_device_mesh("cpu", self.mesh.sizes, mesh_dim_names=self.mesh.names)
-        fakes, before = FakeTensorMode(allow_non_fake_inputs=True), _names_kept(self.model)
+        fakes, before, storages = FakeTensorMode(allow_non_fake_inputs=True), _names_kept(self.model), Storages()
         inputs = Arguments(*_fake((self.inputs.args, self.inputs.kwargs, self.inputs.target), fakes))
         _make_fake(self.model, fakes)
+        watch_replicas(fakes, storages)
         part = self._part(mesh)
-        optimizer = optimizer_for(before, part, self.optimizer)
+        inner = part.module if isinstance(part, DistributedDataParallel) else part  # whose parameters have their names
+        optimizer = optimizer_for(before, inner, self.optimizer)
         running = self._running(part, inputs, optimizer, given, mesh)
         with fakes, CurrentModule(part) as where:
-            return _Watched(part, optimizer, where).ran(self.mesh.at(rank), running)
+            return _Watched(part, optimizer, where, storages).ran(self.mesh.at(rank), running)
 
     def _part(self, mesh: DeviceMesh) -> nn.Module:
         part = (self.parallelize or spread)(self.model, mesh)
@@ -86,7 +92,7 @@ class _Watched:
     part: nn.Module
     optimizer: torch.optim.Optimizer | None
     where: CurrentModule
-    storages: Storages = field(default_factory=Storages)
+    storages: Storages
     phase: Phase = "build"
     peak: int = 0
     peak_at: PlanMoment | None = None
@@ -103,7 +109,8 @@ class _Watched:
                 phases = tuple(self._phases(running))
                 self.peak = max(each.bytes for each in phases)
         passed = getattr(running, "passed", None)
-        return Ran(at, shards, self.peak, self.parts, self.storages.most_gathered, phases, self.peak_at, passed)
+        facts = self.storages.most_gathered, phases, self.peak_at, _ways(self.part)
+        return Ran(at, shards, self.peak, self.parts, *facts, passed)
 
     def _phases(self, running: Any) -> Iterator[PhasePeak]:
         for phase, run in running.phases():
@@ -124,12 +131,15 @@ class _Watched:
         optimizer = storages.sizes((each for state in states for each in state.values() if is_tensor(each)), known)
         gathered = sum(storages.live.get(key, 0) for key in storages.of_gathering - known)
         known |= storages.of_gathering
+        buckets = sum(storages.live.get(key, 0) for key in storages.of_buckets - known)
+        known |= storages.of_buckets
         gradients = storages.sizes((each.grad for each in parameters if each.grad is not None), known)
-        rest = storages.held - kept - optimizer - gathered - gradients
+        rest = storages.held - kept - optimizer - gathered - buckets - gradients
         self.parts = {
             "parameters": kept,
             "optimizer": optimizer,
             "gathered": gathered,
+            "buckets": buckets,
             "gradients": gradients,
             "activations": rest,
         }
@@ -138,6 +148,15 @@ class _Watched:
 
 def _nothing() -> None:
     """Nobody looks."""
+
+
+def _ways(part: nn.Module) -> tuple[str, ...]:
+    """By what a part was spread, as far as classes of torch tell."""
+    words = (wrapping(type(module)).word for _, module in walk(part))
+    return tuple(dict.fromkeys(word for word in words if word in _SPREADING))
+
+
+_SPREADING = ("DistributedDataParallel", "FSDP", "FSDP2")
 
 
 def _shard(parameter: torch.Tensor) -> Shard:

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from devwidget import simulator
-from devwidget.planning.parallel.mesh import Mesh
+from devwidget.planning.parallel.mesh import REPLICAS, SHARDS, STAGES, TENSORS, Mesh
 from devwidget.planning.refusals import refuse as refuse_plan
-from devwidget.records.errors import DevwidgetError
+from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.schema.message import Message
 
 _EXAMPLE = 'parallel={"dp": 8}'
+_FORMS = Message(
+    'what has a plan by itself: DDP as {ddp}, FSDP2 as {fsdp}, HSDP as {hsdp}, a pipeline as {pipeline}; other names, '
+    'such as {tp}, with parallelize=..., a function of model and mesh',
+    ddp='{"ddp": 8}', fsdp='{"fsdp": 8}', hsdp='{"replicate": 2, "shard": 4}',
+    pipeline='{"pp": 4}, {"pp": 4, "fsdp": 2}', tp='{"dp": 4, "tp": 2}',
+)  # fmt: skip
+"""What the names without `parallelize` may be, together."""
 MOST_RANKS = 1 << 16
 
 
@@ -46,6 +54,49 @@ def mesh_of(parallel: object) -> Mesh:
     return mesh
 
 
+def refuse_names(mesh: Mesh) -> None:
+    """Refuse names that say nothing of how a model is spread, and combinations of them that have no plan.
+
+    Raises:
+        DevwidgetError: with the nearest name, and what there is.
+    """
+    known = (*REPLICAS, *SHARDS, STAGES, TENSORS)
+    for name in mesh.names:
+        if name not in known:
+            what = Message(
+                "what a mesh does over {name} is not known{hint}", name=repr(name), hint=nearest(name.lower(), known)
+            )
+            raise DevwidgetError(what, instead=_FORMS)
+    of_data = tuple(REPLICAS if name in REPLICAS else SHARDS for name in mesh.names if name != STAGES)
+    forms = {(SHARDS,), (REPLICAS, SHARDS), () if STAGES in mesh.names else (REPLICAS,)}
+    if TENSORS not in mesh.names and of_data not in forms:
+        raise DevwidgetError(
+            Message("how a model is spread over {names} together is not known", names=" x ".join(mesh.names)), instead=_FORMS
+        )
+
+
+def refuse_ignored(gpus: int, placement: Any, mesh: Mesh, microbatches: int | None) -> None:
+    """Refuse what would say nothing in a plan of this mesh.
+
+    Raises:
+        DevwidgetError: with what would have been right.
+    """
+    if gpus not in (0, mesh.ranks):
+        raise DevwidgetError(
+            Message("{gpus} GPUs are not the {ranks} ranks of the mesh", gpus=gpus, ranks=mesh.ranks),
+            why=Message("each rank has one GPU"),
+            instead=f"gpus={mesh.ranks}",
+        )
+    if placement != "as is":
+        raise DevwidgetError(
+            Message("a mesh has no placement"),
+            why=Message("each rank has one GPU"),
+            instead=Message("`parallel` or `placement`"),
+        )
+    if microbatches is not None and STAGES not in mesh.names:
+        raise DevwidgetError(Message("only a pipeline has microbatches"), instead='parallel={"pp": 4}')
+
+
 def refuse(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: object) -> None:
     """Refuse what makes no sense.
 
@@ -73,17 +124,19 @@ def refuse(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: object)
         raise DevwidgetError(
             Message("`parallelize` is no function"), instead="def parallelize(model, mesh): fully_shard(model, mesh=mesh)"
         )
-    if parallelize is None and "tp" in mesh.names:
+    if parallelize is None:
+        refuse_names(mesh)
+    if parallelize is None and TENSORS in mesh.names:
         raise DevwidgetError(
             Message("how the modules are split over `tp` is not known"),
-            why=Message("only fully sharded data parallelism needs no plan of the model"),
+            why=Message("only copies, FSDP2 and stages need no plan of the modules"),
             instead='parallelize=lambda model, mesh: parallelize_module(model, mesh["tp"], {...})',
         )
-    if parallelize is None and "pp" in mesh.names and not isinstance(model, nn.Sequential):
+    if parallelize is None and STAGES in mesh.names and not isinstance(model, nn.Sequential):
         raise DevwidgetError(
             Message("how a `{kind}` comes apart into stages is not known", kind=type(model).__name__),
             why=Message("only an `nn.Sequential` does by itself"),
             instead=Message("parallelize=..., a function of model and mesh that returns the stage of this rank"),
         )
-    if optimizer is not None and "pp" in mesh.names and isinstance(optimizer, torch.optim.Optimizer):
+    if optimizer is not None and STAGES in mesh.names and isinstance(optimizer, torch.optim.Optimizer):
         raise DevwidgetError(Message("an optimizer of the whole model has no stages"), instead=Message("pass its class"))

@@ -28,6 +28,7 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         peak: the most since `begin`.
         gathered: bytes of parameters that are gathered, and buffers of that.
         most_gathered: the most of these.
+        of_buckets: in which DDP has the gradients that it adds up over the ranks.
         at_peak: called whenever `peak` rises.
     """
 
@@ -38,6 +39,7 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     at_peak: Callable[[], None] = lambda: None
     live: dict[int, int] = field(default_factory=dict)
     of_gathering: set[int] = field(default_factory=set)
+    of_buckets: set[int] = field(default_factory=set)
     kept: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
@@ -130,3 +132,4 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._change(key, -self.live[key])
         del self.live[key]
         self.of_gathering.discard(key)
+        self.of_buckets.discard(key)

@@ -49,6 +49,7 @@ class Generation(Record):
         fits: whether the peak is within the capacity, and what is reserved where a card is named.
         runs: the lengths that were run; the last is that of the answer.
         reserved: the most that the caching allocator takes, where a card is named.
+        logits: how many positions of the prompt have logits: 1 where the model can do as `generate` asks; 0 for all.
     """
 
     model: str
@@ -61,6 +62,7 @@ class Generation(Record):
     fits: bool
     runs: tuple[CacheAt, ...]
     reserved: Size = 0
+    logits: Size = 0
 
     @property
     def taken(self) -> int:

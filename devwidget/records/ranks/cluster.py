@@ -16,10 +16,10 @@ from devwidget.records.schema.process_local import ProcessLocal, process_local
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
-State = Literal["answered", "hung", "busy", "stopped", "stale", "dead", "missing"]
+State = Literal["answered", "hung", "busy", "stopped", "stale", "dead", "unknown"]
 """answered: at once. hung: it answered, and waits in a collective with a dead or stopped rank, or longer than is usual.
 busy: alive, and gave no answer in time. stopped: by a signal. stale: its file is older than the others'. dead: its process has
-gone. missing: the job counts it, and nobody heard of it."""
+gone. unknown: the job counts it, and nothing was heard of it here: it runs elsewhere, has not begun to answer, or has ended."""
 
 NOWHERE = -1
 """In `held`: this rank does not have that module. In a rank: it has not said."""
@@ -62,6 +62,7 @@ class Rank:
         unsharded: paths of modules whose parameters FSDP had gathered.
         checksums: `(path, checksum)` of what was asked to be compared.
         note: why it is in this state, a phrase.
+        stages: of a pipeline that it runs; () where it has not said.
     """
 
     number: Size
@@ -81,6 +82,7 @@ class Rank:
     unsharded: tuple[str, ...] = ()
     checksums: tuple[tuple[str, str], ...] = ()
     note: str = ""
+    stages: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class Cluster(Record):
         checked: the rules that could decide.
         not_checked: `rule: why it could not decide`.
         traced: the step that its ranks have recorded; None if they have recorded none.
+        older: ranks of other jobs that have left files in the same folder, and are none of these.
     """
 
     axes: tuple[Axis, ...]
@@ -112,6 +115,7 @@ class Cluster(Record):
     checked: tuple[str, ...] = ()
     not_checked: tuple[str, ...] = ()
     traced: TracedJob | None = None
+    older: Runs = ()
     _asker: ProcessLocal[Callable[[], Cluster]] = process_local()
 
     def holding(self, placement: int, module: int) -> Holding | None:

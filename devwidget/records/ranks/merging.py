@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Placement, Rank, State
-from devwidget.records.ranks.rank import Axis, Collective, Holding, RankModel, RankModule, RankReport
+from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankModel, RankModule, RankReport
 from devwidget.records.ranks.runs import runs_of
 from devwidget.records.ranks.steps import job_of
 from devwidget.records.schema.message import Message
@@ -28,6 +28,9 @@ class Heard:
         pid: its number there, where it has not said.
         note: why it is in this state.
         collective: the one in which it waits, told by torch alone where Python said nothing.
+        groups: how far it has come, told in the same way.
+        announced: what it wrote when it began to answer, or at the end of a recording.
+        listens: somebody is there, or may be.
     """
 
     rank: int
@@ -37,6 +40,19 @@ class Heard:
     pid: int = 0
     note: str = ""
     collective: Collective | None = None
+    groups: tuple[GroupProgress, ...] = ()
+    announced: RankReport | None = None
+    listens: bool = True
+
+    @property
+    def last_word(self) -> RankReport | None:
+        """The newest of what is known of it."""
+        return self.report or self.announced
+
+    @property
+    def taken(self) -> float:
+        """When that was said; 0 where nothing is known."""
+        return self.last_word.taken if self.last_word is not None else 0.0
 
 
 @dataclass(slots=True)
@@ -51,11 +67,30 @@ class _Table(Generic[_T]):
 
 def merge(heard: Iterable[Heard], asked: float = 0.0) -> Cluster:
     """One cluster of what each rank said, and of those of the job that nobody heard of."""
-    known = {each.rank: each for each in heard}
+    known, older = _of_newest_job({each.rank: each for each in heard})
     reports = [each.report for each in known.values() if each.report is not None]
-    size = max((*(report.world_size for report in reports), *(number + 1 for number in known)), default=0)
-    everyone = [known.get(number) or Heard(number, "missing") for number in range(size)]
-    return _Merging(reports, size, asked).cluster(everyone)
+    sizes = (each.last_word.world_size for each in known.values() if each.last_word is not None)
+    size = max((*sizes, *(number + 1 for number in known)), default=0)
+    everyone = [known.get(number) or Heard(number, "unknown", note=_NOT_HEARD) for number in range(size)]
+    return replace(_Merging(reports, size, asked).cluster(everyone), older=runs_of(older))
+
+
+_NOT_HEARD = Message("nothing of it is here: it runs elsewhere, has not begun to answer, or has ended")
+
+
+def _of_newest_job(heard: dict[int, Heard]) -> tuple[dict[int, Heard], list[int]]:
+    """Those of the job that has spoken last, and the ranks of others of which nothing but a file is left."""
+    newest = max(heard.values(), key=lambda each: each.taken, default=Heard(0, "unknown")).last_word
+    older = [
+        rank
+        for rank, each in heard.items()
+        if newest is not None and not each.listens and each.last_word is not None and _job(each.last_word) != _job(newest)
+    ]
+    return {rank: each for rank, each in heard.items() if rank not in older}, older
+
+
+def _job(report: RankReport) -> tuple[str, int]:
+    return report.job, report.world_size
 
 
 class _Merging:
@@ -90,7 +125,8 @@ class _Merging:
     def _rank(self, heard: Heard) -> Rank:
         said = heard.report
         if said is None:
-            return Rank(heard.rank, heard.state, heard.host, heard.pid, collective=heard.collective, note=heard.note)
+            quiet = Rank(heard.rank, heard.state, heard.host, heard.pid, note=heard.note)
+            return replace(quiet, collective=heard.collective, groups=heard.groups)
         coordinates = said.coordinates if len(said.coordinates) == len(self._axes) else ()
         return Rank(
             heard.rank,
@@ -110,6 +146,7 @@ class _Merging:
             said.unsharded,
             said.checksums,
             _both(heard.note, said.note),
+            said.stages,
         )
 
     def _placement(self, model: RankModel) -> int:

@@ -26,7 +26,7 @@ class PhasePeak:
 
 @dataclass(frozen=True, slots=True)
 class RankPlan:
-    """Ranks that hold shards of the same shapes, in bytes for each of them. The five parts add up to the peak.
+    """Ranks that hold shards of the same shapes, in bytes for each of them. The six parts add up to the peak.
 
     Attributes:
         ranks: which ones; the first was run.
@@ -41,6 +41,7 @@ class RankPlan:
         phases: peaks of the parts of the step.
         peak_at: when the peak is reached.
         without: how many parameters have no element on these ranks.
+        buckets: at the peak, in which DDP adds up gradients over the ranks.
     """
 
     ranks: Runs
@@ -55,6 +56,7 @@ class RankPlan:
     phases: tuple[PhasePeak, ...] = ()
     peak_at: PlanMoment | None = None
     without: Size = 0
+    buckets: Size = 0
 
     @property
     def fits(self) -> bool:
@@ -71,12 +73,14 @@ class ParallelPlan(Record):
         mesh: names and sizes of its dimensions, in order.
         parameters: how many tensors the parameters of the whole model are.
         ranks: one entry for each kind of rank, the largest peak first.
+        ways: by what the model was spread, such as `FSDP2`, as far as classes of torch tell.
     """
 
     model: str
     mesh: tuple[tuple[str, Size], ...]
     parameters: Size
     ranks: tuple[RankPlan, ...]
+    ways: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:

@@ -148,7 +148,7 @@ class GroupProgress:
     """How far one rank has come in one process group.
 
     Attributes:
-        name: what it is called, else its number in this process.
+        name: what it is called, else its number in this process; "" where neither is known.
         begun: how many collectives it has begun.
         finished: how many of them are over.
         first: its lowest rank, which tells the groups of one name apart; -1 where that is not known.
@@ -187,6 +187,9 @@ class RankReport(Record):
         optimizer_bytes: of the states of its optimizer.
         note: what a reader should know, such as why no model was found.
         traced: the step that it has recorded last; None if it has recorded none.
+        stages: of a pipeline that it runs; () where none was found.
+        job: what its launcher calls the job, "" if nothing does.
+        announced: it says that there is such a rank, and nothing else.
     """
 
     rank: Size
@@ -209,3 +212,6 @@ class RankReport(Record):
     optimizer_bytes: Size = 0
     note: str = ""
     traced: TracedStep | None = None
+    stages: tuple[Size, ...] = ()
+    job: str = ""
+    announced: bool = False

@@ -46,6 +46,8 @@ def _lines(cluster: Cluster) -> Iterator[str]:
     yield headline(cluster)
     for placement in cluster.placements:
         yield f"  {ranks_words(placement.ranks)}: {_placement_words(cluster, placement)}"
+    if cluster.older:
+        yield "  " + say("{ranks} of another job left files here", ranks=ranks_words(cluster.older))
     odd = [rank for rank in cluster.ranks if rank.state != "answered"]
     if odd:
         yield ""

@@ -43,12 +43,28 @@ def summary_words(trace: Trace) -> str:
     total = sum(move.bytes * move.count for move in trace.moves)
     ended = [say("ended by an exception")] if trace.error else []
     found = [findings_words(trace)] if trace.findings or not trace.error else []
-    parts = [*ended, *found, row_words((counted(crossings, "hop"), format_bytes(total))) if crossings else say("no hops")]
+    parts = [
+        *_idle_words(trace),
+        *ended,
+        *found,
+        row_words((counted(crossings, "hop"), format_bytes(total))) if crossings else say("no hops"),
+    ]
     if trace.seconds:
         parts.append(format_seconds(trace.seconds))
-    if trace.virtual_gpus:
+    if trace.virtual_gpus and not _idle_words(trace):
         parts.append(counted(trace.virtual_gpus, "virtual GPU"))
     return " · ".join(parts)
+
+
+def _idle_words(trace: Trace) -> list[str]:
+    """Said first of a recording in which virtual GPUs were there and nothing came to one: what it says is of the CPU."""
+    curves = [curve for curve in trace.memory if curve.device.is_accelerator]
+    held = any(curve.refused or any(point.allocated for point in curve.points) for curve in curves)
+    touched = (device for op in trace.ops for device in (*op.inputs, op.output) if device is not None)
+    moved = (device for move in trace.moves for device in (move.source, move.target))
+    if not trace.virtual_gpus or held or any(device.is_accelerator for device in (*touched, *moved)):
+        return []
+    return [say("nothing was done on the {gpus}", gpus=counted(trace.virtual_gpus, "virtual GPU"))]
 
 
 def findings_words(trace: Trace) -> str:

@@ -8,7 +8,9 @@ Source: https://docs.pytorch.org/docs/stable/distributed.html
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
@@ -17,16 +19,23 @@ from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
 
+Why = Literal["dead", "stopped", "not begun", "unknown", ""]
+"""Of a rank for which others wait; "" for one that does its part."""
+
 
 @cluster_rule("absent-from-collective")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each collective in which somebody waits longer than is usual."""
-    for (group, members, sequence), ranks in waiting(cluster).items():
-        if not any(rank.state == "hung" for rank in ranks):
+    for (_, members, _), ranks in waiting(cluster).items():
+        if not members or not any(rank.state == "hung" for rank in ranks):
             continue
-        absent = [rank for rank in cluster.ranks if rank.number in members and _is_absent(rank, group, members, sequence)]
-        if absent:
-            yield _finding(cluster, ranks, absent)
+        others = grouped((rank for rank in cluster.ranks if rank.number in members), functools.partial(_why, ranks[0]))
+        named = [(why, absent) for why in _HEADLINES if (absent := others.get(why, []))]
+        unknown = others.get("unknown", [])
+        if named:
+            yield _finding(cluster, ranks, *named[0], [rank for _, absent in named for rank in absent], unknown)
+        elif unknown:
+            yield _finding(cluster, ranks, "unknown", unknown, [], unknown)
 
 
 def waiting(cluster: Cluster) -> dict[tuple[str, tuple[int, ...], int], list[Rank]]:
@@ -40,38 +49,95 @@ def _place(collective: Collective | None) -> tuple[str, tuple[int, ...], int]:
     return collective.group, collective.ranks, collective.sequence
 
 
-def _is_absent(rank: Rank, group: str, members: tuple[int, ...], sequence: int) -> bool:
-    """Whether a rank has certainly not begun it: it counts less, or cannot begin anything any more."""
-    if rank.state in ("dead", "missing"):
+def _why(first: Rank, rank: Rank) -> Why:
+    """Why a collective in which another waits does not end, as far as this rank goes; "" if it does its part."""
+    if rank.state in ("dead", "stopped"):
+        return "dead" if rank.state == "dead" else "stopped"
+    begun = _has_begun(rank, first) if rank.state != "stale" else None
+    return "unknown" if begun is None else "" if begun else "not begun"
+
+
+def _has_begun(rank: Rank, first: Rank) -> bool | None:
+    """Whether a rank has begun the collective in which another waits; None where nothing that was heard of it tells."""
+    group, members, sequence = _place(first.collective)
+    held = rank.collective
+    if held is not None and (held.group, held.sequence) == (group, sequence) and held.ranks in (members, ()):
         return True
-    begun = [each.begun for each in rank.groups if each.name == group and each.first == members[0]]
-    if rank.collective is not None and _place(rank.collective) == (group, members, sequence):
-        return False
-    return begun[0] < sequence if begun else rank.state in ("stopped", "busy")
+    if held is not None and held.finished and (held.group, held.ranks) == (group, members):
+        return held.sequence >= sequence  # the last that it has begun of all, as dumps tell
+    begun = [each.begun for each in rank.groups if each.name == group and each.first in (members[0], NOWHERE)]
+    if begun:
+        return max(begun) >= sequence
+    told_by_torch = rank.state == "busy" and rank.groups and all(each.name for each in rank.groups)
+    return False if told_by_torch else None  # torch names each group in which the rank has begun any
 
 
-def _finding(cluster: Cluster, ranks: list[Rank], absent: list[Rank]) -> Finding:
+_Wording = Callable[[str, str], tuple[Message, Message]]
+
+
+def _ended(wait: str, others: str) -> tuple[Message, Message]:
+    facts = {"wait": wait, "others": others}
+    return Message("{wait}, and the process of {others} has ended", **facts), Message(
+        "{wait}, and the processes of {others} have ended", **facts
+    )
+
+
+def _stopped(wait: str, others: str) -> tuple[Message, Message]:
+    facts = {"wait": wait, "others": others}
+    return Message("{wait}, and {others} is stopped by a signal", **facts), Message(
+        "{wait}, and {others} are stopped by a signal", **facts
+    )
+
+
+def _not_begun(wait: str, others: str) -> tuple[Message, Message]:
+    facts = {"wait": wait, "others": others}
+    return Message("{wait}, which {others} has not begun", **facts), Message("{wait}, which {others} have not begun", **facts)
+
+
+def _unknown(wait: str, others: str) -> tuple[Message, Message]:
+    facts = {"wait": wait, "others": others}
+    return Message("{wait}, and whether {others} has begun it is not known here", **facts), Message(
+        "{wait}, and whether {others} have begun it is not known here", **facts
+    )
+
+
+_HEADLINES: dict[Why, _Wording] = {"dead": _ended, "stopped": _stopped, "not begun": _not_begun}
+"""Why others wait, what is plainest first, and how that is said of one rank and of several."""
+_FIXES = {
+    "dead": Message("see why that process ended: its own output has the reason"),
+    "stopped": Message("let it go on: kill -CONT, or fg in its terminal"),
+    "not begun": Message("see to it that every rank comes to this line as often as the others"),
+    "unknown": Message("ask where those ranks run, or get their files: devwidget.ranks(folder) on each machine of the job"),
+}
+
+
+def _finding(
+    cluster: Cluster, ranks: list[Rank], why: Why, others: list[Rank], absent: list[Rank], unknown: list[Rank]
+) -> Finding:
+    """One collective: who waits, the others by name, where all are that hold it up, and of whom nothing is known."""
     first = ranks[0]
     collective = first.collective
     assert collective is not None
     seconds = max(rank.collective.seconds for rank in ranks if rank.collective is not None)
     facts = {"kind": collective.kind, "number": collective.sequence, "group": collective.group}
-    who, others = told(rank.number for rank in ranks), told(rank.number for rank in absent)
+    who = told(rank.number for rank in ranks)
     wait = (
         Message("{ranks} waits in `{kind}` number {number} of `{group}`", ranks=who, **facts)
         if len(ranks) == 1
         else Message("{ranks} wait in `{kind}` number {number} of `{group}`", ranks=who, **facts)
     )
+    of_one, of_many = _HEADLINES.get(why, _unknown)(wait, told(rank.number for rank in others))
+    notes = [Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
+    if unknown and absent:
+        notes.append(Message("whether {others} began it is not known here", others=told(rank.number for rank in unknown)))
     return Finding(
-        "absent-from-collective", "error", None,
-        Message("{wait}, which {others} has not begun", wait=wait, others=others)
-        if len(absent) == 1
-        else Message("{wait}, which {others} have not begun", wait=wait, others=others),
+        "absent-from-collective", "error" if absent else "warning", None,
+        of_one if len(others) == 1 else of_many,
         Message("a collective ends when every rank of its group has begun it"),
         fault=line_of(cluster, first),
         birth=next(filter(None, (line_of(cluster, rank) for rank in absent)), None),
-        fixes=(Fix(Message("see to it that every rank comes to this line as often as the others"), "", "choice"),),
-        notes=(Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)),
+        fixes=(Fix(_FIXES[why], "", "choice"), *([Fix(_FIXES["unknown"], "", "choice")] if unknown and absent else [])),
+        notes=(*notes, *_whereabouts(cluster, unknown)),
     )  # fmt: skip
 
 

@@ -11,33 +11,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, named, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, named, peers_in, told
 
 
 @cluster_rule("drifted-copies")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for all of them; ranks are compared with those that have taken as many steps."""
-    for step, ranks in grouped((rank for rank in cluster.ranks if rank.checksums), lambda rank: rank.step).items():
-        copies: dict[str, dict[str, list[int]]] = {}
-        for rank in ranks:
-            for path, checksum in rank.checksums:
-                copies.setdefault(path, {}).setdefault(checksum, []).append(rank.number)
-        drifted = {path: values for path, values in copies.items() if len(values) > 1}
-        if drifted:
-            yield _finding(drifted, step)
+    """One finding for all of them; ranks are compared with those that can be, and have taken as many steps."""
+    groups = [{number for numbers in peers.values() for number in numbers} for peers in peers_in(cluster)]
+    for numbers in groups or [{rank.number for rank in cluster.ranks}]:
+        told_of = [rank for rank in cluster.ranks if rank.checksums and rank.number in numbers]
+        for step, ranks in grouped(told_of, lambda rank: rank.step).items():
+            copies: dict[str, dict[str, list[int]]] = {}
+            for rank in ranks:
+                for path, checksum in rank.checksums:
+                    copies.setdefault(path, {}).setdefault(checksum, []).append(rank.number)
+            drifted = {path: list(values.values()) for path, values in copies.items() if len(values) > 1}
+            if drifted:
+                yield _finding(drifted, step)
 
 
-def _finding(drifted: dict[str, dict[str, list[int]]], step: int) -> Finding:
+def _finding(drifted: dict[str, list[list[int]]], step: int) -> Finding:
     paths = list(drifted)
-    fewest = min(drifted[paths[0]].values(), key=len)
-    facts = {"paths": named(paths), "ranks": told(fewest), "step": step}
+    values = sorted(drifted[paths[0]], key=len)
+    odd = sorted(number for ranks in values[:-1] for number in ranks)
+    facts = {"paths": named(paths), "ranks": told(odd)}
+    what = (
+        Message("{paths} on {ranks} differs from the others", **facts)
+        if len(paths) == 1
+        else Message("{paths} on {ranks} differ from the others", **facts)
+    )
     return Finding(
         "drifted-copies", "error", paths[0].rpartition(".")[0],
-        Message("{paths} on {ranks} differs from the others after step {step}", **facts)
-        if len(paths) == 1
-        else Message("{paths} on {ranks} differ from the others after step {step}", **facts),
-        Message("each rank adds the same gradients to its own copy, so copies that differ once differ for ever"),
-        fixes=(Fix(Message("begin with equal copies: wrap the model last"), "", "choice"),),
+        Message("{what} after step {step}", what=what, step=step) if step != NOWHERE else what,
+        Message("copies stay equal if they begin equal, and each rank changes its own by equal gradients and settings"),
+        fixes=(
+            Fix(Message("begin with equal copies: wrap the model last"), "", "choice"),
+            Fix(Message("change them alike: shared gradients, and one optimizer with one set of settings"), "", "choice"),
+        ),
+        notes=()
+        if step != NOWHERE
+        else (Message("how many steps each rank has taken is not known: after different numbers copies differ"),),
     )  # fmt: skip

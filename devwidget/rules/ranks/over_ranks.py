@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from devwidget.records.finding import Finding
@@ -17,7 +17,12 @@ from devwidget.rules.running import asked, import_rules, worst_first
 Check = Callable[[Cluster], Iterator[Finding]]
 Group = TypeVar("Group", bound=Hashable)
 
+Peers = Mapping[int, Sequence[int]]
+"""Ranks that should hold one model, by their placements."""
+
 _MOST_RUNS, _MOST_NAMED = 6, 3
+_PIPELINES = frozenset({"pp", "pipe", "pipeline", "stage"})
+"""Names of an axis along which each rank has a part of the model of its own."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,6 +87,31 @@ def named(paths: list[str]) -> str:
 def ranks_of(cluster: Cluster, placement: int) -> list[int]:
     """The ranks of one placement."""
     return list(numbers_in(cluster.placements[placement].ranks))
+
+
+def peers_in(cluster: Cluster) -> Iterator[Peers]:
+    """Ranks that can be compared: of a pipeline those of one stage, whose names may be those of other tensors elsewhere."""
+    cuts = [place for place, axis in enumerate(cluster.axes) if axis.name in _PIPELINES]
+    said = [rank for rank in cluster.ranks if rank.placement != NOWHERE]
+    stages = grouped(said, lambda rank: (rank.stages, tuple(rank.coordinates[cut] for cut in cuts if rank.coordinates)))
+    for ranks in stages.values():
+        placements = {at: [rank.number for rank in same] for at, same in grouped(ranks, lambda rank: rank.placement).items()}
+        yield from _without_stages(cluster, placements)
+
+
+def _without_stages(cluster: Cluster, peers: Peers) -> Iterator[Peers]:
+    """The same, in parts where some have modules that others lack and the other way round, as stages have."""
+    have = {at: modules_of(cluster, at) for at in peers}
+    if any(all(each <= most for each in have.values()) for most in have.values()):
+        yield peers
+        return
+    for modules in dict.fromkeys(have.values()):
+        yield {at: peers[at] for at in peers if have[at] == modules}
+
+
+def modules_of(cluster: Cluster, placement: int) -> frozenset[int]:
+    """The modules that the ranks of a placement have."""
+    return frozenset(module for module, at in enumerate(cluster.placements[placement].held) if at != NOWHERE)
 
 
 def grouped(ranks: Iterable[Rank], key: Callable[[Rank], Group]) -> dict[Group, list[Rank]]:

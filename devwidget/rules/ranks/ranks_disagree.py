@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.ranks.cluster import NOWHERE, Cluster
+from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.rank import OWN_DEVICE, LocalTensor
 from devwidget.records.schema.message import Message, in_row
-from devwidget.rules.ranks.over_ranks import cluster_rule, ranks_of, tensor_path, told
+from devwidget.rules.ranks.over_ranks import Peers, cluster_rule, modules_of, peers_in, tensor_path, told
 
 Difference = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
 """Of what, and each value with the placements that have it."""
@@ -25,19 +25,20 @@ _MOST_NAMED = 3
 
 @cluster_rule("ranks-disagree")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each way in which the ranks fall apart, whatever the number of its tensors."""
-    found: dict[Difference, list[tuple[int, str]]] = {}
-    for module in range(len(cluster.modules)):
-        for name, difference in _differences(cluster, module):
-            found.setdefault(difference, []).append((module, name))
-    for (what, values), places in found.items():
-        yield _finding(cluster, what, values, places)
-    yield from _modules(cluster)
+    """One finding for each way in which ranks that can be compared fall apart, whatever the number of its tensors."""
+    for peers in peers_in(cluster):
+        found: dict[Difference, list[tuple[int, str]]] = {}
+        for module in range(len(cluster.modules)):
+            for name, difference in _differences(cluster, peers, module):
+                found.setdefault(difference, []).append((module, name))
+        for (what, values), places in found.items():
+            yield _finding(cluster, peers, what, values, places)
+        yield from _modules(cluster, peers)
 
 
-def _differences(cluster: Cluster, module: int) -> Iterator[tuple[str, Difference]]:
+def _differences(cluster: Cluster, peers: Peers, module: int) -> Iterator[tuple[str, Difference]]:
     """Of the tensors of one module, over all placements that have it."""
-    holdings = {at: each for at in range(len(cluster.placements)) if (each := cluster.holding(at, module)) is not None}
+    holdings = {at: each for at in peers if (each := cluster.holding(at, module)) is not None}
     if len(set(holdings.values())) < 2:
         return
     by_name: dict[str, dict[int, LocalTensor]] = {}
@@ -73,9 +74,9 @@ def _values(values: dict[int, str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _finding(
-    cluster: Cluster, what: str, values: tuple[tuple[str, tuple[int, ...]], ...], places: list[tuple[int, str]]
+    cluster: Cluster, peers: Peers, what: str, values: tuple[tuple[str, tuple[int, ...]], ...], places: list[tuple[int, str]]
 ) -> Finding:
-    ranks = {value: [rank for at in places_of for rank in ranks_of(cluster, at)] for value, places_of in values}
+    ranks = {value: [rank for at in places_of for rank in peers[at]] for value, places_of in values}
     fewest = sorted(ranks, key=lambda value: len(ranks[value]))  # those that differ from most are named first
     module = places[0][0]
     paths = [tensor_path(cluster, *place) for place in places]
@@ -105,28 +106,30 @@ _WHY = {
 }
 
 
-def _modules(cluster: Cluster) -> Iterator[Finding]:
-    """Ranks that lack modules and have none of their own in place of them; the stages of a pipeline each have some."""
-    have = [{at for at, held in enumerate(placement.held) if held != NOWHERE} for placement in cluster.placements]
-    for at, modules in enumerate(have):
-        larger = [other for other, theirs in enumerate(have) if modules < theirs]
+def _modules(cluster: Cluster, peers: Peers) -> Iterator[Finding]:
+    """Ranks that lack modules and have none of their own in place of them."""
+    have = {at: modules_of(cluster, at) for at in peers}
+    for at, modules in have.items():
+        larger = [other for other, theirs in have.items() if modules < theirs]
         if larger:
             lacking = sorted(have[larger[0]] - modules)
             path = cluster.modules[lacking[0]].path
             first = f"`{path}`"
             lost = Message("{first} and {count} more", first=first, count=len(lacking) - 1) if len(lacking) > 1 else first
-            here, there = ranks_of(cluster, at), ranks_of(cluster, larger[0])
+            here, there = peers[at], peers[larger[0]]
             lack = (
                 Message("{ranks} lacks module {modules}", ranks=told(here), modules=lost)
                 if len(here) == 1
                 else Message("{ranks} lack module {modules}", ranks=told(here), modules=lost)
             )
+            copies = any(module.wrapper for module in cluster.modules)
             yield Finding(
-                "ranks-disagree", "error", path,
+                "ranks-disagree", "error" if copies else "warning", path,
                 Message("{lack}, which {others} has", lack=lack, others=told(there))
                 if len(there) == 1
                 else Message("{lack}, which {others} have", lack=lack, others=told(there)),
                 _WHY["registered"],
                 fault=cluster.modules[lacking[0]].defined,
                 fixes=(_FIX,),
+                notes=() if copies else (Message("fine if these ranks are stages of a pipeline, which nothing here says"),),
             )  # fmt: skip

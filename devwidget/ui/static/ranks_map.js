@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 import { inRow, say, word } from "./words.js";
 
-export const SIGNS = { answered: "", hung: "!", busy: "…", stopped: "‖", stale: "~", dead: "×", missing: "?" };
+export const SIGNS = { answered: "", hung: "!", busy: "…", stopped: "‖", stale: "~", dead: "×", unknown: "?" };
 export const MEANINGS = {
   answered: word("answered at once"),
   hung: word("waits in a collective that others have not begun, or for long"),
@@ -10,7 +10,7 @@ export const MEANINGS = {
   stopped: word("was stopped by a signal"),
   stale: word("wrote its file long before the others"),
   dead: word("its process has gone"),
-  missing: word("nobody heard of it"),
+  unknown: word("nothing was heard of it here"),
 };
 const LOOKS = [word("state"), word("memory"), word("placement")];
 const EVEN = 0.02; // memory that differs by less is of one colour

@@ -38,9 +38,10 @@ def test_modules_of_one_stage_are_nowhere_on_the_others():
     assert merged.holding(0, head) is None
 
 
-def test_a_rank_of_the_job_that_nobody_heard_of_is_missing():
+def test_of_a_rank_of_the_job_that_nobody_heard_of_nothing_is_known():
     merged = merge([Heard(1, "answered", report(1, 3, model(1, 8)))])
-    assert [rank.state for rank in merged.ranks] == ["missing", "answered", "missing"]
+    assert [rank.state for rank in merged.ranks] == ["unknown", "answered", "unknown"]
+    assert merged.ranks[0].note == "nothing of it is here: it runs elsewhere, has not begun to answer, or has ended"
 
 
 def test_a_rank_that_says_another_dtype_stands_alone():

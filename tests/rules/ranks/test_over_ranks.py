@@ -10,10 +10,19 @@ import pytest
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.ranks.cluster import Cluster
-from devwidget.records.ranks.merging import Heard
-from devwidget.records.ranks.rank import Collective, GroupProgress, LocalTensor, RankMemory, RankModel, RankModule, RankReport
+from devwidget.records.ranks.merging import Heard, merge
+from devwidget.records.ranks.rank import (
+    Axis,
+    Collective,
+    GroupProgress,
+    LocalTensor,
+    RankMemory,
+    RankModel,
+    RankModule,
+    RankReport,
+)
 from devwidget.rules.ranks.over_ranks import ClusterRule, judge_cluster
-from tests.records.ranks.made_up import cluster, model, report, reports, with_change
+from tests.records.ranks.made_up import NOW, cluster, model, report, reports, with_change
 
 MIB = 2**20
 
@@ -117,6 +126,56 @@ def test_a_buffer_that_one_rank_lacks_is_named():
 def test_a_rank_with_fewer_modules_is_named():
     finding = only(cluster(with_change(copies(layers=2), 1, lambda each: dataclasses.replace(each, model=model(1, 64)))))
     assert finding.headline == "rank 1 lacks module `blocks.1` and 2 more, which ranks 0, 2-3 have"
+    assert finding.severity == "warning"
+    assert finding.notes == ("fine if these ranks are stages of a pipeline, which nothing here says",)
+
+
+def test_a_copy_with_fewer_modules_is_an_error():
+    def wrapped(said: RankReport) -> RankReport:
+        assert said.model is not None
+        first = dataclasses.replace(said.model.modules[0], wrapper="DistributedDataParallel")
+        model_of = dataclasses.replace(said.model, modules=(first, *said.model.modules[1:]))
+        return dataclasses.replace(said, model=model_of)
+
+    said = with_change(copies(layers=2), 1, lambda each: dataclasses.replace(each, model=model(1, 64)))
+    finding = only(cluster([wrapped(each) for each in said]))
+    assert (finding.severity, finding.notes) == ("error", ())
+
+
+def _stage(number: int, count: int, **more: Any) -> RankReport:
+    """A stage that numbers its layers from 0; the first and the last have something of their own."""
+    layer = changed(report(0, 1, model(1, 64 + 64 * number)), requires_grad=number > 0).model
+    assert layer is not None
+    own = {0: "words", count - 1: "head"}.get(number)
+    modules = (*layer.modules, RankModule(own, "Linear")) if own else layer.modules
+    return report(number, count, RankModel(modules, layer.holdings, (*layer.held, 1) if own else layer.held), **more)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("known", ["by their stages", "by the mesh", "by their modules"])
+def test_stages_that_number_their_own_layers_are_silent(count: int, known: str):
+    said = [_stage(number, count, checksums=(("blocks.0.up.weight", str(number)),)) for number in range(count)]
+    if known == "by their stages":
+        said = [dataclasses.replace(each, stages=(each.rank,)) for each in said]
+    if known == "by the mesh":
+        said = [dataclasses.replace(each, axes=(Axis("pp", count),), coordinates=(each.rank,)) for each in said]
+    if known == "by their modules" and count > 2:  # those in the middle have the same
+        said = [each if each.rank in (0, count - 1) else dataclasses.replace(said[1], rank=each.rank) for each in said]
+    assert found(cluster(said)) == []
+
+
+def test_stages_of_nothing_but_layers_are_silent_where_torch_names_them():
+    said = [dataclasses.replace(_stage(1, 4), rank=0, world_size=2, stages=(0,)), _stage(2, 4)]
+    said[1] = dataclasses.replace(said[1], rank=1, world_size=2, stages=(1,))
+    assert found(cluster(said)) == []
+
+
+def test_copies_of_one_stage_are_still_compared():
+    said = [
+        dataclasses.replace(_stage(number // 2, 2), rank=number, world_size=4, stages=(number // 2,)) for number in range(4)
+    ]
+    said[3] = changed(said[3], dtype="bfloat16")
+    assert only(cluster(said)).headline == "`blocks.0.up.weight` differs in dtype: float32 on rank 2, bfloat16 on rank 3"
 
 
 def test_several_ranks_on_one_card_are_told():
@@ -159,10 +218,73 @@ def test_a_rank_that_has_not_begun_the_collective_of_the_others_is_named():
     assert finding.fault is not None
 
 
-def test_a_dead_rank_is_named_where_others_wait_for_it():
+WAIT = "ranks 0-2 wait in `all_reduce` number 961 of `dp`"
+
+
+@pytest.mark.parametrize(("heard", "severity", "told"), [
+    (Heard(3, "dead", note="gone"), "error", ", and the process of rank 3 has ended"),
+    (Heard(3, "stopped"), "error", ", and rank 3 is stopped by a signal"),
+    (Heard(3, "unknown"), "warning", ", and whether rank 3 has begun it is not known here"),
+    (Heard(3, "busy"), "warning", ", and whether rank 3 has begun it is not known here"),
+    (Heard(3, "stale", report(3, 4, model(2, 64), groups=(GroupProgress("dp", 9, 9, 0, 4),), step=-1)), "warning",
+     ", and whether rank 3 has begun it is not known here"),
+    (Heard(3, "busy", groups=(GroupProgress("dp", 960, 960),)), "error", ", which rank 3 has not begun"),
+    (Heard(3, "busy", groups=(GroupProgress("tp", 7, 7),)), "error", ", which rank 3 has not begun"),
+    (Heard(3, "busy", groups=(GroupProgress("", 7, 7),)), "warning", ", and whether rank 3 has begun it is not known here"),
+])  # fmt: skip
+def test_what_keeps_others_waiting_is_said_as_far_as_it_is_known(heard: Heard, severity: str, told: str):
+    """A rank that began it and died in it, or was stopped in it, has begun it."""
     said = [_in_group(each, 961, collective=_waits()) for each in copies()]
-    heard = {f"r{each.rank}": Heard(each.rank, "hung", each) for each in said} | {"r3": Heard(3, "dead", note="gone")}
-    assert "which rank 3 has not begun" in only(cluster(said, **heard)).headline
+    hung = {f"r{each.rank}": Heard(each.rank, "hung", each) for each in said}
+    finding = only(cluster(said, **hung | {"r3": heard}))
+    assert (finding.severity, finding.headline) == (severity, WAIT + told)
+
+
+def test_a_dump_whose_last_collective_is_over_and_earlier_has_not_begun_the_next():
+    said = [_in_group(each, 961, collective=_waits()) for each in copies()]
+    said[3] = report(3, 4, model(2, 64), collective=dataclasses.replace(_waits(number=960), finished=True))
+    assert only(_hanging(said)).headline == WAIT + ", which rank 3 has not begun"
+
+
+@pytest.mark.parametrize("heard", [
+    Heard(3, "busy", groups=(GroupProgress("dp", 961, 960),)),
+    Heard(3, "busy", collective=Collective("all_reduce", 961, "dp", seconds=31.0), groups=(GroupProgress("", 961, 960),)),
+])  # fmt: skip
+def test_a_busy_rank_that_torch_itself_saw_begin_is_not_accused(heard: Heard):
+    said = [_in_group(each, 961, collective=_waits()) for each in copies()]
+    hung = {f"r{each.rank}": Heard(each.rank, "hung", each) for each in said}
+    assert found(cluster(said, **hung | {"r3": heard})) == []
+
+
+def _node(number: int, asleep: int) -> Cluster:
+    """What one of eight nodes with eight ranks each is told when it is asked for its own folder; one rank of all sleeps."""
+    waits = Collective("all_reduce", 961, "dp", tuple(range(64)), 4096, seconds=31.0)
+    said = [report(rank, 64, model(1, 8)) for rank in range(8 * number, 8 * number + 8)]
+    for at, each in enumerate(said):
+        begun = each.rank != asleep
+        groups = (GroupProgress("dp", 960 + begun, 960, 0, 64),)
+        said[at] = dataclasses.replace(each, groups=groups, collective=waits if begun else None)
+    heard = [Heard(each.rank, "hung" if each.collective else "answered", each) for each in said]
+    return merge(heard, asked=NOW)
+
+
+def test_of_a_job_on_eight_nodes_no_node_accuses_a_rank_of_another():
+    finding = only(_node(0, asleep=21))
+    assert finding.headline == (
+        "ranks 0-7 wait in `all_reduce` number 961 of `dp`, and whether ranks 8-63 have begun it is not known here"
+    )
+    assert finding.severity == "warning"
+    assert finding.birth is None
+    assert [fix.summary for fix in finding.fixes] == [
+        "ask where those ranks run, or get their files: devwidget.ranks(folder) on each machine of the job"
+    ]
+
+
+def test_the_node_of_the_rank_that_sleeps_names_it_and_says_of_whom_it_knows_nothing():
+    finding = only(_node(2, asleep=21))
+    assert finding.headline == "ranks 16-20, 22-23 wait in `all_reduce` number 961 of `dp`, which rank 21 has not begun"
+    assert "whether ranks 0-15, 24-63 began it is not known here" in finding.notes
+    assert len(finding.fixes) == 2
 
 
 def test_ranks_in_different_collectives_at_one_place_are_told():
@@ -227,6 +349,23 @@ def test_copies_that_drifted_apart_are_told_and_not_those_of_another_step():
 
     assert only(cluster(summed(120))).headline == "`head.weight` on rank 1 differs from the others after step 120"
     assert found(cluster(summed(121))) == []
+
+
+def test_steps_that_nobody_has_counted_are_not_named():
+    said = [dataclasses.replace(each, step=-1, checksums=(("head.weight", str(each.rank == 1)),)) for each in copies()]
+    finding = only(cluster(said))
+    assert finding.headline == "`head.weight` on rank 1 differs from the others"
+    assert finding.notes == ("how many steps each rank has taken is not known: after different numbers copies differ",)
+
+
+def test_every_copy_but_those_that_most_have_is_named():
+    said = [dataclasses.replace(each, checksums=(("head.weight", "0012"[each.rank]),)) for each in copies()]
+    finding = only(cluster(said))
+    assert finding.headline == "`head.weight` on ranks 2-3 differs from the others after step 120"
+    assert [fix.summary for fix in finding.fixes] == [
+        "begin with equal copies: wrap the model last",
+        "change them alike: shared gradients, and one optimizer with one set of settings",
+    ]
 
 
 def test_a_rule_that_crashes_is_told_and_the_others_go_on():

@@ -18,7 +18,7 @@ from devwidget.report.text.cluster_text import by_state, headline
 from devwidget.views.ranks.job import Span, Standing, coordinates, lanes, peak, spans, standings, taken
 
 Content = dict[str, Any]
-TROUBLE = ("dead", "hung", "stopped", "missing", "busy", "stale", "answered")
+TROUBLE = ("dead", "hung", "stopped", "unknown", "busy", "stale", "answered")
 """States, the worst first."""
 
 

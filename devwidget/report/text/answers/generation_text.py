@@ -22,6 +22,7 @@ def generation_text(generation: Generation) -> str:
 def _lines(generation: Generation) -> Iterator[str]:
     yield generation_sentence(generation)
     yield from columns(generation_rows(generation), right=range(5), indent="  ")
+    yield _logits(generation.logits)
     size = format_bytes(round(generation.bytes_per_token))
     if generation.longest:
         yield say(
@@ -31,6 +32,14 @@ def _lines(generation: Generation) -> Iterator[str]:
         )
     else:
         yield say("the cache grows by {size} for each token of the batch", size=size)
+
+
+def _logits(positions: int) -> str:
+    if positions == 1:
+        return say("of the prompt the last position alone has logits, as `generate` asks for them")
+    if positions:
+        return say("of the prompt {count} positions have logits", count=positions)
+    return say("every position of the prompt has logits")
 
 
 def generation_sentence(generation: Generation) -> str:

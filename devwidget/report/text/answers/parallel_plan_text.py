@@ -12,7 +12,7 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import ranks_words
+from devwidget.report.style.words import ranks_words, row_words
 from devwidget.report.text.plan_text import fits_words
 
 _SIZES = {
@@ -20,11 +20,14 @@ _SIZES = {
     "parameters": Message("parameters"),
     "gathered": Message("gathered"),
     "gradients": Message("gradients"),
+    "buckets": Message("buckets"),
     "optimizer": Message("optimizer"),
     "activations": Message("activations"),
     "most_gathered": Message("most gathered"),
 }
 """Attribute of a rank's plan -> its heading."""
+_OF_SOME = {"gathered": "most_gathered", "most_gathered": "most_gathered", "buckets": "buckets"}
+"""Columns of one way to spread a model -> the attribute that is zero in all others."""
 
 
 @presents("text", ParallelPlan)
@@ -34,10 +37,12 @@ def parallel_plan_text(plan: ParallelPlan) -> str:
 
 
 def _lines(plan: ParallelPlan) -> Iterator[str]:
-    mesh = " x ".join(f"{name} {size}" for name, size in plan.mesh)
+    mesh = row_words([" x ".join(f"{name} {size}" for name, size in plan.mesh), *plan.ways])
     yield say("Plan: {model} on {mesh}: {answer}", model=plan.model, mesh=mesh, answer=fits_words(plan.fits))
-    header = ("", *map(said, _SIZES.values()), "")
-    yield from columns([header, *map(_row, plan.ranks)], right=range(1, len(header) - 1), indent="  ")
+    names = [name for name in _SIZES if name not in _OF_SOME or any(getattr(each, _OF_SOME[name]) for each in plan.ranks)]
+    header = ("", *(said(_SIZES[name]) for name in names), "")
+    rows = [_row(each, names) for each in plan.ranks]
+    yield from columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
     for each in plan.ranks:
         if each.without:
             yield say(
@@ -51,8 +56,8 @@ def _lines(plan: ParallelPlan) -> Iterator[str]:
             yield say("{ranks} need {size} more", ranks=ranks_words(each.ranks), size=missing) + _moment(each)
 
 
-def _row(each: RankPlan) -> tuple[str, ...]:
-    sizes = (format_bytes(getattr(each, name)) for name in _SIZES)
+def _row(each: RankPlan, names: list[str]) -> tuple[str, ...]:
+    sizes = (format_bytes(getattr(each, name)) for name in names)
     return (ranks_words(each.ranks), *sizes, fits_words(each.fits))
 
 

@@ -63,4 +63,5 @@ def _lines(answer: LargestBatch | Changes) -> Iterator[str]:
     yield sentence(answer)
     table = rows(answer)
     yield from columns(table, right=(1, 2) if isinstance(answer, Changes) else (0, 1), indent="  ")
-    yield say("{plans} run", plans=counted(len(table) - 1, "plan"))
+    if isinstance(answer, LargestBatch):
+        yield say("{plans} run", plans=counted(len(table) - 1, "plan"))

@@ -1,0 +1,52 @@
+"""DistributedDataParallel over ranks that are not there: what would read their values is left out, its buckets are torch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from devwidget.planning.parallel.storages import Storages
+
+_LEFT_OUT = "finished reduction in the prior iteration"
+
+
+class _Unchanged:
+    """A reducer whose buckets stay as they were made: ranks that are not there agree on no other order of as many bytes."""
+
+    def __init__(self, reducer: Any) -> None:
+        self._reducer = reducer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reducer, name)
+
+    def _rebuild_buckets(self) -> bool:
+        """What it refuses first, a step that has left parameters out, is refused here too; then it would ask the others."""
+        try:
+            return bool(self._reducer._rebuild_buckets())
+        except RuntimeError as error:
+            if _LEFT_OUT in str(error):
+                raise
+            return False
+
+
+def watch_replicas(fakes: Any, storages: Storages) -> None:
+    """From now on every DDP is made of fake tensors, and its buckets are known; this process ends after the step."""
+    made: Any = DistributedDataParallel.__init__
+
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+        before = set(storages.live)
+        with fakes, storages:
+            made(self, *args, **{**kwargs, "init_sync": False})  # else it compares the shapes of all ranks by their values
+        storages.of_buckets |= storages.live.keys() - before
+        self.register_comm_hook(None, lambda _, bucket: _at_once(bucket.buffer()))  # the sum would be written into the bucket
+        self.reducer = _Unchanged(self.reducer)
+
+    DistributedDataParallel.__init__ = begin  # type: ignore[method-assign]
+
+
+def _at_once(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    result.set_result(tensor)
+    return result

@@ -1,0 +1,86 @@
+"""What a plan says of DDP is what the real DDP keeps, buckets and all, whatever its settings."""
+
+import functools
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import devwidget
+from devwidget.planning.parallel.forked import in_a_fork
+from devwidget.records.errors import DevwidgetError
+from tests.planning.test_real_fsdp import LiveBytes
+
+pytestmark = pytest.mark.usefixtures("copies_run_backward")
+WIDTH, LAYERS, RANKS = 256, 5, 3
+BATCH = torch.zeros(4, WIDTH)
+OF_ALL = LAYERS * (WIDTH * WIDTH + WIDTH) * 4
+
+
+def model_of():
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+
+
+def real_peak(settings, optimizer):
+    """Of three steps of a job of one process, whose collectives are real."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = model_of()
+    with LiveBytes(model.parameters()) as live:
+        parallel = DistributedDataParallel(model, **settings)
+        steps = optimizer(parallel.parameters())
+        for _ in range(3):
+            steps.zero_grad()
+            parallel(BATCH).sum().backward()
+            steps.step()
+    return live.peak
+
+
+def wrapped(model, mesh, settings):
+    return DistributedDataParallel(model, **settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"gradient_as_bucket_view": True}])
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_plan_peaks_where_real_ddp_does(settings, optimizer):
+    asked = {"parallelize": functools.partial(wrapped, settings=settings)} if settings else {}
+    step = {"loss_fn": torch.sum, "optimizer": optimizer, **asked}
+    plan = devwidget.plan(model_of(), BATCH, parallel={"ddp": RANKS}, **step)
+    real = in_a_fork(lambda: real_peak(settings, optimizer))
+    assert plan.ranks[0].peak == pytest.approx(real, rel=0.02)
+
+
+def test_a_replica_has_all_parameters_their_gradients_and_buckets_of_as_many_bytes():
+    plan = devwidget.plan(model_of(), BATCH, parallel={"ddp": RANKS}, loss_fn=torch.sum, optimizer=torch.optim.AdamW)
+    (rank,) = plan.ranks
+    assert rank.ranks == ((0, RANKS - 1),)
+    for part, times in (("parameters", 1), ("gradients", 1), ("buckets", 1), ("optimizer", 2), ("gathered", 0)):
+        assert getattr(rank, part) == pytest.approx(times * OF_ALL, rel=0.02), part
+    assert str(plan).startswith("Plan: Sequential on ddp 3, DistributedDataParallel: fits\n")
+
+
+class LeftOut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_a_parameter_that_a_step_leaves_out_is_refused_as_the_real_ddp_does():
+    with pytest.raises(DevwidgetError, match="your module has parameters that were not used in producing loss"):
+        devwidget.plan(LeftOut(), BATCH, parallel={"ddp": RANKS}, loss_fn=torch.sum)
+
+
+def test_an_optimizer_of_the_model_is_that_of_its_replica():
+    model = model_of()
+    step = {"loss_fn": torch.sum, "parallel": {"ddp": RANKS}}
+    of_class = devwidget.plan(model, BATCH, optimizer=torch.optim.AdamW, **step)
+    assert devwidget.plan(model, BATCH, optimizer=torch.optim.AdamW(model.parameters()), **step) == of_class
+
+
+def test_a_replica_needs_its_buckets_before_the_first_gradient():
+    (rank,) = devwidget.plan(model_of(), BATCH, parallel={"ddp": RANKS}).ranks
+    assert rank.peak > 2 * OF_ALL
