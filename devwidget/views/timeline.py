@@ -145,14 +145,16 @@ def _stop(event: ModuleEvent) -> float:
 
 def _boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> Iterator[Box]:
     """The boxes of the events, none of them on top of another yet."""
-    computed = sorted(((op.number, op.module, lane) for op in ops if (lane := _computed_on(op))), key=lambda each: each[0])
+    ops = sorted(ops, key=lambda op: op.number)
+    computed = [(op.number, op.module, lane) for op in ops if (lane := _computed_on(op))]
+    copies = [op.number for op in ops if op.inputs and not _computed_on(op)]
     places = [number for number, _, _ in computed]
     replicas = [event.number for event in events if event.replica >= 0]
     for event in events:
         inside = computed[bisect_right(places, event.number) : bisect_left(places, _stop(event))]
         own = [(number, lane) for number, module, lane in inside if _is_inside(module, event)]
         has_replicas = any(event.number < number < _stop(event) for number in replicas)
-        for lane, start, stop in _whole(event, own) if has_replicas or not own else _parts(event, own):
+        for lane, start, stop in _whole(event, own) if has_replicas or not own else _parts(event, own, copies):
             is_whole = (start, stop) == (event.number, _stop(event))
             yield Box(
                 event.path, event.class_name, lane, start, stop, 0, event.failed, event.seconds if is_whole else 0.0,
@@ -178,13 +180,19 @@ def _whole(event: ModuleEvent, ran: list[tuple[int, DeviceId]]) -> Iterator[tupl
     yield from ((lane, float(event.number), _stop(event)) for lane in dict.fromkeys(lane for _, lane in ran) or results)
 
 
-def _parts(event: ModuleEvent, ran: list[tuple[int, DeviceId]]) -> Iterator[tuple[DeviceId, float, float]]:
-    """The devices of a call, each from the first operator there to the last; a part begins where another device paused."""
+def _parts(event: ModuleEvent, ran: list[tuple[int, DeviceId]], copies: list[int]) -> Iterator[tuple[DeviceId, float, float]]:
+    """The devices of a call, each from where another one paused to where its data is copied on."""
     for lane in dict.fromkeys(lane for _, lane in ran):
         own = [at for at, (_, device) in enumerate(ran) if device == lane]
         first, last = own[0], own[-1]
         start = ran[first - 1][0] + 1 if first else event.number
-        yield lane, float(start), float(ran[last + 1][0]) if last + 1 < len(ran) else _stop(event)
+        yield lane, float(start), _next_place(ran[last][0], ran[last + 1][0], copies) if last + 1 < len(ran) else _stop(event)
+
+
+def _next_place(last: int, following: int, copies: list[int]) -> float:
+    """The first copy after a place, if it comes before the following operator."""
+    after = bisect_right(copies, last)
+    return float(min(copies[after], following) if after < len(copies) else following)
 
 
 def _stacked(boxes: Iterable[Box]) -> tuple[Box, ...]:

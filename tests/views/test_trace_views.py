@@ -183,7 +183,7 @@ def test_a_container_is_drawn_where_its_operators_ran_and_not_where_its_result_i
     )
     whole = Trace(modules=(ran("", 0, 14, CPU), ran("lower", 2, 5, GPU0), ran("upper", 8, 11, GPU1)), ops=ops)
     assert parts(whole) == [
-        ("", "cuda:0", 0, 9, 0), ("lower", "cuda:0", 2, 5, 1), ("", "cuda:1", 4, 14, 0), ("upper", "cuda:1", 8, 11, 1)
+        ("", "cuda:0", 0, 6, 0), ("lower", "cuda:0", 2, 5, 1), ("", "cuda:1", 4, 14, 0), ("upper", "cuda:1", 8, 11, 1)
     ]  # fmt: skip
     assert [box.seconds for box in timeline(whole).boxes] == [0, 0.1, 0, 0.1]  # of a part nobody knows the time
     assert timeline_figure(timeline(whole))["words"] == "3 module calls, 0 hops, 2 devices"
