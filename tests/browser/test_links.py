@@ -9,7 +9,8 @@ from devwidget.report.page.content import memory_content
 from tests.browser.esm import BarePage
 from tests.views.builders import GIB, MIB, one_step, split_model
 
-TRACE = replace(one_step(), findings=(replace(one_step().findings[0], explains=(13,)), one_step().findings[1]))
+FINDINGS = (replace(one_step().findings[0], explains=(13,)), one_step().findings[1])
+TRACE = replace(one_step(), findings=FINDINGS, virtual_gpus=0)  # timed on real devices
 
 
 @pytest.fixture
