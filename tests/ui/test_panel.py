@@ -89,6 +89,15 @@ def test_a_fix_that_was_not_tried_is_offered_and_tried_by_its_button(opened):
     assert panel.view.status["kind"] == "done"
 
 
+def test_a_kept_trace_is_still_the_kept_one_after_a_fix_of_it_was_tried(opened):
+    panel, _ = opened
+    panel.show_trace(offering())
+    panel.keep()
+    panel._actions = replace(panel._actions, try_fix=lambda request, fix, _: replace(fix, verified=True, not_tried="", runs=2))
+    asked(panel, ask="try", finding=0, fix=0)
+    assert panel.view.compared["verdict"].startswith("This trace is kept")
+
+
 @pytest.mark.parametrize(("finding", "fix"), [(0, 99), (99, 0), (-1, 0), (None, None)])
 def test_a_fix_that_is_not_there_is_refused(opened, finding, fix):
     panel, _ = opened
