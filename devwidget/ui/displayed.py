@@ -8,7 +8,12 @@ from typing import Any
 
 
 class Displayed:
-    """For a widget whose `_view_id` names what a page draws."""
+    """For a widget whose `_view_id` names what a page draws.
+
+    What is saved with a notebook follows the panel: a page that has displayed it puts the new text in the place of the old one.
+    """
+
+    _was_displayed = False
 
     def _html(self) -> str:
         """Plain HTML without style or script, which every viewer keeps."""
@@ -30,8 +35,16 @@ class Displayed:
             raise NotImplementedError("IPython shows the bundle then")
         from IPython.display import display
 
-        display(self._as_text(self._saved()), raw=True)
+        display(self._as_text(self._saved()), raw=True, display_id=self._view_id())
         display(self._live(), raw=True)
+        self._was_displayed = True
+
+    def save_again(self) -> None:
+        """Save with the notebook what is shown now; a terminal has printed its text, and nothing is taken back there."""
+        if self._was_displayed and _is_kernel():
+            from IPython.display import update_display
+
+            update_display(self._as_text(self._saved()), raw=True, display_id=self._view_id())
 
     def _as_text(self, html: str) -> dict[str, Any]:
         return {"text/plain": repr(self), "text/html": html}
@@ -39,3 +52,9 @@ class Displayed:
     def _live(self) -> dict[str, Any]:
         link = {"version_major": 2, "version_minor": 0, "model_id": self._view_id()}
         return {"application/vnd.jupyter.widget-view+json": link}
+
+
+def _is_kernel() -> bool:
+    """Whether a page shows what is displayed, and not a terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")

@@ -11,6 +11,7 @@ import ipywidgets
 
 from devwidget.language.speaking import say
 from devwidget.records.answers.layout import Layout
+from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.memory import DeviceMemory
@@ -65,6 +66,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._held: Held = {}
         self._ranks: RanksWidget | None = None
         self._refused: DevwidgetError | None = None  # why nothing was traced when that was asked for last
+        self._has_moved = False  # whether the model is on other devices than when it was traced
         self._proposed: Layout | None = None
         self._was_shown = False
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
@@ -100,9 +102,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_compared()
             self._draw_proposed()
             if self._refused is not None:
-                self._say("error", str(self._refused))
+                self._refuse(str(self._refused))
             elif self.trace is not None:
                 self._say_result(self.trace)
+            self.save_again()
 
     def select(self, row: int) -> None:
         """A row was chosen on the page."""
@@ -135,17 +138,27 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def refresh(self) -> None:
         """Read the model again and redraw what has changed; says so if the model is gone."""
         with self._lock:
-            snapshot = self._actions.snapshot()
-            self.view.gone = snapshot is None
-            self.view.offers_ranks = self._actions.ranks() is not None
-            self._offer_inputs()
-            if snapshot is None or (snapshot == self.snapshot and not self._sampled):
-                return
-            before, self.snapshot = self.snapshot, snapshot
-            if before is None or replace(before, memory=snapshot.memory) != snapshot:
-                self._held = held_by(snapshot)
-                self._draw_tree(snapshot)
-            self._draw_memory()
+            if self._read_again():
+                self.save_again()
+
+    def _read_again(self) -> bool:
+        """Read the model, and draw it; whether anything but memory has changed."""
+        snapshot = self._actions.snapshot()
+        self.view.gone = snapshot is None
+        self.view.offers_ranks = self._actions.ranks() is not None
+        self._offer_inputs()
+        if snapshot is None or (snapshot == self.snapshot and not self._sampled):
+            return False
+        before, self.snapshot = self.snapshot, snapshot
+        is_other = before is None or replace(before, memory=snapshot.memory) != snapshot
+        if is_other:
+            self._held = held_by(snapshot)
+            self._draw_tree(snapshot)
+        self._draw_memory()
+        if before is not None and self.trace is not None and _devices(before) != _devices(snapshot):
+            self._has_moved = True
+            self._say_result(self.trace)
+        return is_other
 
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
         """Trace one step, as the button does; without a request, with the inputs used last.
@@ -171,6 +184,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 before, chosen = _chosen(self.trace, finding, fix)
                 tried = self._actions.try_fix(self._request, chosen, self._progress)
                 trace = _with_fix(before, finding, fix, tried)
+                self.kept = trace if self.kept is before else self.kept
             self.show_trace(trace)
             return trace
 
@@ -183,13 +197,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             yield
         except DevwidgetError as error:
             self._refused = DevwidgetError(error.what, why=error.why, instead=error.instead)  # its frames hold the model
-            self._say("error", str(error))
+            self._refuse(str(error))
             raise
         except KeyboardInterrupt:
-            self._say("error", say("cancelled; the model was put back as it was"))
+            self._refuse(say("cancelled; the model was put back as it was"))
             raise
         except BaseException as error:
-            self._say("error", error_text(error))
+            self._refuse(error_text(error))
             raise
 
     def _progress(self, text: str) -> None:
@@ -199,11 +213,14 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """Draw a trace that was recorded elsewhere over the module tree."""
         with self._lock:
             self.trace, self._refused = trace, None
-            self.refresh()
+            self.view.printed = ""  # what an earlier one has printed
+            self._read_again()
+            self._has_moved = False
             self._draw_marks()
             self._draw_memory()
             self._draw_compared()
             self._say_result(trace)
+            self.save_again()
 
     def propose(self, layout: Layout) -> None:
         """Draw what `devwidget.place` says beside the model as it is."""
@@ -224,13 +241,16 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         try:
             self.refresh()
         except Exception as error:
-            self._say("error", say("the panel could not read the model again: {error}", error=error_text(error)))
+            self._refuse(say("the panel could not read the model again: {error}", error=error_text(error)))
 
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
+        if self.view.gone:
+            return True  # what the panel says is how the model was when it was last seen
         self._sampled, drawn = True, {"over": self._drawn}  # the page ignores it when the bars have been drawn again
+        before = self.snapshot.memory if self.snapshot is not None else ()
         try:
-            self.live.figure = memory_content(self._memory_now(), self.trace, running=True) | drawn
+            self.live.figure = memory_content(self._memory_now(), self.trace, before=before) | drawn
         except Exception as error:
             self.live.figure = {"error": say("memory cannot be watched: {error}", error=error_text(error))} | drawn
             return False
@@ -278,8 +298,17 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _say(self, kind: str, text: str) -> None:
         self.view.status = {"kind": kind, "text": safe_block(text)}
 
+    def _refuse(self, text: str) -> None:
+        """Say that nothing new was drawn, and of what the picture below is."""
+        before = say("Shown below is the trace before: {summary}", summary=self.view.traced["summary"]) if self.trace else ""
+        self._say("refused", "\n".join(filter(None, (text, before))))
+
     def _say_result(self, trace: Trace) -> None:
-        self._say("error" if trace.error else "done", self.view.traced["summary"])
+        summary = self.view.traced["summary"]
+        if self._has_moved:
+            self._say("moved", "\n".join((summary, say("The model has been moved since this trace."))))
+        else:
+            self._say("error" if trace.error else "done", summary)
 
     def _offer_inputs(self) -> None:
         request = self._request
@@ -305,6 +334,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = place(snapshot)
+        self._draw_proposed()
         self.view.head = head_content(snapshot, self.table)
         self.tree.table = tree_content(snapshot, self.table)
         self._draw_marks()
@@ -313,6 +343,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.marks = overlay(self.table, self.trace)
         self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)
+
+
+def _devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:
+    """Where each tensor of the model is."""
+    return [(module.path, tensor.name, tensor.device) for module in snapshot.modules for tensor in module.tensors]
 
 
 def _chosen(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix]:

@@ -53,13 +53,14 @@ class RanksWidget(Displayed, ipywidgets.VBox):
 
     def speak(self) -> None:
         """Say everything in the language of reports."""
-        self.view.content, self.view.words = ranks_content(self.cluster), page_words(*RANKS)
+        self.view.words = page_words(*RANKS)
+        self._draw()
 
     def ask(self) -> Cluster:
         """Ask the ranks again, and show what they say; of a saved record nobody can be asked."""
         if self._ask is not None:
             self.cluster = self._ask()
-            self.view.content = ranks_content(self.cluster)
+            self._draw()
         return self.cluster
 
     def close(self) -> None:
@@ -70,6 +71,10 @@ class RanksWidget(Displayed, ipywidgets.VBox):
             widget.close()
         self.layout.close()
         super().close()
+
+    def _draw(self) -> None:
+        self.view.content = ranks_content(self.cluster)
+        self.save_again()
 
     def __repr__(self) -> str:
         return str(self.cluster)

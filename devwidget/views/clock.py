@@ -5,8 +5,31 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 
+from devwidget.records.parallel import DataParallelCall
 from devwidget.records.trace import Trace
+
+
+def with_real_times(trace: Trace) -> Trace:
+    """A trace with the times that say something of speed: virtual GPUs compute on the CPU, and what they took is left out."""
+    if not trace.virtual_gpus:
+        return trace
+    return replace(
+        trace,
+        seconds=0.0,
+        moves=tuple(replace(each, seconds=0.0) for each in trace.moves),
+        ops=tuple(replace(each, started=0.0) for each in trace.ops),
+        modules=tuple(replace(each, seconds=0.0, started=0.0) for each in trace.modules),
+        replicas=tuple(replace(each, seconds=0.0, started=0.0) for each in trace.replicas),
+        parallel=tuple(map(_untimed, trace.parallel)),
+    )
+
+
+def _untimed(call: DataParallelCall) -> DataParallelCall:
+    return replace(
+        call, started=0.0, seconds=0.0, scatter_seconds=0.0, replicate_seconds=0.0, forward_seconds=0.0, gather_seconds=0.0
+    )
 
 
 class Clock:

@@ -16,7 +16,7 @@ from devwidget.records.trace import Trace
 from devwidget.views.placement import device_order
 
 _LATE = ("others", "cache", "free")
-BAR_PARTS = (*(category for category in CATEGORIES if category not in (*_LATE, "activations")), "running", "foreign", *_LATE)
+BAR_PARTS = (*(category for category in CATEGORIES if category not in (*_LATE, "activations")), "running", "outside", *_LATE)
 """The parts of a bar from left to right: what is in use before what is only reserved."""
 
 
@@ -76,24 +76,31 @@ class MemorySeries:
 
 
 def memory_bars(
-    memory: Iterable[DeviceMemory], trace: Trace | None = None, *, with_cpu: bool = False, running: bool = False
+    memory: Iterable[DeviceMemory],
+    trace: Trace | None = None,
+    *,
+    with_cpu: bool = False,
+    before: Iterable[DeviceMemory] | None = None,
 ) -> tuple[MemoryBar, ...]:
     """Bars of the accelerators; of the cpu, where it holds anything, if asked for or if there is nothing else.
 
     Args:
-        running: a cell runs: what is not known to be the model's may be activations of its step.
+        before: while a cell runs: what there was when it began. Tensors beyond that may be activations of its step.
     """
     devices = sorted(memory, key=lambda each: device_order(each.device))
     peaks = peak_bytes(trace) if trace else {}
     accelerators = [each for each in devices if each.device.is_accelerator]
     chosen = devices if with_cpu or not accelerators else accelerators
-    unknown = "running" if running else "foreign"
-    bars = (_bar(each, peaks.get(each.device, 0), unknown) for each in chosen if each.device.kind != "meta")
+    outside = None if before is None else {each.device: each.activations for each in before}
+    bars = (_bar(each, peaks.get(each.device, 0), outside) for each in chosen if each.device.kind != "meta")
     return tuple(bar for bar in bars if bar.total or bar.device.is_accelerator)
 
 
-def _bar(memory: DeviceMemory, peak: int, unknown: str) -> MemoryBar:
-    sizes = {unknown if category == "activations" else category: getattr(memory, category) for category in CATEGORIES}
+def _bar(memory: DeviceMemory, peak: int, before: dict[DeviceId, int] | None) -> MemoryBar:
+    sizes = {category: getattr(memory, category) for category in CATEGORIES}
+    unknown = sizes.pop("activations")
+    sizes["running"] = 0 if before is None else max(0, unknown - before.get(memory.device, 0))
+    sizes["outside"] = unknown - sizes["running"]
     parts = tuple((part, size) for part in BAR_PARTS if (size := sizes.get(part, 0)))
     total = memory.total or sum(size for _, size in parts)
     return MemoryBar(memory.device, memory.name, memory.virtual, parts, total, bool(memory.total), peak)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Severity
 from devwidget.records.trace import Fault, Trace
+from devwidget.views.backward_hops import with_forward_lines
 from devwidget.views.hops import group_hops
 from devwidget.views.placement import Placement, nearest_row
 
@@ -32,6 +33,14 @@ class RowMark:
     severity_below: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RowHop:
+    """Crossings of one line while one row ran: how many, and bytes of all of them."""
+
+    count: int
+    bytes: int
+
+
 @dataclass(slots=True)
 class Overlay:
     """Marks and device flows by row; rows without any are left out.
@@ -40,13 +49,13 @@ class Overlay:
         marks: row -> RowMark.
         flows: row -> (devices in, devices out).
         rows_of_findings: for each finding its row, -1 outside the model.
-        hops: row -> places in `group_hops(trace.moves)` of the hops that happened while it ran.
+        hops: row -> the lines of `group_hops(trace.moves)` that crossed while it ran, with what of them is the row's own.
     """
 
     marks: dict[int, RowMark] = field(default_factory=dict)
     flows: dict[int, tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]] = field(default_factory=dict)
     rows_of_findings: list[int] = field(default_factory=list)
-    hops: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    hops: dict[int, dict[int, RowHop]] = field(default_factory=dict)
 
 
 def overlay(placement: Placement, trace: Trace | None) -> Overlay:
@@ -55,14 +64,11 @@ def overlay(placement: Placement, trace: Trace | None) -> Overlay:
     if trace is None or not len(placement):
         return result
     index = {path: row for row, path in reversed(list(enumerate(placement.paths)))}
-    hops, faults = _hops(index, trace), _findings(index, trace, result)
-    for number, hop in enumerate(group_hops(trace.moves)):
-        for row in {nearest_row(index, path) for path in hop.modules if path is not None}:
-            result.hops[row] = (*result.hops.get(row, ()), number)
-    for row in sorted({*hops, *faults, *_ancestors(placement, [*hops, *faults])}):
+    result.hops, faults = _hops(index, trace), _findings(index, trace, result)
+    for row in sorted({*result.hops, *faults, *_ancestors(placement, [*result.hops, *faults])}):
         result.marks[row] = RowMark()
-    for row, count in hops.items():
-        _spread_hops(result, placement, row, count)
+    for row, own in result.hops.items():
+        _spread_hops(result, placement, row, sum(hop.count for hop in own.values()))
     for row, numbers in faults.items():
         _spread_findings(result, placement, row, tuple(numbers), trace)
     for event in trace.modules:
@@ -79,13 +85,16 @@ def worse(one: str, other: str) -> str:
     return max(one, other, key=order.index)
 
 
-def _hops(index: dict[str, int], trace: Trace) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for move in trace.moves:
+def _hops(index: dict[str, int], trace: Trace) -> dict[int, dict[int, RowHop]]:
+    """Row -> line -> its crossings, each counted once: in the module whose line it is."""
+    lines = {number: line for line, hop in enumerate(group_hops(trace.moves)) for number in hop.numbers}
+    found: dict[int, dict[int, RowHop]] = {}
+    for move in with_forward_lines(trace.moves):
         if move.module is not None:
-            row = nearest_row(index, move.module)
-            counts[row] = counts.get(row, 0) + move.count
-    return counts
+            own = found.setdefault(nearest_row(index, move.module), {})
+            before = own.get(lines[move.number], RowHop(0, 0))
+            own[lines[move.number]] = RowHop(before.count + move.count, before.bytes + move.bytes * move.count)
+    return {row: dict(sorted(own.items())) for row, own in found.items()}
 
 
 def _findings(index: dict[str, int], trace: Trace, result: Overlay) -> dict[int, list[int]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from devwidget.records.device import DeviceId
-from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, Phase, Trace
+from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase, Trace
 from devwidget.views.clock import Clock
 from devwidget.views.hops import group_hops
 from devwidget.views.placement import device_order
@@ -22,15 +24,15 @@ _STEP: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One module's first call.
+    """One module's first call, or the part of it on one device, from its first operator there to its last.
 
     Attributes:
         path, class_name: which module.
-        lane: device of its results.
-        start, stop: places in the trace where the call began and ended.
+        lane: where its operators ran; the device of its results where none of them computed anything.
+        start, stop: places in the trace where the call, or the part, began and ended.
         level: nesting among the boxes of its lane, 0 outermost.
         failed: whether a call raised.
-        seconds, calls: as in ModuleEvent.
+        seconds, calls: as in ModuleEvent; the seconds of the whole call are not those of a part, which has none.
         replica: number of the DataParallel replica, -1 for the module itself.
     """
 
@@ -93,7 +95,7 @@ class Timeline:
     """Lanes from top to bottom, boxes for modules, arrows for moves, crosses for faults, bands for the phases.
 
     Attributes:
-        left_out: boxes that are not drawn.
+        left_out: calls of modules that have no box.
         seconds: whether positions are seconds; if not, they are places in the trace.
     """
 
@@ -110,7 +112,7 @@ def timeline(trace: Trace) -> Timeline:
     """The order of a trace drawn on lanes: positions are places in the trace, which are the same at every run."""
     events = [event for event in trace.modules if event.inputs or event.outputs or event.failed]
     chosen = _shallowest(events)
-    boxes = tuple(itertools.starmap(_box, zip(chosen, _levels(chosen), strict=True)))
+    boxes = _stacked(_boxes(chosen, trace.ops))
     arrows, crosses = _arrows(trace), _crosses(trace)
     used = {box.lane for box in boxes} | {cross.lane for cross in crosses}
     used |= {device for arrow in arrows for device in (arrow.source, arrow.target)}
@@ -141,27 +143,69 @@ def _stop(event: ModuleEvent) -> float:
     return float(max(event.stopped, event.number))
 
 
-def _levels(events: list[ModuleEvent]) -> list[int]:
-    levels: list[int] = []
-    open_boxes: dict[DeviceId, list[float]] = {}
+def _boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> Iterator[Box]:
+    """The boxes of the events, none of them on top of another yet."""
+    ops = sorted(ops, key=lambda op: op.number)
+    computed = [(op.number, op.module, lane) for op in ops if (lane := _computed_on(op))]
+    copies = [op.number for op in ops if op.inputs and not _computed_on(op)]
+    places = [number for number, _, _ in computed]
+    replicas = [event.number for event in events if event.replica >= 0]
     for event in events:
-        running = open_boxes.setdefault(_lane(event), [])
-        while running and running[-1] <= event.number:
+        inside = computed[bisect_right(places, event.number) : bisect_left(places, _stop(event))]
+        own = [(number, lane) for number, module, lane in inside if _is_inside(module, event)]
+        has_replicas = any(event.number < number < _stop(event) for number in replicas)
+        for lane, start, stop in _whole(event, own) if has_replicas or not own else _parts(event, own, copies):
+            is_whole = (start, stop) == (event.number, _stop(event))
+            yield Box(
+                event.path, event.class_name, lane, start, stop, 0, event.failed, event.seconds if is_whole else 0.0,
+                event.calls, event.replica,
+            )  # fmt: skip
+
+
+def _computed_on(op: OpEvent) -> DeviceId | None:
+    """Where an operator read and wrote; None for copies between devices, and for what reads nothing."""
+    if op.output is None:
+        return op.inputs[0] if op.inputs else None
+    return op.output if op.output in op.inputs else None
+
+
+def _is_inside(module: str | None, event: ModuleEvent) -> bool:
+    """Replicas run side by side under the same paths: nobody knows whose operator it was."""
+    return event.replica < 0 and module is not None and (not event.path or f"{module}.".startswith(f"{event.path}."))
+
+
+def _whole(event: ModuleEvent, ran: list[tuple[int, DeviceId]]) -> Iterator[tuple[DeviceId, float, float]]:
+    """The devices of a call, each for all of its time, as replicas run; that of its results where no operator ran."""
+    results = (event.outputs or event.inputs or (DeviceId("cpu"),))[:1]
+    yield from ((lane, float(event.number), _stop(event)) for lane in dict.fromkeys(lane for _, lane in ran) or results)
+
+
+def _parts(event: ModuleEvent, ran: list[tuple[int, DeviceId]], copies: list[int]) -> Iterator[tuple[DeviceId, float, float]]:
+    """The devices of a call, each from where another one paused to where its data is copied on."""
+    for lane in dict.fromkeys(lane for _, lane in ran):
+        own = [at for at, (_, device) in enumerate(ran) if device == lane]
+        first, last = own[0], own[-1]
+        start = ran[first - 1][0] + 1 if first else event.number
+        yield lane, float(start), _next_place(ran[last][0], ran[last + 1][0], copies) if last + 1 < len(ran) else _stop(event)
+
+
+def _next_place(last: int, following: int, copies: list[int]) -> float:
+    """The first copy after a place, if it comes before the following operator."""
+    after = bisect_right(copies, last)
+    return float(min(copies[after], following) if after < len(copies) else following)
+
+
+def _stacked(boxes: Iterable[Box]) -> tuple[Box, ...]:
+    """The boxes of each lane, those that run inside another one level deeper."""
+    stacked: list[Box] = []
+    open_boxes: dict[DeviceId, list[float]] = {}
+    for box in sorted(boxes, key=lambda box: box.start):
+        running = open_boxes.setdefault(box.lane, [])
+        while running and running[-1] <= box.start:
             running.pop()
-        levels.append(len(running))
-        running.append(_stop(event))
-    return levels
-
-
-def _lane(event: ModuleEvent) -> DeviceId:
-    return (event.outputs or event.inputs or (DeviceId("cpu"),))[0]
-
-
-def _box(event: ModuleEvent, level: int) -> Box:
-    return Box(
-        event.path, event.class_name, _lane(event), float(event.number), _stop(event), level,
-        event.failed, event.seconds, event.calls, event.replica,
-    )  # fmt: skip
+        stacked.append(replace(box, level=len(running)))
+        running.append(box.stop)
+    return tuple(stacked)
 
 
 def _arrows(trace: Trace) -> tuple[Arrow, ...]:

@@ -69,15 +69,15 @@ def test_a_panel_that_was_traced_before_it_is_shown_opens_as_one_traced_after(ba
 def test_bars_of_a_running_cell_that_come_after_its_end_are_not_drawn(bare):
     memory = split_model().memory
     ended = memory_content(memory, None)
-    running = memory_content([replace(each, activations=5 * MIB, free=0) for each in memory], None, running=True)
+    running = memory_content([replace(each, activations=5 * MIB, free=0) for each in memory], None, before=memory)
     legend = bare.page.locator(".dw-memory .dw-legend")
     bare.update("panel", "memory", ended | {"drawn": 1})
     bare.update("live", "figure", running | {"over": 1})
-    expect(legend).to_contain_text("activations and other tensors")
+    expect(legend).to_contain_text("activations and other new tensors")
     bare.update("panel", "memory", ended | {"drawn": 2})
-    expect(legend).to_contain_text("other models and tensors")
+    expect(legend).to_contain_text("tensors outside this model")
     bare.update("live", "figure", running | {"over": 1})
-    expect(legend).to_contain_text("other models and tensors")
+    expect(legend).to_contain_text("tensors outside this model")
 
 
 def test_a_queued_trace_says_that_it_waits(bare):
@@ -299,13 +299,25 @@ def test_prints_of_the_traced_code_are_in_the_panel(bare):
     expect(bare.page.locator(".dw-printed pre")).to_have_text("step 1\n<b>loss</b> 0.5\n")
 
 
-def test_the_export_menu_can_be_clicked_after_a_restart(bare):
-    bare.page.evaluate("() => window.models.panel.fire('comm_live_update')")
-    expect(bare.page.locator(".dw-banner")).to_contain_text("restarted")
-    bare.page.get_by_label("Export").click()
-    with bare.page.expect_download():
-        bare.answer("export", {"name": "net.json", "mime": "application/json", "text": "{}"})
-        bare.page.get_by_role("button", name="Save snapshot as JSON").click()
+def test_after_a_restart_everything_that_needs_the_kernel_says_that_it_is_gone(browser):
+    restarted = BarePage(browser, split_model(), one_step())
+    page, gone = restarted.page, "The kernel was restarted: nobody answers this panel"
+    page.evaluate("() => window.models.panel.fire('comm_live_update')")
+    expect(page.locator(".dw-banner")).to_contain_text("restarted")
+    asked = page.evaluate("() => window.models.control.sent.length")
+    status = page.locator(".dw-status")
+    for entry in ("Copy text report", "Save share card (SVG)", "Save as HTML", "Save snapshot as JSON", "Save tensors as CSV"):
+        restarted.update("panel", "status", {"kind": "done", "text": "before"})
+        page.get_by_label("Export").click()
+        page.get_by_role("button", name=entry).click()
+        expect(status).to_contain_text(gone)
+    restarted.update("panel", "status", {"kind": "done", "text": "before"})
+    page.get_by_role("tab", name="Trace").click()
+    page.get_by_role("button", name="keep to compare").click()
+    expect(status).to_contain_text(gone)
+    expect(page.get_by_role("button", name="Trace batch")).to_be_disabled()
+    assert page.evaluate("() => window.models.control.sent.length") == asked
+    restarted.close()
 
 
 def test_the_timeline_says_nothing_that_the_status_line_says_already(bare):

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect
 
-from devwidget.report.page.content import memory_content
+from devwidget.report.page.content import memory_content, tree_content
+from devwidget.views.placement import place
 from tests.browser.esm import BarePage
-from tests.views.builders import GIB, MIB, one_step, split_model
+from tests.views.builders import CPU, GIB, MIB, one_step, split_model
 
-TRACE = replace(one_step(), findings=(replace(one_step().findings[0], explains=(13,)), one_step().findings[1]))
+FINDINGS = (replace(one_step().findings[0], explains=(13,)), one_step().findings[1])
+TRACE = replace(one_step(), findings=FINDINGS, virtual_gpus=0)  # timed on real devices
 
 
 @pytest.fixture
@@ -90,3 +92,38 @@ def test_the_timeline_has_an_axis_of_events_and_one_of_time(bare):
     expect(bare.page.locator(".dw-timeline .xtitle")).to_contain_text("time on the host")
     bare.page.get_by_role("button", name="by order").click()
     expect(bare.page.locator(".dw-timeline .xtitle")).to_contain_text("order of events")
+
+
+def test_a_figure_that_was_hidden_while_the_theme_changed_is_drawn_when_it_is_shown_and_once(bare):
+    tab(bare, "Trace").click()
+    bare.page.locator(".dw-timeline .main-svg").first.wait_for()
+    tab(bare, "Modules").click()
+    bare.page.evaluate("""() => {
+        const { react } = Plotly;
+        window.drawn = 0;
+        Plotly.react = (plot, ...rest) => {
+            if (plot.closest('.dw-timeline')) window.drawn += 1;
+            return react(plot, ...rest);
+        };
+        document.body.className = 'another-theme';
+    }""")
+    bare.page.wait_for_timeout(800)  # the style sheet of a theme comes after its name
+    assert bare.page.evaluate("window.drawn") == 0
+    for _ in range(2):
+        tab(bare, "Trace").click()
+        bare.page.wait_for_function("window.drawn === 1")
+        tab(bare, "Modules").click()
+
+
+def test_an_open_drawer_follows_a_model_that_is_moved(bare):
+    bare.page.locator("[data-path='decoder.head']").click()
+    drawer = bare.page.locator(".dw-detail")
+    expect(drawer.locator(".dw-table .dw-chip").first).to_have_text("cuda:1")
+    model = split_model()
+    moved = [replace(each, tensors=tuple(replace(tensor, device=CPU) for tensor in each.tensors)) for each in model.modules]
+    snapshot = replace(model, modules=tuple(moved))
+    bare.update("tree", "table", tree_content(snapshot, place(snapshot)))
+    expect(drawer.locator(".dw-table .dw-chip").first).to_have_text("cpu")
+    smaller = replace(model, modules=model.modules[:3])
+    bare.update("tree", "table", tree_content(smaller, place(smaller)))
+    expect(drawer).to_be_hidden()

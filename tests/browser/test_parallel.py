@@ -1,6 +1,7 @@
 """The drawing of a DataParallel call as a browser paints it: replicas, parts of the batch, the gather point, the numbers."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
@@ -93,8 +94,13 @@ def test_the_table_has_a_row_for_each_gpu_idle_ones_too(drawn):
     expect(page.locator(".dw-replica")).to_have_count(3)
     expect(page.locator(".dw-idle")).to_contain_text("the batch did not reach it")
     cells = page.locator(".dw-replica").nth(1).locator("td").all_text_contents()
-    assert cells == ["cuda:1", "GPU 1", "1", "4 KiB", "3.00 MiB", "39 KiB", "2.00 MiB", "6.00 MiB", "4 ms"]
+    assert cells == ["cuda:1", "GPU 1", "1", "4 KiB", "3.00 MiB", "39 KiB", "2.00 MiB", "6.00 MiB"]
     expect(page.locator(".dw-advice[data-about='batch']")).to_contain_text("A batch of 4 reaches all.")
+
+
+def test_the_table_has_the_times_of_real_gpus(drawn):
+    page = drawn(replace(data_parallel(2), virtual_gpus=0))
+    expect(page.locator(".dw-replica").first.locator("td").last).to_have_text("4 ms")
 
 
 def test_a_wrapper_tells_its_prefix_before_and_after_a_trace(drawn):

@@ -59,6 +59,54 @@ def test_without_its_kernel_the_panel_is_shown_as_it_was_saved(saved):
     expect(cell(reopened).get_by_text("Error displaying widget")).to_be_hidden()
 
 
+FAULTY = [
+    """import torch, devwidget
+devwidget.simulate(2, memory="64MiB").start()
+
+class Reader(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.read = torch.nn.Linear(8, 8)
+
+    def forward(self, rows):
+        hidden = torch.zeros(8)
+        return self.read(rows) + hidden
+
+net, rows = Reader().to("cuda:0"), torch.ones(2, 8, device="cuda:0")""",
+    "panel = devwidget.show(net, rows)\npanel",
+    "net.to('cuda:1'); rows = rows.to('cuda:1')",
+]
+
+
+def test_what_is_saved_follows_every_trace_and_every_change_of_devices(lab, browser):
+    lab.write("followed.ipynb", FAULTY)
+    session = lab.open(browser, "followed.ipynb")
+    session.run(0)
+    session.run(1)
+    saved, live = cell(session).locator(".dw-saved"), cell(session).locator(".dw-panel")
+    expect(live).to_be_visible(timeout=20_000)
+    expect(saved).not_to_contain_text("wrong-device")
+    live.get_by_role("button", name="Trace batch").click()
+    expect(live.locator(".dw-found").first).to_be_visible()
+    expect(saved).to_contain_text("error[wrong-device]")
+    expect(saved).to_be_hidden()
+    session.run(2)
+    expect(saved).to_contain_text("cuda:1 288 B")
+    expect(live.locator(".dw-status")).to_contain_text("The model has been moved since this trace")
+    live.get_by_label("batch", exact=True).fill("rows")
+    live.get_by_role("button", name="Trace batch").click()
+    expect(saved).to_contain_text("cpu and cuda:1")
+    session.page.evaluate(SAVE)
+    session.restart_kernel()
+    reopened = lab.open(browser, "followed.ipynb")
+    expect(cell(reopened).locator(".dw-saved")).to_be_visible()
+    expect(cell(reopened).locator(".dw-saved")).to_contain_text("cpu and cuda:1")
+    expect(cell(reopened).locator(".dw-saved")).to_contain_text("cuda:1 288 B")
+    for each in (session, reopened):
+        each.watched.errors[:] = [text for text in each.watched.errors if not any(words in text for words in GONE)]
+        each.close()
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_our_notebooks_show_their_panels_before_anything_has_run(lab, browser, path):
     session = lab.open(browser, lab.copy(path))

@@ -128,7 +128,7 @@ def test_boxes_end_before_the_loss_and_bands_name_the_phases(shown, gpus):
 def test_what_belongs_to_others_is_named_so_in_bars_and_curves(shown, gpus):
     model, other = nn.Linear(64, 8).to("cuda:0"), torch.ones(3 * MIB // 4, device="cuda:0")
     bare = shown(model, devwidget.trace(model, batch(), loss_fn=loss))
-    expect(bare.page.locator(".dw-memory .dw-legend")).to_contain_text("other models and tensors")
+    expect(bare.page.locator(".dw-memory .dw-legend")).to_contain_text("tensors outside this model")
     expect(tab(bare, "Memory").locator(".dw-peak")).to_contain_text("other models and tensors 3.00 MiB")
     assert other.numel()
 
@@ -138,7 +138,7 @@ def test_while_a_cell_runs_gradients_are_named_gradients(shown, gpus):
     bare = shown(model, None)
     loss(model(batch())).backward()
     bare.update("panel", "memory", {"drawn": 1})
-    running = memory_content(devwidget.snapshot(model).memory, None, running=True)
+    running = memory_content(devwidget.snapshot(model).memory, None, before=())
     bare.update("live", "figure", running | {"over": 1})
     expect(bare.page.locator(".dw-memory .dw-legend")).to_contain_text("gradients")
 

@@ -44,7 +44,7 @@ def test_marks_travel_for_the_few_rows_that_have_some():
     assert columns["marks"]["6"] == [0, 0, [0], [], 3, 0]
     assert "2" not in columns["marks"]
     assert columns["flows"][unpacked("I", columns["flow"])[5]] == (("cuda:0",), ("cuda:1",))
-    assert columns["hops"] == {"5": [1], "3": [0]}
+    assert columns["hops"] == {"5": [[1, 4, "64 KiB"]], "3": [[0, 1, "1.00 MiB"]]}
 
 
 def test_without_a_trace_there_are_no_marks():

@@ -8,6 +8,7 @@ import ipywidgets
 import pytest
 from ipywidgets.widgets.widget import _instances
 
+from devwidget.records.device import DeviceId
 from devwidget.records.errors import BatchError
 from devwidget.records.finding import Edit
 from devwidget.records.memory import DeviceMemory
@@ -54,7 +55,7 @@ def test_a_bad_batch_raises_for_code_and_is_shown_for_the_page(opened):
     panel, _ = opened
     with pytest.raises(BatchError):
         panel.run_trace(TraceRequest(batch="missing"))
-    assert panel.view.status["kind"] == "error"
+    assert panel.view.status["kind"] == "refused"
     assert asked(panel, ask="trace", batch="missing") == {"to": 1, "ask": "trace", "state": "done"}
     assert "`missing` is not defined" in panel.view.status["text"]
 
@@ -86,6 +87,15 @@ def test_a_fix_that_was_not_tried_is_offered_and_tried_by_its_button(opened):
     assert panel.trace.step_runs == 3
     assert panel.view.traced["trials"] == ["the step ran 3 times, after the first time to try fixes"]
     assert panel.view.status["kind"] == "done"
+
+
+def test_a_kept_trace_is_still_the_kept_one_after_a_fix_of_it_was_tried(opened):
+    panel, _ = opened
+    panel.show_trace(offering())
+    panel.keep()
+    panel._actions = replace(panel._actions, try_fix=lambda request, fix, _: replace(fix, verified=True, not_tried="", runs=2))
+    asked(panel, ask="try", finding=0, fix=0)
+    assert panel.view.compared["verdict"].startswith("This trace is kept")
 
 
 @pytest.mark.parametrize(("finding", "fix"), [(0, 99), (99, 0), (-1, 0), (None, None)])
@@ -179,13 +189,94 @@ def test_a_notebook_keeps_the_panel_beside_the_live_one(opened, monkeypatch):
     panel, _ = opened
     panel.run_trace()
     shown = []
-    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    monkeypatch.setattr("IPython.display.display", lambda data, raw, display_id=None: shown.append(data))
     panel._ipython_display_()
     saved, live = shown
     assert live == {"application/vnd.jupyter.widget-view+json": panel._repr_mimebundle_()[next(iter(live))]}
     assert "The panel as it was saved" in saved["text/html"]
     assert "error[wrong-device]" in saved["text/html"]
     assert saved["text/plain"] == repr(panel)
+
+
+def in_a_kernel(monkeypatch):
+    """IPython as it is in a kernel; what is displayed, and what is put in its place later."""
+    shown, again = [], []
+    monkeypatch.setattr("devwidget.ui.displayed._is_kernel", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda data, raw, display_id="": shown.append((display_id, data)))
+    monkeypatch.setattr("IPython.display.update_display", lambda data, raw, display_id: again.append((display_id, data)))
+    return shown, again
+
+
+def test_what_is_saved_follows_traces_and_devices_and_not_memory_alone(opened, monkeypatch):
+    panel, fake = opened
+    shown, again = in_a_kernel(monkeypatch)
+    panel.run_trace()
+    assert again == []  # not displayed yet
+    panel._ipython_display_()
+    saved, _ = shown
+    panel.run_trace()
+    assert [each[0] for each in again] == [saved[0]]
+    assert "error[wrong-device]" in again[-1][1]["text/html"]
+    fake.record = replace(fake.record, memory=fake.memory())
+    panel.refresh()
+    assert len(again) == 1
+    fake.record = replace(fake.record, modules=fake.record.modules[:3])
+    panel.refresh()
+    assert len(again) == 2
+    assert "decoder" not in again[-1][1]["text/plain"].split("Trace:")[0]
+
+
+def test_in_a_terminal_nothing_is_printed_again(opened, monkeypatch):
+    panel, _ = opened
+    _, again = in_a_kernel(monkeypatch)
+    monkeypatch.setattr("devwidget.ui.displayed._is_kernel", lambda: False)
+    panel._ipython_display_()
+    panel.run_trace()
+    assert again == []
+
+
+def test_a_refusal_says_of_what_the_picture_below_it_is(opened):
+    panel, _ = opened
+    with pytest.raises(BatchError):
+        panel.run_trace(TraceRequest(batch="missing"))
+    assert "Shown below" not in panel.view.status["text"]
+    panel.run_trace(TraceRequest(batch="batch"))
+    summary = panel.view.traced["summary"]
+    with pytest.raises(BatchError):
+        panel.run_trace(TraceRequest(batch="missing"))
+    assert panel.view.status["text"].endswith(f"Shown below is the trace before: {summary}")
+
+
+def test_a_model_that_was_moved_after_its_trace_is_said_to_be(opened):
+    panel, fake = opened
+    panel.run_trace()
+    module = next(each for each in fake.record.modules if each.tensors)
+    tensors = tuple(replace(each, device=DeviceId("cuda", 3)) for each in module.tensors)
+    before = fake.record
+    fake.record = replace(
+        before, modules=tuple(replace(each, tensors=tensors) if each is module else each for each in before.modules)
+    )
+    panel.refresh()
+    assert panel.view.status["kind"] == "moved"
+    assert "The model has been moved since this trace." in panel.view.status["text"]
+    panel.run_trace()
+    assert panel.view.status["kind"] == "done"
+
+
+def test_what_a_click_has_printed_is_not_shown_over_a_later_trace(opened):
+    panel, _ = opened
+    panel.show_printed("old words")
+    panel.run_trace()
+    assert panel.view.printed == ""
+
+
+def test_bars_of_a_model_that_is_gone_are_not_drawn_on(opened):
+    panel, fake = opened
+    fake.gone = True
+    panel.refresh()
+    before = panel.live.figure
+    assert panel.sample_memory() is True
+    assert panel.live.figure == before
 
 
 def test_where_both_would_be_shown_there_is_one_output(opened, monkeypatch):

@@ -7,7 +7,8 @@ import pytest
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.trace import Held, Operand, OpEvent, Trace
+from devwidget.records.trace import Held, ModuleEvent, Operand, OpEvent, Trace
+from devwidget.report.figures import timeline_figure
 from devwidget.views.clock import Clock
 from devwidget.views.flow import flow
 from devwidget.views.hops import group_hops
@@ -159,6 +160,70 @@ def test_lanes_hold_boxes_moves_and_faults():
     assert (cross.at, cross.lane, cross.module) == (13, GPU1, "decoder.head")
 
 
+def computed(number, module, *inputs, output=None, phase="forward"):
+    return OpEvent("addmm", module, phase, None, inputs, output or inputs[0], 1, number)
+
+
+def parts(trace):
+    """Each box with its path: where, from, to, how deep."""
+    return [(box.path, str(box.lane), box.start, box.stop, box.level) for box in timeline(trace).boxes]
+
+
+def ran(path, number, stopped, output, replica=-1):
+    return ModuleEvent(path, "Part", (GPU0,), (output,), 1, 0.1, number=number, stopped=stopped, replica=replica)
+
+
+def test_a_container_is_drawn_where_its_operators_ran_and_not_where_its_result_is():
+    copies = (replace(computed(6, "", GPU0), output=GPU1), replace(computed(12, "", GPU1), output=CPU))
+    ops = (
+        computed(3, "lower", GPU0),
+        *copies,
+        computed(9, "upper", GPU1),
+        OpEvent("zeros", "", "forward", None, (), CPU, 1, 1),
+    )
+    whole = Trace(modules=(ran("", 0, 14, CPU), ran("lower", 2, 5, GPU0), ran("upper", 8, 11, GPU1)), ops=ops)
+    assert parts(whole) == [
+        ("", "cuda:0", 0, 6, 0), ("lower", "cuda:0", 2, 5, 1), ("", "cuda:1", 4, 14, 0), ("upper", "cuda:1", 8, 11, 1)
+    ]  # fmt: skip
+    assert [box.seconds for box in timeline(whole).boxes] == [0, 0.1, 0, 0.1]  # of a part nobody knows the time
+    assert timeline_figure(timeline(whole))["words"] == "3 module calls, 0 hops, 2 devices"
+
+
+def test_a_module_that_hands_its_result_on_is_drawn_where_it_computed():
+    trace = Trace(modules=(ran("lower", 2, 5, GPU1),), ops=(computed(3, "lower", GPU0),))
+    assert parts(trace) == [("lower", "cuda:0", 2, 5, 0)]
+
+
+def test_a_wrapper_of_replicas_is_drawn_on_all_their_devices_around_them():
+    replicas = (ran("module", 2, 8, GPU0, 0), ran("module", 3, 9, GPU1, 1))
+    ops = (computed(4, "module", GPU0), computed(5, "module", GPU1), computed(6, "module", GPU0))
+    assert parts(Trace(modules=(ran("", 0, 12, GPU0), *replicas), ops=ops)) == [
+        ("", "cuda:0", 0, 12, 0), ("", "cuda:1", 0, 12, 0), ("module", "cuda:0", 2, 8, 1), ("module", "cuda:1", 3, 9, 1)
+    ]  # fmt: skip
+
+
+def test_a_row_and_its_drawer_count_the_same_hops():
+    first, *_ = one_step().moves
+    elsewhere = replace(first, module="encoder", number=2)  # the same line, called in another module
+    back = replace(first, source=GPU1, target=GPU0, module=None, phase="backward", site=site(99), number=40)
+    table = place(split_model())
+    drawn = overlay(table, replace(one_step(), moves=(*one_step().moves, elsewhere, back)))
+    counts = {table.paths[row]: [(hop.count, hop.bytes) for hop in own.values()] for row, own in drawn.hops.items()}
+    assert counts == {"encoder": [(1, 16384), (1, 16384)], "decoder": [(4, 65536)], "encoder.attention": [(1, MIB)]}
+    assert all(drawn.marks[row].hops == sum(hop.count for hop in own.values()) for row, own in drawn.hops.items())
+
+
+def test_while_a_cell_runs_what_was_there_before_is_no_activation():
+    before = split_model().memory
+    first, *rest = before
+    grown = [replace(first, activations=first.activations + 3 * MIB, free=first.free - 3 * MIB), *rest]
+    bar, *_ = memory_bars(grown, before=before)
+    assert dict(bar.parts)["running"] == 3 * MIB
+    assert dict(bar.parts)["outside"] == first.activations
+    freed, *_ = memory_bars([replace(first, activations=0), *rest], before=before)
+    assert not {"running", "outside"} & dict(freed.parts).keys()
+
+
 def test_a_box_ends_where_its_module_ends():
     boxes = {box.path: box for box in timeline(one_step()).boxes}
     assert {path: box.stop for path, box in boxes.items()} == {
@@ -224,9 +289,8 @@ def test_an_arrow_knows_its_line_and_a_cross_its_finding():
 
 
 def test_what_is_not_the_models_is_named_so_and_what_is_only_reserved_comes_last():
-    (first, *_), (running, *_) = memory_bars(split_model().memory), memory_bars(split_model().memory, running=True)
-    assert [part for part, _ in first.parts] == ["parameters", "gradients", "foreign", "cache", "free"]
-    assert [part for part, _ in running.parts] == ["parameters", "gradients", "running", "cache", "free"]
+    first, *_ = memory_bars(split_model().memory)
+    assert [part for part, _ in first.parts] == ["parameters", "gradients", "outside", "cache", "free"]
     assert (first.in_use, first.reserved, first.used) == (6 * MIB, 7 * MIB, 7 * MIB)
 
 

@@ -71,9 +71,10 @@ def _gathered(call: ParallelCall) -> tuple[str, str]:
 def _replica_words(replica: Replica, call: ParallelCall) -> str:
     peak = call.peak(replica.device)
     failed = "  " + say("failed") if replica.failed else ""
+    took = f"  {format_seconds(replica.seconds)}" if replica.seconds else ""
     lines = [
         f"<b>{plotly_text(str(replica.device))}</b>  {counted(replica.samples, 'sample')}{failed}",
-        say("out {size}", size=format_bytes(replica.output_bytes)) + f"  {format_seconds(replica.seconds)}",
+        say("out {size}", size=format_bytes(replica.output_bytes)) + took,
         say("peak {size}", size=format_bytes(peak)) if peak else "",
     ]
     return "<br>".join(filter(None, lines))

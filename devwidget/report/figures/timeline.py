@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from devwidget.language.speaking import said, say
@@ -89,12 +90,17 @@ def _drawn(lanes: Timeline) -> Figure:
     if lanes.seconds:
         layout["xaxis"] |= {"tickformat": "~s", "ticksuffix": "s"}
     hops = sum(arrow.count for arrow in lanes.arrows)
-    parts = ((len(lanes.boxes), "module call"), (hops, "hop"), (len(lanes.lanes), "device"))
+    parts = ((_calls(lanes.boxes), "module call"), (hops, "hop"), (len(lanes.lanes), "device"))
     return figure(data, layout, row_words(counted(number, noun) for number, noun in parts))
 
 
+def _calls(boxes: Iterable[Box]) -> int:
+    """How many calls they are: one that ran on several devices has a box on each."""
+    return len({(box.path, box.replica) for box in boxes})
+
+
 def _axis_words(lanes: Timeline, rows: _Rows) -> str:
-    hidden = lanes.left_out + len(lanes.boxes) - len(rows.boxes)
+    hidden = lanes.left_out + _calls(lanes.boxes) - _calls(rows.boxes)
     axis = say("time on the host") if lanes.seconds else say("order of events")
     return say("{axis}; {calls} deeper inside not drawn", axis=axis, calls=counted(hidden, "call")) if hidden else axis
 
@@ -157,7 +163,8 @@ def _box_words(box: Box) -> str:
     calls = f", {counted(box.calls, 'call')}" if box.calls > 1 else ""
     replica = ", " + say("replica {number}", number=box.replica) if box.replica >= 0 else ""
     failed = "<br>" + say("a call raised") if box.failed else ""
-    ran = f"{plotly_text(str(box.lane))}, {format_seconds(box.seconds)}{calls}{replica}{failed}"
+    seconds = f", {format_seconds(box.seconds)}" if box.seconds else ""
+    ran = f"{plotly_text(str(box.lane))}{seconds}{calls}{replica}{failed}"
     return f"<b>{name}</b> {plotly_text(box.class_name)}<br>{ran}"
 
 

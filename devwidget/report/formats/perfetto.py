@@ -13,7 +13,7 @@ from devwidget.records.memory_curve import ROLES
 from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.words import first_line, module_words, site_words, tensor_words
-from devwidget.views.clock import Clock
+from devwidget.views.clock import Clock, with_real_times
 
 Json = dict[str, Any]
 _MODULES, _MOVES, _MEMORY = 1, 2, 3
@@ -23,8 +23,10 @@ _TRACKS = {_MODULES: "modules", _MOVES: "moves between devices", _MEMORY: "memor
 def perfetto_json(trace: Trace) -> str:
     """Slices for the first call of each module and for moves, counters for the memory of each device, marks for findings.
 
-    Where nothing was timed, as in a memory snapshot of torch, an event takes a microsecond.
+    Where nothing was timed, as in a memory snapshot of torch, or the times are those of virtual GPUs, an event takes a
+    microsecond.
     """
+    trace = with_real_times(trace)
     clock = Clock(trace)
 
     def at(place: float) -> float:
@@ -41,14 +43,15 @@ def _names() -> Iterator[Json]:
 
 def _modules(trace: Trace, at: Any) -> Iterator[Json]:
     for event in trace.modules:
-        start = event.started * 1e6
+        start = event.started * 1e6 if event.started else at(event.number)
         args = {"class": event.class_name, "calls": event.calls, "out": ", ".join(map(str, event.outputs))}
         yield _slice(module_words(event.path), start, _end(event, at) - start, _MODULES, event.replica + 1, args)
 
 
 def _end(event: ModuleEvent, at: Any) -> float:
+    is_timed = event.seconds and (event.calls == 1 or event.stopped < 0)
     once = (event.started + event.seconds / max(event.calls, 1)) * 1e6
-    return once if event.calls == 1 or event.stopped < 0 else float(at(event.stopped))
+    return once if is_timed else float(at(max(event.stopped, event.number)))
 
 
 def _moves(trace: Trace, at: Any) -> Iterator[Json]:

@@ -23,7 +23,7 @@ from devwidget.report.text.comparison_text import hop_rows, measure_rows, verdic
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words
-from devwidget.views.clock import Clock
+from devwidget.views.clock import Clock, with_real_times
 from devwidget.views.compare import comparison
 from devwidget.views.device_map import device_map
 from devwidget.views.memory import memory_bars, memory_series
@@ -75,10 +75,12 @@ def detail_content(snapshot: Snapshot, table: Placement, row: int) -> Content:
 
 
 @displayed
-def memory_content(memory: Iterable[DeviceMemory], trace: Trace | None, *, running: bool = False) -> Content:
-    """Bars of the accelerators, and of all devices for whoever asks for the cpu; `running` as for `memory_bars`."""
+def memory_content(
+    memory: Iterable[DeviceMemory], trace: Trace | None, *, before: Iterable[DeviceMemory] | None = None
+) -> Content:
+    """Bars of the accelerators, and of all devices for whoever asks for the cpu; `before` as for `memory_bars`."""
     memory = tuple(memory)
-    gpus, everything = (memory_bars(memory, trace, with_cpu=cpu, running=running) for cpu in (False, True))
+    gpus, everything = (memory_bars(memory, trace, with_cpu=cpu, before=before) for cpu in (False, True))
     return {
         "gpus": memory_figure(gpus) if gpus else None,
         "all": memory_figure(everything) if len(everything) > len(gpus) else None,
@@ -91,6 +93,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
     """Everything that a trace shows beside the tree; {} before the first one."""
     if trace is None:
         return {}
+    trace = with_real_times(trace)
     calls, lanes, clock, series = parallel_calls(trace), timeline(trace), Clock(trace), memory_series(trace)
     return {
         "summary": summary_words(trace),

@@ -47,5 +47,5 @@ def _replica(call: ParallelCall, replica: Replica) -> Card:
         if call.call.backward
         else "",
         "peak": format_bytes(peak) if peak else "",
-        "time": format_seconds(replica.seconds) if replica.thread else "",
+        "time": format_seconds(replica.seconds) if replica.seconds else "",
     }

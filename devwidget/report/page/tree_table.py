@@ -130,7 +130,10 @@ def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
             ]
             for row, mark in marks.marks.items()
         },
-        "hops": {str(row): list(numbers) for row, numbers in marks.hops.items()},
+        "hops": {
+            str(row): [[line, hop.count, format_bytes(hop.bytes)] for line, hop in own.items()]
+            for row, own in marks.hops.items()
+        },
         "folds": {str(row): count for row, count in repeated_blocks(table, marks).items()},
     }
 

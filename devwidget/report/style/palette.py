@@ -21,13 +21,14 @@ CATEGORY_HUES = {
     "inputs": "#c2a02c",
     "other": "#8b7f77",
     "foreign": "#b99a82",
+    "outside": "#b99a82",
     "running": "#5a9e4b",
     "others": "#6d747d",
     "cache": "rgba(150,158,168,0.28)",
     "free": "rgba(128,128,128,0.10)",
 }
 CATEGORY_PATTERNS = {"gradients": "/", "optimizer": "x", "activations": ".", "cache": "\\", "attributes": "-", "inputs": "|",
-                     "running": ".", "gathered": "+", "foreign": "/"}  # fmt: skip
+                     "running": ".", "gathered": "+", "foreign": "/", "outside": "/"}  # fmt: skip
 
 
 def device_hue(device: DeviceId) -> str:

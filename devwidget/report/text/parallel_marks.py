@@ -58,11 +58,9 @@ def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
 def _of_replica(call: ParallelCall, replica: Replica, inner: str, line: Mark) -> dict[str, Mark]:
     device, number = replica.device, replica.number
     parameters, buffers = format_bytes(replica.parameter_bytes - replica.buffer_bytes), format_bytes(replica.buffer_bytes)
-    spans = (
-        say("{time} in {thread}", time=format_seconds(replica.seconds), thread=replica.thread)
-        if replica.thread
-        else say("never ran")
-    )
+    spans = replica.thread or say("never ran")
+    if replica.thread and replica.seconds:
+        spans = say("{time} in {thread}", time=format_seconds(replica.seconds), thread=replica.thread)
     card, title = card_words(call, device), say("replica {number} on {device}", number=number, device=device)
     outer, home, source = call.wrapper, call.gather_point, call.source
     marks = {

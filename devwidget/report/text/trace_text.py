@@ -18,6 +18,7 @@ from devwidget.report.text.failure_card import failure_lines
 from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.memory_words import memory_lines
 from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words
+from devwidget.views.clock import with_real_times
 from devwidget.views.hops import Hop, group_hops
 from devwidget.views.parallel import ParallelCall, parallel_calls
 
@@ -49,7 +50,7 @@ def summary_words(trace: Trace) -> str:
         *found,
         row_words((counted(crossings, "hop"), format_bytes(total))) if crossings else say("no hops"),
     ]
-    if trace.seconds:
+    if trace.seconds and not trace.virtual_gpus:
         parts.append(format_seconds(trace.seconds))
     if trace.virtual_gpus and not _idle_words(trace):
         parts.append(counted(trace.virtual_gpus, "virtual GPU"))
@@ -75,6 +76,7 @@ def findings_words(trace: Trace) -> str:
 
 
 def _lines(trace: Trace) -> Iterator[str]:
+    trace = with_real_times(trace)
     yield say("Trace: {summary}", summary=summary_words(trace))
     yield from failure_lines(trace)
     classes = {event.path: event.class_name for event in trace.modules}
@@ -168,20 +170,23 @@ def _copy_lines(trace: Trace) -> Iterator[str]:
 
 def _parallel_lines(call: ParallelCall) -> Iterator[str]:
     yield say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call))
+    is_timed = any(replica.seconds for replica in call.replicas)
     header = (
         *(say("device"), say("samples"), say("batch in"), say("parameters in")),
-        *(say("out"), say("gradients"), say("peak"), say("time")),
+        *(say("out"), say("gradients"), say("peak")),
+        *((say("time"),) if is_timed else ()),
     )
     rows = [
         (
             str(replica.device), str(replica.samples), format_bytes(replica.input_bytes), format_bytes(replica.parameter_bytes),
             format_bytes(replica.output_bytes), format_bytes(replica.gradient_bytes),
-            format_bytes(call.peak(replica.device)) if call.peak(replica.device) else "", format_seconds(replica.seconds),
+            format_bytes(call.peak(replica.device)) if call.peak(replica.device) else "",
+            *((format_seconds(replica.seconds),) if is_timed else ()),
         )
         for replica in call.replicas
     ]  # fmt: skip
     if rows:
-        yield from columns([header, *rows], right=range(1, 8), indent="  ")
+        yield from columns([header, *rows], right=range(1, len(header)), indent="  ")
     yield from (f"  {words}" for words in parallel_words(call))
     for each in advice(call):
         yield labelled(say("help"), each.text)

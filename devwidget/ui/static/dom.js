@@ -61,8 +61,9 @@ export function keepKeys(root) {
 
 let questions = 0;
 
-// Ask Python something on the control comm; `answered` gets the reply, `done` stops listening.
+// Ask Python something on the control comm; `answered` gets the reply, or that nobody is left to give one.
 export function ask(control, question, answered) {
+  if (control.get("ended")) return answered?.({ error: say("The kernel was restarted: nobody answers this panel. Run the cell again.") });
   const id = `${Date.now()}-${questions++}`;
   const listen = (message) => {
     if (message?.to !== id) return;
@@ -71,4 +72,18 @@ export function ask(control, question, answered) {
   };
   control.on("msg:custom", listen);
   control.send({ ...question, id });
+}
+
+// Tells `ended` when the kernel's side of a panel is gone: Jupyter fires this event then, though no specification has it.
+export function watchKernel(model, control, ended, signal) {
+  const changed = async () => {
+    const kept = model.widget_manager?.get_model(model.get("control").replace("anywidget:", ""));
+    const self = await Promise.resolve(kept).catch(() => "closed"); // from Python: there is nothing left to tell
+    if (self === "closed" || self?.comm_live) return;
+    control?.set("ended", true);
+    ended();
+  };
+  model.on("comm_live_update", changed);
+  signal?.addEventListener("abort", () => model.off("comm_live_update", changed));
+  if (control?.get("ended")) ended(); // another view of a panel that is over
 }

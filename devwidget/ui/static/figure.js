@@ -27,7 +27,7 @@ function lineAt(x, color) {
   return { type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line: { color, width: 1.5, dash: "dash" }, name: "here" };
 }
 
-// One figure: draws when it is in sight, again when its size or the theme changes.
+// One figure. What it shows has a version: it is drawn when it is in sight and drew another version, or at another width.
 export class Figure {
   constructor(plotly, className, clicked) {
     this.plotly = plotly; // () => Promise of Plotly
@@ -37,11 +37,14 @@ export class Figure {
     this.legend = h("div", { class: "dw-legend" });
     this.variant = ""; // which of `spec.variants` is shown
     this.spot = null; // [place, seconds] to point at
+    this.version = 0; // of what is to be seen: data, variant, place, theme
+    this.drawn = { version: -1, width: 0 }; // what is on the page
+    this.failure = h("p", { class: "dw-empty", hidden: true });
     this.canvas = h("div", { class: "dw-canvas", role: "img" }, this.plot);
-    this.el = h("div", { class: `dw-figure ${className}` }, this.legend, this.canvas);
+    this.el = h("div", { class: `dw-figure ${className}` }, this.legend, this.failure, this.canvas);
     this.sizes = new ResizeObserver(() => this.fit());
     this.sizes.observe(this.el);
-    this.themes = new MutationObserver(() => setTimeout(() => this.draw(), 400)); // the theme's style sheet comes after its name
+    this.themes = new MutationObserver(() => setTimeout(() => this.change(), 400)); // the theme's style sheet comes after its name
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   }
 
@@ -54,50 +57,67 @@ export class Figure {
     this.canvas.setAttribute("aria-label", spec.words);
     const entry = ([name, colour]) => h("span", null, h("i", { style: `background:${colour}`, "aria-hidden": "true" }), name);
     this.legend.replaceChildren(...(spec.legend ?? []).map(entry));
-    this.draw();
+    this.change();
+  }
+
+  change() {
+    this.version += 1;
+    this.fit();
   }
 
   // Point at a place, where it is by order and by time.
   point(spot) {
     this.spot = spot;
-    this.draw();
+    this.change();
   }
 
   turn(variant) {
     this.variant = variant;
-    this.draw();
+    this.change();
   }
 
+  // Draw what is not on the page yet; a hidden figure has no width, and is asked again when it is shown.
   fit() {
+    if (this.isBehind()) this.draw();
+  }
+
+  isBehind() {
     const width = this.el.clientWidth;
-    if (width && width !== this.width) this.draw();
+    return this.spec && width && !this.closed && (this.version !== this.drawn.version || width !== this.drawn.width);
   }
 
   async draw() {
-    const width = this.el.clientWidth;
-    if (!this.spec || !width || this.closed) return;
     try {
       const Plotly = await this.plotly();
-      if (this.closed || !this.el.clientWidth) return;
-      this.width = this.el.clientWidth;
+      if (!this.isBehind()) return; // hidden meanwhile, or drawn by another call
+      this.drawn = { version: this.version, width: this.el.clientWidth };
       const { data, layout } = this.styled();
       await Plotly.react(this.plot, data, layout, CONFIG);
       if (this.clicked && !this.listens) this.plot.on("plotly_click", ({ points }) => this.clicked(points[0]?.customdata ?? points[0]?.data?.meta));
       this.listens = true;
+      this.tell("");
     } catch (error) {
-      this.plot.textContent = say("the figure cannot be drawn: {error}", { error: error.message });
+      this.tell(say("the figure cannot be drawn: {error}", { error: error.message }));
     }
+  }
+
+  // Why there is no figure; "" where there is one.
+  tell(words) {
+    this.failure.textContent = words;
+    this.failure.hidden = !words;
+    this.canvas.hidden = Boolean(words);
   }
 
   // The figure in the fonts and colours of the page.
   styled() {
+    const width = this.el.clientWidth;
     const { fontFamily, color } = getComputedStyle(this.el);
     const { data, layout } = structuredClone(this.spec);
     const other = this.spec.variants?.[this.variant];
     if (other) data.forEach((each, at) => Object.assign(each, other.data[at]));
-    Object.assign(layout, other?.layout, this.width < NARROW ? this.spec.narrow : null);
+    Object.assign(layout, other?.layout, width < NARROW ? this.spec.narrow : null);
     if (this.spot) layout.shapes = [...(layout.shapes ?? []), lineAt(this.spot[other ? 1 : 0], color)];
-    layout.width = this.width;
+    layout.width = width;
     layout.font = { ...layout.font, family: fontFamily, color };
     layout.hoverlabel = { ...layout.hoverlabel, bgcolor: this.background(), font: { size: 12, color } };
     return { data, layout };

@@ -41,6 +41,7 @@ export class Inputs {
       event.preventDefault();
       if (!this.button.disabled) act.trace(this.read());
     });
+    this.ended = false;
     this.touched = new Set();
     for (const name of ["batch", "loss", "target", "heal"]) this[name].addEventListener("input", () => this.touched.add(name));
   }
@@ -58,11 +59,13 @@ export class Inputs {
   }
 
   busy(running) {
-    this.button.disabled = running;
+    this.button.disabled = running || this.ended;
     this.cancel.hidden = !running;
   }
 
-  disable() {
+  // Nothing can be traced any more.
+  end() {
+    this.ended = true;
     for (const field of this.el.querySelectorAll("input, button")) field.disabled = true;
   }
 }

@@ -1,5 +1,5 @@
 // The panel: header, memory bars, tabs; it composes the tree widget and asks Python through the control widget.
-import { ask, h, keepKeys, prose } from "./dom.js";
+import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { Inputs, headline, menu, save, saveAs } from "./header.js";
 import { findingsView } from "./findings.js";
@@ -12,7 +12,7 @@ import { say, spoken, word } from "./words.js";
 const TABS = [word("Modules"), word("Findings"), word("Trace"), word("Parallel"), word("Memory")];
 const NO_GPU = word("No GPU here. Virtual GPUs show the same: run import devwidget; devwidget.simulate(2).start() and build the model again.");
 
-// An empty tab says what it will show, and how to get there with a variable that the notebook has.
+// What an empty tab will show, and how to get there.
 function howTo(what, names) {
   const batch = names?.length ? say("such as `{name}`", { name: names[0] }) : say("a variable, or an expression such as `next(iter(loader))`");
   return say("Here will be {what}. Name a batch above, {batch}, and press Trace batch.", { what, batch });
@@ -58,6 +58,11 @@ async function render({ model, el, host, signal }) {
     inputs.busy(kind === "busy" || kind === "queued");
     for (const button of root.querySelectorAll(".dw-try")) button.disabled = inputs.button.disabled;
   }
+  // A word in passing: the status of the panel comes back after it.
+  function mention(text) {
+    tell("done", text);
+    setTimeout(() => status.textContent === text && sayStatus(), 4000);
+  }
   function trace(request) {
     run({ ask: "trace", ...request });
   }
@@ -78,9 +83,12 @@ async function render({ model, el, host, signal }) {
       if (answer.cancelled && status.classList.contains("dw-status-queued")) tell("idle", say("cancelled before it began"));
     });
   }
+  function complain(answer) {
+    if (answer.error) tell("error", answer.error);
+  }
   function exported(answer) {
     if (answer.error) tell("error", answer.error);
-    else save(answer, (text) => tell("done", text));
+    else save(answer, mention);
   }
   // The figures of the open tab; the memory bars where it has none.
   async function savePictures(format) {
@@ -89,7 +97,7 @@ async function render({ model, el, host, signal }) {
       for (const each of drawn.length ? drawn : [memory]) {
         const name = `${(model.get("head")?.title || "trace").replace(/\W+/g, "-")}-${each.name}.${format}`;
         saveAs(await each.picture(format), name);
-        tell("done", say("saved {file}", { file: name }));
+        mention(say("saved {file}", { file: name }));
       }
     } catch (error) {
       tell("error", say("the figure cannot be saved: {error}", { error: error.message }));
@@ -138,7 +146,7 @@ async function render({ model, el, host, signal }) {
     button.disabled = true;
     ask(control, { ask: "ranks" }, (answer) => {
       button.disabled = false;
-      if (answer.error) tell("error", answer.error);
+      complain(answer);
     });
   }
   async function showOthers() {
@@ -148,7 +156,6 @@ async function render({ model, el, host, signal }) {
   function drawHead() {
     const head = model.get("head");
     if (head?.title) title.replaceChildren(...headline(head, filterBy).filter(Boolean));
-    if (!model.get("traced")?.summary) drawTrace();
     spread.replaceChildren(...(head?.spread ?? []).map((card) => spreadSection(card, reveal)));
   }
   function drawMemory(content = model.get("memory") ?? {}) {
@@ -162,6 +169,8 @@ async function render({ model, el, host, signal }) {
     cpu.setAttribute("aria-pressed", String(withCpu));
     cpu.textContent = withCpu ? say("hide cpu") : say("show cpu");
   }
+  // An empty tab says what it will show, with a variable that the notebook has now.
+  const none = (what) => h("p", { class: "dw-empty" }, ...prose(howTo(what, model.get("inputs")?.names)));
   const compared = h("div");
   const timeline = figure("dw-timeline", revealMark);
   const steps = figure("dw-steps", revealMark);
@@ -173,17 +182,16 @@ async function render({ model, el, host, signal }) {
     tabs.count("Findings", findings.length + (traced.failure ? 1 : 0), traced.failure ? "error" : findings[0]?.severity);
     tabs.count("Trace", traced.hops?.reduce((sum, hop) => sum + hop.count, 0) ?? 0);
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
-    const none = (what) => h("p", { class: "dw-empty" }, ...prose(howTo(what, model.get("inputs")?.names)));
     tabs.page("Findings").replaceChildren(...findingsView(traced, reveal, none, control && tryFix));
     tabs.page("Trace").replaceChildren(...(traced.summary ? [compared, control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
     timeline.show(traced.timeline);
-    drawParallel(traced, none);
+    drawParallel();
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what the bytes of each device were for, along one step, and who made the peak"))]));
     steps.show(traced.memory);
   }
   function keepKey() {
     const keep = h("button", { class: "dw-plain dw-keep", type: "button", title: say("show what later traces have otherwise") }, say("keep to compare"));
-    keep.addEventListener("click", () => ask(control, { ask: "keep" }));
+    keep.addEventListener("click", () => ask(control, { ask: "keep" }, complain));
     return keep;
   }
   function drawCompared() {
@@ -202,8 +210,9 @@ async function render({ model, el, host, signal }) {
     turn(timeline.variant);
     return by;
   }
-  function drawParallel(traced, none) {
+  function drawParallel() {
     const head = model.get("head");
+    const traced = model.get("traced") ?? {};
     for (const old of calls.splice(0)) {
       old.close();
       figures.splice(figures.indexOf(old), 1);
@@ -238,43 +247,39 @@ async function render({ model, el, host, signal }) {
     banner.hidden = false;
     root.classList.add("dw-stale");
     tell("idle", "");
-    inputs.disable();
+    inputs.end();
   }
   function drawInputs() {
     inputs.offer(model.get("inputs") ?? {});
   }
-  function drawStatus() {
-    const { kind, text } = model.get("status") ?? {};
-    if (!kind) return;
+  function sayStatus() {
+    const { kind = "idle", text } = model.get("status") ?? {};
     tell(kind, text);
+  }
+  // What a new trace has found is opened; a refusal leaves what is open.
+  function drawStatus() {
+    sayStatus();
     const { findings, failure } = model.get("traced") ?? {};
-    if ((kind === "done" || kind === "error") && (findings?.length || failure)) tabs.open("Findings");
+    if (["done", "error"].includes(model.get("status")?.kind) && (findings?.length || failure)) tabs.open("Findings");
   }
   function drawPrinted() {
     const text = model.get("printed") ?? "";
     printed.hidden = !text;
     printed.replaceChildren(h("summary", null, say("printed by the traced code")), h("pre", { tabindex: "0" }, text));
   }
-  // Not in the widget specification, but Jupyter fires it when the kernel's side of a widget goes away.
-  async function kernelChanged() {
-    const control = model.widget_manager?.get_model(model.get("control").replace("anywidget:", ""));
-    const self = await Promise.resolve(control).catch(() => "closed"); // from Python: there is nothing left to tell
-    if (self !== "closed" && !self?.comm_live) stale(say("The kernel was restarted. Run the cell again; this is the last state."));
-  }
 
   const listeners = {
-    "change:head": drawHead,
+    "change:head": () => (drawHead(), drawParallel()),
     "change:memory": () => drawMemory(),
     "change:traced": drawTrace,
     "change:gone": drawGone,
-    "change:inputs": drawInputs,
+    "change:inputs": () => (drawInputs(), model.get("traced")?.summary || drawTrace()), // empty tabs name a variable
     "change:status": drawStatus,
     "change:printed": drawPrinted,
     "change:compared": drawCompared,
     "change:offers_ranks": drawOthers,
     "change:ranks": drawOthers,
-    "change:proposed": drawTrace,
-    comm_live_update: kernelChanged,
+    "change:proposed": drawParallel,
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
   const lead = () => reveal(tree.get("lead"));
@@ -291,7 +296,8 @@ async function render({ model, el, host, signal }) {
   drawPrinted();
   drawCompared();
   drawOthers();
-  if (!model.get("gone")) drawStatus(); // a panel that was traced before it was shown opens as one traced after
+  watchKernel(model, control, () => stale(say("The kernel was restarted. Run the cell again; this is the last state.")), signal);
+  if (!model.get("gone") && !control?.get("ended")) drawStatus(); // a panel that was traced before it was shown opens as one traced after
   const inner = tabs.page("Modules").appendChild(h("div"));
   await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
   if (control) ask(control, { ask: "hello" }); // the answer lets later clicks be heard while a cell runs

@@ -81,16 +81,17 @@ export function pick(strip, mark, reveal) {
 
 function replicaTable(call) {
   const number = "dw-number";
-  const head = [[say("device")], [say("card")], [say("samples"), number], [say("batch in"), number], [say("parameters in"), number], [say("outputs"), number], [say("gradients out"), number], [say("peak"), number], [say("forward"), number]];
+  const timed = call.replicas.some((each) => each.time);
+  const head = [[say("device")], [say("card")], [say("samples"), number], [say("batch in"), number], [say("parameters in"), number], [say("outputs"), number], [say("gradients out"), number], [say("peak"), number], ...(timed ? [[say("forward"), number]] : [])];
   const rows = call.replicas.map((each) =>
     h(
       "tr",
       { class: "dw-replica", "data-device": each.device },
       h("td", null, chip(each.device)),
       h("td", { class: "dw-soft dw-nowrap", title: each.uuid }, each.card),
-      ...[each.samples, each.input, each.parameters, each.output, each.gradients, each.peak, each.time].map((text) => h("td", { class: number }, text)),
+      ...[each.samples, each.input, each.parameters, each.output, each.gradients, each.peak, ...(timed ? [each.time] : [])].map((text) => h("td", { class: number }, text)),
     ),
   );
-  const idle = call.idle.map((device) => h("tr", { class: "dw-idle", "data-device": device }, h("td", null, chip(device)), h("td", { colspan: 8, class: "dw-soft" }, say("the batch did not reach it"))));
+  const idle = call.idle.map((device) => h("tr", { class: "dw-idle", "data-device": device }, h("td", null, chip(device)), h("td", { colspan: timed ? 8 : 7, class: "dw-soft" }, say("the batch did not reach it"))));
   return table(say("replicas of {title}", { title: call.title }), head, [...rows, ...idle]);
 }

@@ -1,5 +1,5 @@
 // The panel of a job: all ranks as a map, what is wrong, who does not answer, memory, and what each module holds where.
-import { ask, h, keepKeys, prose } from "./dom.js";
+import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
 import { findingsView } from "./findings.js";
 import { filterRanks } from "./ranks_filter.js";
 import { RanksMap } from "./ranks_map.js";
@@ -118,6 +118,10 @@ async function render({ model, el, host, signal }) {
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
   draw();
   drawStatus();
+  watchKernel(model, control, () => {
+    tell("error", say("The kernel was restarted. Run the cell again; this is the last state."));
+    again.disabled = true;
+  }, signal);
   if (control) ask(control, { ask: "hello" });
   const stop = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);

@@ -17,7 +17,9 @@ export function moduleLink({ path = null, row = -1, module }, reveal) {
 // `reveal` leads to a row of the module tree, or to a place of the timeline.
 export function hopTable(hops, reveal) {
   if (!hops.length) return h("p", { class: "dw-empty" }, say("No tensor crossed between devices."));
-  const head = [[say("from → to")], [say("times"), "dw-number"], [say("bytes"), "dw-number"], [say("where")], [say("cost"), "dw-number"], [say("cause")], [say("tensor")]];
+  const timed = hops.some((hop) => hop.seconds); // the time of virtual GPUs is nobody's
+  const cost = timed ? [[say("cost"), "dw-number"]] : [];
+  const head = [[say("from → to")], [say("times"), "dw-number"], [say("bytes"), "dw-number"], [say("where")], ...cost, [say("cause")], [say("tensor")]];
   const rows = hops.map((hop) =>
     h(
       "tr",
@@ -26,7 +28,7 @@ export function hopTable(hops, reveal) {
       h("td", { class: "dw-number" }, hop.count),
       h("td", { class: "dw-number" }, hop.bytes),
       h("td", { class: "dw-place" }, moduleLink(hop, reveal), " ", h("span", { class: "dw-nowrap" }, hop.place), hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
-      h("td", { class: "dw-number", title: say("time of the calls in the host") }, hop.seconds),
+      timed && h("td", { class: "dw-number", title: say("time of the calls in the host") }, hop.seconds),
       h("td", null, say(hop.cause), h("span", { class: "dw-soft" }, ` ${say(hop.phase)}`)),
       h("td", { class: "dw-mono dw-shapes" }, hop.what),
     ),

@@ -57,7 +57,7 @@ async function render({ model, el, host, signal }) {
   function fill(row, detail, otherwise) {
     const traced = model.get("traced") ?? {};
     const cards = (tree.rows.marks[row]?.[2] ?? []).map((number) => [number, traced.findings?.[number]]).filter(([, card]) => card);
-    const hops = (tree.rows.hops[row] ?? []).map((number) => traced.hops?.[number]).filter(Boolean);
+    const hops = (tree.rows.hops[row] ?? []).map(([number, count, bytes]) => traced.hops?.[number] && { ...traced.hops[number], count, bytes }).filter(Boolean);
     const shut = () => {
       openDetail(null);
       tree.grid.focus();
@@ -72,8 +72,16 @@ async function render({ model, el, host, signal }) {
     const rows = new Rows(await unpacked(table));
     if (table !== model.get("table")) return; // a newer one is on its way
     rows.mark(model.get("marks") ?? {});
+    const path = shownRow === null ? null : tree.rows.pathOf(shownRow);
     tree.show(rows);
+    if (path !== null) redraw(path);
   };
+  // The open drawer after the table has changed: rows have other numbers, or are gone.
+  function redraw(path) {
+    const row = tree.rows.rowOf(path);
+    shownRow = null;
+    openDetail(row >= 0 && tree.rows.pathOf(row) === path ? row : null);
+  }
   const remark = async () => {
     await ready;
     tree.rows.mark(model.get("marks") ?? {});

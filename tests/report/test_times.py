@@ -1,0 +1,49 @@
+"""What virtual GPUs took says nothing of speed, and is told nowhere; what real devices took is."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from devwidget.report.formats.perfetto import perfetto_json
+from devwidget.report.page.content import traced_content
+from devwidget.report.page.panel_text import panel_html
+from devwidget.report.page.share_card import share_card
+from devwidget.views.overlay import overlay
+from devwidget.views.placement import place
+from tests.views.builders import data_parallel, one_step, split_model
+
+DURATION = re.compile(r"\b\d[\d.,]* (ns|us|µs|ms|s|min)\b")
+TRACES = {"one step": one_step(), "DataParallel": data_parallel(3)}
+
+
+def page(trace):
+    table = place(split_model())
+    content = traced_content(trace, table, overlay(table, trace))
+    assert content["timeline"] is None or trace.virtual_gpus == 0 or "variants" not in content["timeline"]
+    return json.dumps(content, ensure_ascii=False)
+
+
+TOLD = {
+    "the text": str,
+    "the page": page,
+    "the saved notebook": lambda trace: str(panel_html(split_model(), trace)),
+    "the share card": lambda trace: share_card(split_model(), trace),
+}
+
+
+@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("told", TOLD)
+def test_times_of_virtual_gpus_are_told_nowhere_and_those_of_real_ones_are(told, name):
+    trace = TRACES[name]
+    assert trace.virtual_gpus
+    assert not DURATION.findall(TOLD[told](trace))
+    assert DURATION.findall(TOLD[told](replace(trace, virtual_gpus=0, seconds=0.021)))
+
+
+def test_a_perfetto_file_of_virtual_gpus_has_the_order_of_events():
+    trace = replace(one_step(), virtual_gpus=2)
+    slices = {each["name"]: each for each in json.loads(perfetto_json(trace))["traceEvents"] if each["ph"] == "X"}
+    for event in trace.modules:
+        assert slices[event.path or "the model itself"]["ts"] == event.number
