@@ -143,7 +143,9 @@ def _moves(trace: Trace) -> Columns:
 
 
 def _waits(trace: Trace) -> Columns:
-    columns = _columns(trace.waits, "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called")
+    columns = _columns(
+        trace.waits, "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called"
+    )
     return columns | _sites([wait.site for wait in trace.waits])
 
 

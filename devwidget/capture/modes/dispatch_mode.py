@@ -29,7 +29,13 @@ _WAITING = frozenset({
 })  # fmt: skip
 """Operators that hand a value to the host, or whose results have sizes that depend on values."""
 _APART = frozenset({*_MOVES, *KINDS, *_MASKED, *_WAITING, "repeat_interleave"})
-_CALLS = {"_local_scalar_dense": "item", "_unique": "unique", "_unique2": "unique", "_index_put_impl_": "index_put_"}
+_CALLS = {
+    "_local_scalar_dense": "item",
+    "_unique": "unique",
+    "_unique2": "unique",
+    "_index_put_impl_": "index_put_",
+    "_to_copy": "to",
+}
 _names: dict[int, tuple[str, bool, Any]] = {}
 """Operators by id: their names, whether they take a path of their own, and the operator itself, which keeps its id. Its hash
 would be a call of Python code."""
@@ -140,19 +146,19 @@ class Ops(DispatchMode):
         with _DisableTorchFunction():
             device = _awaited(name, args, kwargs)
         if device is not None:
-            self._wait(_CALLS.get(name, name), device, sys._getframe(2))
+            self._wait(name, device, sys._getframe(2))
         return out
 
-    def _wait(self, call: str, device: torch.device, frame: FrameType | None) -> None:
+    def _wait(self, name: str, device: torch.device, frame: FrameType | None) -> None:
         """A call of the program counts what waits in it; where none is under way, as in backward, each operator counts."""
         state, here = self._state, self._threads.place
         if here.cause == "healed":
             return
         state.transfers.synchronized()
         if here.site is not None or (self._tracker.forced != "backward" and not _is_active(state)):
-            state.waits.note(device)
+            state.waits.note(device, copies=name in _MOVES)
         else:
-            state.waits.add(call, device, frame)
+            state.waits.add(_CALLS.get(name, name), device, frame)
 
     def _moved(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         started = time.perf_counter()
@@ -166,7 +172,7 @@ class Ops(DispatchMode):
                 cause = "hook"
             self._state.log.move(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
             if out.device.type == "cpu" and not _is_later(name, args, kwargs) and is_accelerator(before.device):
-                self._wait("copy_" if name == "copy_" else "to", before.device, sys._getframe(2))
+                self._wait(name, before.device, sys._getframe(2))
         checks = self._state.copy_checks
         if checks is not None and isinstance(before, torch.Tensor) and before.device != out.device:
             checks.compare(before, out, self._threads.place.site or tracker.site(sys._getframe(1)))

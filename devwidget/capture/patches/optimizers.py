@@ -11,12 +11,14 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import named_tensors, registered
 from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of, parts_of
 from devwidget.capture.patches import untrained
+from devwidget.capture.patches.asked_modules import asked_modules, would_give
 from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import patched
@@ -39,11 +41,12 @@ from devwidget.records.trace import Fault, Operand
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Construction:
-    """When and where an optimizer was built, and which parameters were frozen then."""
+    """When and where an optimizer was built, which parameters were frozen then, and which modules were asked for theirs."""
 
     number: int
     site: RawSite | None
     frozen: tuple[weakref.ref[torch.Tensor], ...]
+    asked: tuple[weakref.ref[nn.Module], ...]
 
 
 Made = MutableMapping[torch.optim.Optimizer, _Construction]
@@ -82,7 +85,8 @@ def _watched(state: State, made: Made, missing: UntrainedParameters, original: A
             return
         frame = sys._getframe(1)
         if self not in made:
-            made[self] = _Construction(state.log.number(), raw_site(frame), tuple(map(TensorRef, state.frozen)))
+            frozen = tuple(map(TensorRef, state.frozen))
+            made[self] = _Construction(state.log.number(), raw_site(frame), frozen, asked_modules(frame))
         try:
             original(self, param_group)
         except ValueError as error:
@@ -114,10 +118,16 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
             if not is_tensor(value) or type(key) is not str or key == "step" or value.device == parameter.device:
                 continue
             names = operand_names.Names(state, frame)
-            facts = {"problem": "state", "state": key, "optimizer": class_name(type(optimizer))}
             born = state.births.get(value)
-            birth = born.root().site if born is not None and not _is_from(state, born, parameter) else None
-            birth = birth or (made[optimizer].site if optimizer in made else None)
+            beside = born is not None and _is_from(state, born, parameter)
+            facts = {"problem": "state", "state": key, "optimizer": class_name(type(optimizer))}
+            facts |= {"history": "moved" if beside else "put"} if born is not None else {}
+            birth = born.root().site if born is not None and not beside else None
+            built = made[optimizer].site if optimizer in made else None
+            if beside and built is not None and born is not None and born.root().site is not built:  # at an earlier step
+                moved = state.births.get(parameter)
+                built = moved.site if moved is not None and moved.site is not None else built
+            birth = birth or built
             known = to_site(birth) or _built(frame, optimizer)
             operand = _operand(f"state[{key!r}]", value)
             error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
@@ -145,7 +155,7 @@ def _built(frame: FrameType, optimizer: torch.optim.Optimizer) -> Site | None:
 
 
 def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: UntrainedParameters) -> None:
-    """Parameters that got a gradient, are in no group, and are younger than the optimizer or were frozen when it was built."""
+    """Parameters that got a gradient, are in no group, and would be in one if the optimizer were built in the same way now."""
     built, mine = made.get(optimizer), {id(parameter) for parameter in parameters_of(optimizer)}
     of_loss = list(_of_loss(state, mine))
     if built is None:
@@ -161,6 +171,8 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
         if parameter.grad is not None and id(parameter) not in mine
         and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
     ]  # fmt: skip
+    ids = {id(parameter) for _, parameter in late}
+    late = [each for each in late if would_give(built.asked, each[1], mine, ids, state.tracker)]
     if late or of_loss:
         frame = sys._getframe(2)
         names = operand_names.Names(state, frame)
@@ -197,7 +209,7 @@ def _older(
 def _of_loss(state: State, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters of a module that the loss calls, which is no part of the model: they got a gradient too."""
     for module, (owner, _) in list(state.tracker.strangers.items()):
-        for name, parameter in named_tensors(module, "_parameters") if owner is None else ():
+        for name, parameter in named_tensors(module, "_parameters") if owner is None and module.training else ():
             if parameter.grad is not None and id(parameter) not in mine:
                 yield f"{class_name(type(module))}.{name}", parameter
 

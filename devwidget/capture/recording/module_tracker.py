@@ -58,7 +58,7 @@ class Place:
     """Where one thread is: its running modules, the path of the innermost, and the user's line of a torch call under way.
 
     Attributes:
-        waits: the device for which the host waited in that call, and how often; None if it did not.
+        waits: the device for which the host waited in that call, how often, and whether for copies alone; None if it did not.
     """
 
     __slots__ = ("cause", "failed", "path", "replica", "site", "stack", "waits")
@@ -70,7 +70,7 @@ class Place:
         self.cause: Cause = "explicit"
         self.replica = -1
         self.failed: str | None = None
-        self.waits: tuple[torch.device, int] | None = None
+        self.waits: tuple[torch.device, int, bool] | None = None
 
 
 class _Threads(threading.local):

@@ -86,17 +86,19 @@ class Waits:
     read: dict[tuple[RawSite | None, torch.device], tuple[str, RawSite | None]] = field(default_factory=dict)
     _undecided: list[tuple[_Line, int, int]] = field(default_factory=list)
 
-    def note(self, device: torch.device) -> None:
+    def note(self, device: torch.device, *, copies: bool = False) -> None:
         """An operator made the host wait in a call of the program, which counts it when it is over."""
         here = self.tracker.here
-        here.waits = (device, here.waits[1] + 1 if here.waits is not None else 1)
+        _, times, before = here.waits or (device, 0, True)
+        here.waits = device, times + 1, before and copies
 
     def count(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None) -> None:
         """The call is over in which operators have made the host wait."""
         here = self.tracker.here
         if here.waits is None:
             return
-        (device, times), here.waits = here.waits, None
+        (device, times, copies), here.waits = here.waits, None
+        call = "copy_" if copies and call == "__setitem__" else call
         if not (call == "one_hot" and (len(args) > 1 or "num_classes" in kwargs)):  # reads nothing but on the CPU
             self.add(call, device, frame, 1 if call in _FORMATS else times)
 

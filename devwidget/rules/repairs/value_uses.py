@@ -9,8 +9,8 @@ from devwidget.records.site import Site
 from devwidget.rules.repairs.code import Code, code_at, own_lines
 
 _PRINTS = frozenset({
-    "add_scalar", "add_scalars", "critical", "debug", "error", "format", "info", "log", "log_metrics", "print", "set_description",
-    "set_postfix", "warning", "write",
+    "add_scalar", "add_scalars", "critical", "debug", "error", "format", "info", "log", "log_metrics", "print",
+    "set_description", "set_postfix", "warning", "write",
 })  # fmt: skip
 _KEEPS = frozenset({"add", "append", "extend", "setdefault", "update"})
 _PASSES = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "pow", "round", "str", "sum"})

@@ -87,7 +87,10 @@ def _finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -
         severity=severity,
         module=wait.module,
         headline=Message(
-            "the host waits for {device} at `{shown}`, {times}", device=wait.device, shown=_shown(wait), times=_times(wait, steps)
+            "the host waits for {device} at `{shown}`, {times}",
+            device=wait.device,
+            shown=_shown(wait),
+            times=_times(wait, steps),
         ),
         why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
         notes=(*_costs(wait), *called),
@@ -129,7 +132,9 @@ def _fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
         yield Fix(Message("or keep the number, or how many are chosen, in Python from the start"), "", "choice")
     elif wait.call in _SIZES:
         yield Fix(
-            Message("keep the size: torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()"), "", "likely"
+            Message("keep the size: torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()"),
+            "",
+            "likely",
         )
     elif not wait.in_step or (uses and uses <= _FOR_PEOPLE):
         yield from _later(wait, uses)
