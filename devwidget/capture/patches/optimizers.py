@@ -50,11 +50,14 @@ class _Construction:
 
 
 Made = MutableMapping[torch.optim.Optimizer, _Construction]
+Begun = MutableMapping[torch.optim.Optimizer, int]
+"""When an optimizer stepped for the first time."""
 
 
 def optimizers(state: State, undo: Undo) -> None:
     """Watch optimizers from their construction to each step."""
     made: Made = WeakIdKeyDictionary()
+    begun: Begun = WeakIdKeyDictionary()
     phases: list[Any] = []
     missing = UntrainedParameters()
 
@@ -63,7 +66,8 @@ def optimizers(state: State, undo: Undo) -> None:
             return
         phases.append(state.tracker.forced)
         state.tracker.forced = "optimizer"
-        check_state(state, optimizer, made, sys._getframe(1))
+        check_state(state, optimizer, made, begun, sys._getframe(1))
+        begun.setdefault(optimizer, state.log.number())
         missing.train(parameters_of(optimizer))
         _check_groups(state, optimizer, made, missing)
         untrained.check(state, optimizer, missing)
@@ -111,7 +115,7 @@ def not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Ten
     _write(state, names, frame, "leaf", error_text(error), operands, {})
 
 
-def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, frame: FrameType) -> None:
+def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, begun: Begun, frame: FrameType) -> None:
     """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
     for parameter, entries in items_of(dict_of(optimizer).get("state")) or ():
         for key, value in (items_of(entries) or ()) if is_tensor(parameter) else ():
@@ -123,11 +127,10 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, fram
             facts = {"problem": "state", "state": key, "optimizer": class_name(type(optimizer))}
             facts |= {"history": "moved" if beside else "put"} if born is not None else {}
             birth = born.root().site if born is not None and not beside else None
-            built = made[optimizer].site if optimizer in made else None
-            if beside and built is not None and born is not None and born.root().site is not built:  # at an earlier step
+            if beside and born is not None and born.number > begun.get(optimizer, born.number):  # at an earlier step
                 moved = state.births.get(parameter)
-                built = moved.site if moved is not None and moved.site is not None else built
-            birth = birth or built
+                birth = moved.site if moved is not None else None
+            birth = birth or (made[optimizer].site if optimizer in made else None)
             known = to_site(birth) or _built(frame, optimizer)
             operand = _operand(f"state[{key!r}]", value)
             error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
