@@ -80,6 +80,12 @@ def test_what_an_environment_is_given_stays_silent():
     assert severities(10, read) == []
 
 
+@pytest.mark.parametrize("line", ["if loss.item() > 9:", "seen = other(loss.item())"])
+def test_the_first_help_for_a_wait_in_the_loop_stands_alone(line):
+    (found,) = findings(waits=(wait(**{**LOG, "site": site(line, 20, "train")}, count=10, turns=10),), steps=10)
+    assert not found.fixes[0].summary.startswith("or ")
+
+
 @pytest.mark.parametrize("call", ["to", "cpu", "copy_", "multinomial", "linalg_inv"])
 def test_waits_for_which_there_is_no_cure_here_stay_silent(call):
     assert severities(3, wait(call=call, count=3, turns=3)) == []

@@ -143,13 +143,15 @@ def _fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
 
 
 def _later(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
-    """Cures for a value that people read."""
+    """Cures for a value that can be read later."""
     if "keeps" in uses:
         yield Fix(Message("keep sums and lists on the GPU, `.detach()` in the place of `.item()`, and read them once an epoch"),
                   "", "likely")  # fmt: skip
     elif "prints" in uses:
         yield Fix(Message("show it every few steps"), "", "likely")
-    yield Fix(Message("or copy it with non_blocking=True, and read the copy one step later"), "", "choice")
+    elif "branches" in uses or wait.call == "__bool__":
+        yield Fix(Message("look every few steps, or decide on the GPU with torch.where"), "", "likely")
+    yield Fix(Message("copy it with non_blocking=True, and read the copy one step later"), "", "choice")
 
 
 def _on_the_gpu(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
