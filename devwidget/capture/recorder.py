@@ -63,7 +63,7 @@ class Recorder:
     def __init__(self, *, heal: bool = False, allow: tuple[AllowedTransfer, ...] = (), verify_hops: bool = False) -> None:
         torch_internals.check("reading tensors", "recording")
         self._state = State(heal=heal, older=background_births.births())
-        self._state.transfers.allowed = allow
+        self._state.transfers.allowed = self._state.waits.allowed = allow
         self._state.copy_checks = CopyChecks(self._state.log, self._state.tracker) if verify_hops else None
         self._state.watching = self._modes
         self._undo = Undo()
@@ -175,7 +175,8 @@ class Recorder:
             replicas=self._state.parallel.replicas(),
             parallel=self._state.parallel.calls(),
             crossings=self._state.transfers.crossings(),
-            waits=self._state.transfers.waits_seen(),
+            waits=self._state.waits.records(),
+            steps=self._state.tracker.steps,
             error=self._error,
             failure=self._failure,
             copy_checks=tuple(self._state.copy_checks.records()) if self._state.copy_checks is not None else (),

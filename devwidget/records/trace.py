@@ -254,18 +254,21 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A line at which the host waits for a value of a device, folded over equal lines.
+    """A line at which the host waits for a value of a device, or for a size that depends on values, folded over equal lines.
 
     Attributes:
-        call: `item`, `__bool__`, `tolist`, `numpy`, ...
+        call: `item`, `__bool__`, `tolist`, `numpy`, `nonzero`, `__getitem__` (a mask, a slice), `cpu` (a copy), ...
         device: whose value.
         module: path of the module that waits, as for a fault.
         phase: part of the step.
-        site: the user's line.
-        library: the call stands in library code below that line.
+        site: the line that waits, of the user's or of a library; the user's line for what torch itself waits for.
+        library: library code makes the call.
         expression: source of the call.
         count: how often.
         meant: why the author allows it, "" if nobody said so.
+        turns: between how many calls of the model and of `backward` it waited; 0 if nobody counted.
+        in_step: the model, its loss, `backward` or the optimizer waits, and not the program around them.
+        called: the user's line that called the library that waits; None where it was no line of the user's.
     """
 
     call: str
@@ -277,6 +280,9 @@ class Wait:
     expression: str = ""
     count: Size = 1
     meant: str = ""
+    turns: Size = 0
+    in_step: bool = True
+    called: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +381,7 @@ class Trace(Record):
         modules: what ran, in order.
         replicas: the copies that DataParallel made, in order.
         crossings: the moves that the user's own lines asked for, in order.
-        waits: lines at which the host waited for a device, in order.
+        waits: lines at which the host waited for a device, in order of their first time.
         parallel: the calls of DataParallel modules that `replicas` belong to.
         memory: one curve for each device.
         copy_checks: copies between GPUs that were verified (`verify_hops`), in order.
@@ -390,6 +396,7 @@ class Trace(Record):
         groups: the process groups of them.
         samples: length of the batch, 0 where its tensors have several lengths or it is not known.
         step_runs: how often the step ran: once, and once more for each trial of its fixes; 0 for what is no step of `trace`.
+        steps: how often the program went back, or else called its model; 0 if nobody counted.
         noticed: why these trials may have been noticed outside of the step, where they were asked for all the same.
     """
 
@@ -416,3 +423,4 @@ class Trace(Record):
     groups: tuple[ProcessGroup, ...] = ()
     step_runs: Size = 0
     noticed: tuple[str, ...] = ()
+    steps: Size = 0

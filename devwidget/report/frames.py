@@ -38,7 +38,7 @@ def snapshot_frame(snapshot: Snapshot, part: str = "") -> pd.DataFrame:
 
 @presents("frame", Trace)
 def trace_frame(trace: Trace, part: str = "") -> pd.DataFrame:
-    """`moves`, `ops`, `modules`, `memory`, `findings`, `replicas` or `collectives`."""
+    """`moves`, `ops`, `modules`, `memory`, `findings`, `replicas`, `collectives` or `waits`."""
     return _frame(trace, part or "moves", _TRACE_PARTS)
 
 
@@ -140,6 +140,13 @@ def _moves(trace: Trace) -> Columns:
     names = ("source", "target", "bytes", "count", "tensors", "shape", "dtype", "cause", "module", "phase", "seconds")
     columns = _columns(trace.moves, "number", *names)
     return columns | _sites([move.site for move in trace.moves])
+
+
+def _waits(trace: Trace) -> Columns:
+    columns = _columns(
+        trace.waits, "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called"
+    )
+    return columns | _sites([wait.site for wait in trace.waits])
 
 
 def _ops(trace: Trace) -> Columns:
@@ -263,4 +270,5 @@ _TRACE_PARTS: dict[str, Callable[[Any], Columns]] = {
     "findings": _findings,
     "replicas": _replicas,
     "collectives": _collectives,
+    "waits": _waits,
 }

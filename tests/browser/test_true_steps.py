@@ -217,3 +217,22 @@ def test_device_dtype_and_the_line_of_a_hop_are_in_sight_at_seven_hundred_pixels
         box = cell.bounding_box()
         assert box["x"] + box["width"] <= 700
         assert re.search(r"test_true_steps\.py:\d+", cell.text_content())
+
+
+class Reading(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(64, 8)
+
+    def forward(self, x):
+        y = self.up(x)
+        return y * y.max().item()
+
+
+def test_lines_that_wait_are_a_table_below_the_hops(shown, gpus):
+    model = Reading().to("cuda:0")
+    bare = shown(model, devwidget.trace(model, batch()))
+    row = tab(bare, "Trace").locator(".dw-wait-row")
+    expect(row).to_contain_text("return y * y.max().item()")
+    expect(row.locator("td").nth(1)).to_have_text("1")
+    expect(row).to_contain_text("item forward")

@@ -43,3 +43,64 @@ def test_a_line_that_has_failed_is_not_told_twice():
 
 def test_after_the_fix_the_rule_looks_and_finds_nothing():
     assert is_silent(KIND, waits=())
+
+
+LOG = {"site": site("total += loss.item()", 20, "train"), "phase": "other", "in_step": False, "module": None}
+
+
+def severities(steps, *waits):
+    return [found.severity for found in findings(waits=waits, steps=steps)]
+
+
+def test_one_wait_at_each_step_of_the_loop_is_a_hint_with_its_cure():
+    (found,) = findings(waits=(wait(**LOG, count=10, turns=10),), steps=10)
+    assert (found.severity, "10 times in 10 steps" in found.headline) == ("info", True)
+    assert "read them once an epoch" in found.fixes[0].summary
+
+
+def test_many_waits_at_each_step_of_the_loop_are_a_warning_that_says_how_many():
+    (found,) = findings(waits=(wait(**LOG, count=640, turns=10),), steps=10)
+    assert found.severity == "warning"
+    assert found.notes[0].startswith("about 64 times in a row")
+
+
+@pytest.mark.parametrize(("count", "turns"), [(1, 1), (64, 1), (5, 5)])
+def test_what_is_read_when_all_is_over_or_every_few_steps_stays_silent(count, turns):
+    assert severities(10, wait(**LOG, count=count, turns=turns)) == []
+
+
+def test_the_parts_of_a_step_in_which_a_line_waits_are_added_up():
+    first, later = wait(**{**LOG, "phase": "build"}, count=64, turns=1), wait(**LOG, count=128, turns=2)
+    assert severities(3, first, later) == ["warning"]
+
+
+def test_what_an_environment_is_given_stays_silent():
+    line = site("observed = env.step(actions.cpu().numpy())", 20, "train")
+    read = wait(**{**LOG, "site": line}, call="numpy", expression="actions.cpu().numpy()", count=10, turns=10)
+    assert severities(10, read) == []
+
+
+@pytest.mark.parametrize("line", ["if loss.item() > 9:", "seen = other(loss.item())"])
+def test_the_first_help_for_a_wait_in_the_loop_stands_alone(line):
+    (found,) = findings(waits=(wait(**{**LOG, "site": site(line, 20, "train")}, count=10, turns=10),), steps=10)
+    assert not found.fixes[0].summary.startswith("or ")
+
+
+@pytest.mark.parametrize("call", ["to", "cpu", "copy_", "multinomial", "linalg_inv"])
+def test_waits_for_which_there_is_no_cure_here_stay_silent(call):
+    assert severities(3, wait(call=call, count=3, turns=3)) == []
+
+
+def test_a_log_inside_the_model_is_a_hint_and_a_number_that_it_needs_a_warning():
+    keeps = wait(site=site("self.seen = loss.item()", 12), count=3, turns=3)
+    needs = wait(site=site("return x * loss.item()", 12), count=3, turns=3)
+    assert (severities(3, keeps), severities(3, needs)) == (["info"], ["warning"])
+
+
+@pytest.mark.parametrize(("phase", "told"), [("forward", ["info"]), ("optimizer", []), ("backward", [])])
+def test_a_library_that_waits_is_a_hint_in_forward_alone(phase, told):
+    assert severities(3, wait(library=True, phase=phase, count=3, turns=3)) == told
+
+
+def test_a_wait_of_an_older_file_is_judged_as_it_was():
+    assert severities(0, wait(count=3)) == ["warning"]

@@ -45,7 +45,7 @@ def optimizer_state(context: ErrorContext) -> None:
         return
     optimizer, caller = _self(frame), context.caller_of(frame)
     _, assigned = operand_names.Names(context.state, caller).argument_of(optimizer)
-    optimizers.check_state(context.state, optimizer, {}, caller)
+    optimizers.check_state(context.state, optimizer, {}, {}, caller)
     _born(context, assigned, optimizer)
 
 

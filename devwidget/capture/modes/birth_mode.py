@@ -16,14 +16,15 @@ from devwidget.capture.object_fields import SCALAR_IDS, is_a, parts_of
 from devwidget.capture.patching.mode_stack import FunctionMode
 from devwidget.capture.recording.births import LONGEST_CHAIN, Birth
 from devwidget.capture.recording.state import State
-from devwidget.capture.recording.transfers import VIEWS, WAITS
+from devwidget.capture.recording.transfers import VIEWS
+from devwidget.capture.recording.waits import READS
 from devwidget.capture.source_code.call_sites import RawSite, caller, callers
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in
 
 _BACKWARD = frozenset({"backward", "grad"})
 _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
-_MORE = WAITS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
+_MORE = READS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
 _LOOKS = VIEWS | {"__getitem__"}
 _QUESTIONS = frozenset({"size", "dim", "numel", "stride", "_set_grad_enabled"})
@@ -60,11 +61,12 @@ class BirthWatch(FunctionMode):
         site = self._site(frame)
         try:
             if name in _BACKWARD and getattr(func, "__module__", "").startswith(_AUTOGRAD):
-                out = self._backward(func, args, kwargs)
+                out = self._backward(func, args, kwargs, site)
             else:
                 here.site = site
                 out = func(*args, **kwargs)
         except Exception as error:
+            here.waits = None
             out = self._healed(func, args, kwargs, error, frame)
             if out is NOT_OURS:
                 raise
@@ -77,6 +79,8 @@ class BirthWatch(FunctionMode):
                         self._born(name, args, kwargs, out, frame, site)
                     else:
                         self._returned(name, args, kwargs, out, frame, site)
+            if here.waits is not None:
+                self._state.waits.count(name, args, kwargs, frame)
         except Exception as error:  # a bug of ours, or a tensor class that answers no question
             self._state.log.trouble(error)
         return out
@@ -215,7 +219,7 @@ class BirthWatch(FunctionMode):
 
     # -- what `Calls` does more
 
-    def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> Any:
         """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
         return func(*args, **kwargs)
 

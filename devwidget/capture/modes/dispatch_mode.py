@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
+from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.recording.collectives.kinds import KINDS
 from devwidget.capture.recording.event_log import Devices, joined
@@ -20,7 +22,20 @@ from devwidget.records.trace import Phase
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
 _MOVES = ("_to_copy", "copy_")
-_APART = frozenset({*_MOVES, *KINDS})
+_MASKED = frozenset({"index", "index_put_", "index_put", "_index_put_impl_"})
+_WAITING = frozenset({
+    "_local_scalar_dense", "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
+    "unique_dim_consecutive", "equal", "bincount", "multinomial", "_linalg_check_errors",
+})  # fmt: skip
+"""Operators that hand a value to the host, or whose results have sizes that depend on values."""
+_APART = frozenset({*_MOVES, *KINDS, *_MASKED, *_WAITING, "repeat_interleave"})
+_CALLS = {
+    "_local_scalar_dense": "item",
+    "_unique": "unique",
+    "_unique2": "unique",
+    "_index_put_impl_": "index_put_",
+    "_to_copy": "to",
+}
 _names: dict[int, tuple[str, bool, Any]] = {}
 """Operators by id: their names, whether they take a path of their own, and the operator itself, which keeps its id. Its hash
 would be a call of Python code."""
@@ -57,6 +72,34 @@ def _all_devices(args: tuple[Any, ...]) -> Devices:
     return found if len(found) > 1 else found[0] if found else None
 
 
+def _awaited(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
+    """The accelerator for which the host waits, if it does."""
+    tensor = args[0] if args and isinstance(args[0], torch.Tensor) else None
+    if tensor is None or not is_accelerator(tensor.device):
+        return None
+    if name == "repeat_interleave":
+        return None if kwargs.get("output_size") is not None else tensor.device
+    return tensor.device if name not in _MASKED or _has_mask(args) else None
+
+
+def _has_mask(args: tuple[Any, ...]) -> bool:
+    """Whether a mask selects, whose number of elements the host must know; one number is written through it without."""
+    masks = [each for each in args[1] if isinstance(each, torch.Tensor) and each.dtype in (torch.bool, torch.uint8)]
+    value = args[2] if len(args) > 2 else None
+    one = isinstance(value, torch.Tensor) and value.numel() == 1 and value.device.type == "cpu"
+    return bool(masks) and not (one and len(masks) == 1 and not any(args[3:4]))
+
+
+def _is_later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a copy is asynchronous."""
+    return bool(kwargs.get("non_blocking", args[2] if name == "copy_" and len(args) > 2 else False))
+
+
+def _is_active(state: State) -> bool:
+    """Whether the function mode of a recording would see a call that begins now."""
+    return any(getattr(mode, "_state", None) is state for mode in torch_internals.function_modes())
+
+
 class Ops(DispatchMode):
     """Logs operators; one instance for each thread."""
 
@@ -89,10 +132,33 @@ class Ops(DispatchMode):
     def _apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name in _MOVES:
             return self._moved(func, name, args, kwargs)
+        if name not in KINDS:
+            return self._waited(func, name, args, kwargs)
         self._state.collectives.begin(func, name, args, sys._getframe(1))
         out = redispatch(func, args, kwargs)
         self._log(name, args, out)
         return out
+
+    def _waited(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator for which the host waits, at least with some arguments."""
+        out = redispatch(func, args, kwargs)
+        self._log(name, args, out)
+        with _DisableTorchFunction():
+            device = _awaited(name, args, kwargs)
+        if device is not None:
+            self._wait(name, device, sys._getframe(2))
+        return out
+
+    def _wait(self, name: str, device: torch.device, frame: FrameType | None) -> None:
+        """A call of the program counts what waits in it; where none is under way, as in backward, each operator counts."""
+        state, here = self._state, self._threads.place
+        if here.cause == "healed":
+            return
+        state.transfers.synchronized()
+        if here.site is not None or (self._tracker.forced != "backward" and not _is_active(state)):
+            state.waits.note(device, copies=name in _MOVES)
+        else:
+            state.waits.add(_CALLS.get(name, name), device, frame)
 
     def _moved(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         started = time.perf_counter()
@@ -105,6 +171,8 @@ class Ops(DispatchMode):
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"
             self._state.log.move(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
+            if out.device.type == "cpu" and not _is_later(name, args, kwargs) and is_accelerator(before.device):
+                self._wait(name, before.device, sys._getframe(2))
         checks = self._state.copy_checks
         if checks is not None and isinstance(before, torch.Tensor) and before.device != out.device:
             checks.compare(before, out, self._threads.place.site or tracker.site(sys._getframe(1)))

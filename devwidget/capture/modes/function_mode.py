@@ -41,7 +41,7 @@ def _reader(frame: FrameType) -> FrameType:
 class Calls(BirthWatch):
     """Follows data across devices, and makes a call with a device fault again with the strays moved."""
 
-    def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> Any:
         """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
         tracker = self._state.tracker
         with tracker.during("backward"):
@@ -53,6 +53,7 @@ class Calls(BirthWatch):
                     raise
                 out = func(loss, *args[1:], **kwargs)
         if func.__name__ == "backward":
+            self._state.waits.go_back(site.code if site is not None else None)
             tracker.end_step()
             self._state.ties.trained()
         return out
@@ -162,11 +163,14 @@ class Calls(BirthWatch):
             return
         birth = self._state.births.get(tensor)
         moved = birth.transfer if birth is not None and birth.transfer is not None and birth.transfer.into is None else None
-        came = moved.source if moved is not None else tensor.device
         if birth is not None and birth.transfers:
             self._state.transfers.used(birth, site)
-        if is_accelerator(came):
-            self._state.transfers.wait(name, came, site, library=not calls_itself(frame, site))
+        if is_accelerator(tensor.device):
+            self._state.transfers.synchronized()
+            if name == "tolist" and self._state.tracker.here.waits is None:  # virtual GPUs need no copy for it
+                self._state.waits.note(tensor.device)
+        elif moved is not None and is_accelerator(moved.source):
+            self._state.waits.read[moved.site, moved.source] = name, site
 
     def _switched(self, tensor: Any, *, on: bool) -> None:
         """A parameter is frozen, or freed."""

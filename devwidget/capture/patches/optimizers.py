@@ -11,12 +11,14 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import named_tensors, registered
 from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of, parts_of
 from devwidget.capture.patches import untrained
+from devwidget.capture.patches.asked_modules import asked_modules, would_give
 from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import patched
@@ -39,19 +41,23 @@ from devwidget.records.trace import Fault, Operand
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Construction:
-    """When and where an optimizer was built, and which parameters were frozen then."""
+    """When and where an optimizer was built, which parameters were frozen then, and which modules were asked for theirs."""
 
     number: int
     site: RawSite | None
     frozen: tuple[weakref.ref[torch.Tensor], ...]
+    asked: tuple[weakref.ref[nn.Module], ...]
 
 
 Made = MutableMapping[torch.optim.Optimizer, _Construction]
+Begun = MutableMapping[torch.optim.Optimizer, int]
+"""When an optimizer stepped for the first time."""
 
 
 def optimizers(state: State, undo: Undo) -> None:
     """Watch optimizers from their construction to each step."""
     made: Made = WeakIdKeyDictionary()
+    begun: Begun = WeakIdKeyDictionary()
     phases: list[Any] = []
     missing = UntrainedParameters()
 
@@ -60,7 +66,8 @@ def optimizers(state: State, undo: Undo) -> None:
             return
         phases.append(state.tracker.forced)
         state.tracker.forced = "optimizer"
-        check_state(state, optimizer, made, sys._getframe(1))
+        check_state(state, optimizer, made, begun, sys._getframe(1))
+        begun.setdefault(optimizer, state.log.number())
         missing.train(parameters_of(optimizer))
         _check_groups(state, optimizer, made, missing)
         untrained.check(state, optimizer, missing)
@@ -82,7 +89,8 @@ def _watched(state: State, made: Made, missing: UntrainedParameters, original: A
             return
         frame = sys._getframe(1)
         if self not in made:
-            made[self] = _Construction(state.log.number(), raw_site(frame), tuple(map(TensorRef, state.frozen)))
+            frozen = tuple(map(TensorRef, state.frozen))
+            made[self] = _Construction(state.log.number(), raw_site(frame), frozen, asked_modules(frame))
         try:
             original(self, param_group)
         except ValueError as error:
@@ -107,16 +115,21 @@ def not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Ten
     _write(state, names, frame, "leaf", error_text(error), operands, {})
 
 
-def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, frame: FrameType) -> None:
+def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, begun: Begun, frame: FrameType) -> None:
     """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
     for parameter, entries in items_of(dict_of(optimizer).get("state")) or ():
         for key, value in (items_of(entries) or ()) if is_tensor(parameter) else ():
             if not is_tensor(value) or type(key) is not str or key == "step" or value.device == parameter.device:
                 continue
             names = operand_names.Names(state, frame)
-            facts = {"problem": "state", "state": key, "optimizer": class_name(type(optimizer))}
             born = state.births.get(value)
-            birth = born.root().site if born is not None and not _is_from(state, born, parameter) else None
+            beside = born is not None and _is_from(state, born, parameter)
+            facts = {"problem": "state", "state": key, "optimizer": class_name(type(optimizer))}
+            facts |= {"history": "moved" if beside else "put"} if born is not None else {}
+            birth = born.root().site if born is not None and not beside else None
+            if beside and born is not None and born.number > begun.get(optimizer, born.number):  # at an earlier step
+                moved = state.births.get(parameter)
+                birth = moved.site if moved is not None else None
             birth = birth or (made[optimizer].site if optimizer in made else None)
             known = to_site(birth) or _built(frame, optimizer)
             operand = _operand(f"state[{key!r}]", value)
@@ -145,7 +158,7 @@ def _built(frame: FrameType, optimizer: torch.optim.Optimizer) -> Site | None:
 
 
 def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: UntrainedParameters) -> None:
-    """Parameters that got a gradient, are in no group, and are younger than the optimizer or were frozen when it was built."""
+    """Parameters that got a gradient, are in no group, and would be in one if the optimizer were built in the same way now."""
     built, mine = made.get(optimizer), {id(parameter) for parameter in parameters_of(optimizer)}
     of_loss = list(_of_loss(state, mine))
     if built is None:
@@ -161,6 +174,8 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
         if parameter.grad is not None and id(parameter) not in mine
         and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
     ]  # fmt: skip
+    ids = {id(parameter) for _, parameter in late}
+    late = [each for each in late if would_give(built.asked, each[1], mine, ids, state.tracker)]
     if late or of_loss:
         frame = sys._getframe(2)
         names = operand_names.Names(state, frame)
@@ -197,7 +212,7 @@ def _older(
 def _of_loss(state: State, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters of a module that the loss calls, which is no part of the model: they got a gradient too."""
     for module, (owner, _) in list(state.tracker.strangers.items()):
-        for name, parameter in named_tensors(module, "_parameters") if owner is None else ():
+        for name, parameter in named_tensors(module, "_parameters") if owner is None and module.training else ():
             if parameter.grad is not None and id(parameter) not in mine:
                 yield f"{class_name(type(module))}.{name}", parameter
 

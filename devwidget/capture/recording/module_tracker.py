@@ -6,6 +6,7 @@ import contextlib
 import functools
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -54,9 +55,13 @@ def _forget(paths: dict[int, _Named], named: _Named) -> None:
 
 
 class Place:
-    """Where one thread is: its running modules, the path of the innermost, and the user's line of a torch call under way."""
+    """Where one thread is: its running modules, the path of the innermost, and the user's line of a torch call under way.
 
-    __slots__ = ("cause", "failed", "path", "replica", "site", "stack")
+    Attributes:
+        waits: the device for which the host waited in that call, how often, and whether for copies alone; None if it did not.
+    """
+
+    __slots__ = ("cause", "failed", "path", "replica", "site", "stack", "waits")
 
     def __init__(self) -> None:
         self.stack: list[ModuleCall] = []
@@ -65,6 +70,7 @@ class Place:
         self.cause: Cause = "explicit"
         self.replica = -1
         self.failed: str | None = None
+        self.waits: tuple[torch.device, int, bool] | None = None
 
 
 class _Threads(threading.local):
@@ -93,6 +99,8 @@ class ModuleTracker:
         self.step = -1
         self._forwarded = False
         self._stepping: CodeType | None = None
+        self.turn, self.callers, self._may_go_back, self._backwards = 0, set[CodeType](), False, 0
+        self._outermost: Counter[int] = Counter()
         self._trainable = ModuleSet()
         self._module_call = module_call()
 
@@ -168,9 +176,25 @@ class ModuleTracker:
     def _begin_step(self, module: nn.Module, caller: FrameType | None, number: int) -> None:
         """An outermost module runs. A criterion, or a teacher that the loss calls, belongs to the step that is under way."""
         code = caller.f_code if caller is not None else None
-        in_loss = self._forwarded and (code is not self._stepping or not self._has_parameters(module))
+        has_parameters = self._has_parameters(module)
+        in_loss = self._forwarded and (code is not self._stepping or not has_parameters)
         if not in_loss:
             self.step, self._stepping = number, code
+        if has_parameters:
+            self._take_turn(module, code)
+
+    def _take_turn(self, module: nn.Module, code: CodeType | None) -> None:
+        """A model runs; the transforms of a data set and criteria have no parameters."""
+        self.turn += 1
+        self._outermost[id(module)] += 1
+        if code is not None and not self._may_go_back:
+            self.callers.add(code)
+        self._may_go_back = True
+
+    @property
+    def steps(self) -> int:
+        """How many steps the program took: how often it went back, or else how often it called the same module."""
+        return self._backwards or max(self._outermost.values(), default=0)
 
     def _has_parameters(self, module: nn.Module) -> bool:
         """Whether it has, or once had: the search is not repeated at each step."""
@@ -259,7 +283,9 @@ class ModuleTracker:
 
     def end_step(self) -> None:
         """Gradients have been computed: what follows is no part of the loss."""
-        self._forwarded = False
+        self._forwarded = self._may_go_back = False
+        self.turn += 1
+        self._backwards += 1
 
     @contextlib.contextmanager
     def during(self, phase: Phase) -> Iterator[None]:

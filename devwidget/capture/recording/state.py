@@ -20,6 +20,7 @@ from devwidget.capture.recording.parallel_calls import ParallelCalls
 from devwidget.capture.recording.tensor_ref import TensorKeyRef
 from devwidget.capture.recording.ties import Ties
 from devwidget.capture.recording.transfers import Transfers
+from devwidget.capture.recording.waits import Waits
 from devwidget.capture.undo import Undo
 
 
@@ -86,6 +87,7 @@ class State:
         self.tracker = ModuleTracker()
         self.ties = Ties(self.log, self.births, self.tracker)
         self.transfers = Transfers(self.tracker)
+        self.waits = Waits(self.tracker)
         self.copy_checks: CopyChecks | None = None
         self.collectives = Collectives(self.log, self.tracker)
         self.parallel = ParallelCalls()

@@ -1,4 +1,4 @@
-"""The crossings that user code asks for, what becomes of their data, and where the host waits."""
+"""The crossings that user code asks for, and what becomes of their data."""
 
 from __future__ import annotations
 
@@ -17,14 +17,10 @@ from devwidget.capture.recording.births import Birth, Transfer
 from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.tensor_ref import TensorRef
-from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
+from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.undo import Undo
-from devwidget.records.trace import Crossing, Held, Operand, Wait
+from devwidget.records.trace import Crossing, Held, Operand
 
-WAITS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
-"""Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
-
-_HOST = torch.device("cpu")
 LONGEST_CHAIN, KEPT = 16, 32
 """Crossings kept of what the data went through, and of one line: so many of the first, and of the last."""
 VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "t", "permute",
@@ -41,11 +37,10 @@ def _synchronizers() -> Iterator[tuple[Any, str]]:
 
 @dataclass(slots=True)
 class Transfers:
-    """Crossings and waits of one recording."""
+    """Crossings of one recording."""
 
     tracker: ModuleTracker
     lines: dict[tuple[Any, ...], list[Transfer]] = field(default_factory=dict)
-    waits: dict[tuple[Any, ...], int] = field(default_factory=dict)
     pending: list[Transfer] = field(default_factory=list)
     allowed: tuple[AllowedTransfer, ...] = ()
 
@@ -144,14 +139,6 @@ class Transfers:
         """The host has waited: every copy that was under way has arrived."""
         self.pending.clear()
 
-    def wait(self, name: str, device: torch.device, site: RawSite | None, *, library: bool) -> None:
-        """The host waits for a value."""
-        self.synchronized()
-        if self.tracker.phase in ("forward", "loss") and not (site is not None and self.tracker.outside(site)):
-            meant = why_allowed(device, _HOST, self.allowed)
-            key = (name, device, self.tracker.module, self.tracker.phase, site, library, meant)
-            self.waits[key] = self.waits.get(key, 0) + 1
-
     def watch(self, is_here: Callable[[], bool], undo: Undo) -> None:
         """Notice explicit synchronisation, where the program of the recording runs."""
         for owner, name in _synchronizers():
@@ -171,14 +158,6 @@ class Transfers:
     def crossings(self) -> tuple[Crossing, ...]:
         """Crossings in order."""
         return tuple(map(_crossing, sorted(self.kept, key=lambda each: each.number)))
-
-    def waits_seen(self) -> tuple[Wait, ...]:
-        """Waits in the order of their first time."""
-        return tuple(
-            Wait(name, device_id(device), module, phase, to_site(site), library, "" if library else call_text(site), count,
-                 meant)
-            for (name, device, module, phase, site, library, meant), count in self.waits.items()
-        )  # fmt: skip
 
 
 def _crossing(transfer: Transfer) -> Crossing:

@@ -19,6 +19,7 @@ from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
 from devwidget.views.hops import Hop, group_hops
 from devwidget.views.placement import Placement
+from devwidget.views.waits import group_waits
 
 Card = dict[str, Any]
 
@@ -99,6 +100,23 @@ def _hop(hop: Hop) -> Card:
         "place": site_words(hop.site),
         "code": first_line(hop.site),
     }
+
+
+def wait_cards(trace: Trace, most: int = 500) -> list[Card]:
+    """The waits by line, those that waited most often first."""
+    return [
+        {
+            "device": str(line.device),
+            "count": line.count,
+            "what": ", ".join(line.calls),
+            "phase": ", ".join(map(code_word, line.phases)),
+            "module": and_more(module_words(line.modules[0]), len(line.modules) - 1),
+            "path": line.modules[0],
+            "place": site_words(line.site or line.called),
+            "code": first_line(line.site or line.called),
+        }
+        for line in group_waits(trace.waits)[:most]
+    ]
 
 
 def row_detail(snapshot: Snapshot, table: Placement, row: int) -> Card:

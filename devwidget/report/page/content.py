@@ -12,7 +12,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.figures.device_map import device_map_figure, map_rows, map_words
-from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail
+from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail, wait_cards
 from devwidget.report.page.packing import packed_table
 from devwidget.report.page.parallel_card import parallel_card
 from devwidget.report.page.spread_card import spread_cards
@@ -22,7 +22,7 @@ from devwidget.report.text.answers.layout_text import layout_sentence
 from devwidget.report.text.comparison_text import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
-from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words
+from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words, wait_words
 from devwidget.views.clock import Clock, with_real_times
 from devwidget.views.compare import comparison
 from devwidget.views.device_map import device_map
@@ -103,8 +103,9 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
         "checked": list(trace.checked),
         "not_checked": not_checked_words(trace),
         "not_restored": list(trace.not_restored),
-        "trials": list(trial_words(trace)),
+        "trials": [*wait_words(trace), *trial_words(trace)],
         "hops": hop_cards(trace),
+        "waits": wait_cards(trace),
         "timeline": timeline_figure(lanes, in_seconds(lanes, clock) if clock.runs else None) if lanes.boxes else None,
         "map": _map_card(table, trace) if not calls else None,
         "parallel": [parallel_card(call) for call in calls],

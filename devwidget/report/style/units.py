@@ -28,6 +28,7 @@ _COUNTED = {
     "tensor": both("{count} tensor", "{count} tensors"),
     "token": both("{count} token", "{count} tokens"),
     "virtual GPU": both("{count} virtual GPU", "{count} virtual GPUs"),
+    "wait": both("{count} wait", "{count} waits"),
     "warning": both("{count} warning", "{count} warnings"),
 }
 """Noun -> its templates."""

@@ -21,8 +21,9 @@ from devwidget.report.text.parallel_words import parallel_summary, parallel_titl
 from devwidget.views.clock import with_real_times
 from devwidget.views.hops import Hop, group_hops
 from devwidget.views.parallel import ParallelCall, parallel_calls
+from devwidget.views.waits import WaitingLine, group_waits
 
-_MOST_HOPS = 20
+_MOST_HOPS = _MOST_WAITS = 20
 _PEER_ACCESS = {"yes": Message("direct"), "no": Message("through the host"), "unknown": Message("peer access unknown")}
 
 
@@ -50,6 +51,8 @@ def summary_words(trace: Trace) -> str:
         *found,
         row_words((counted(crossings, "hop"), format_bytes(total))) if crossings else say("no hops"),
     ]
+    if trace.waits:
+        parts.append(counted(sum(wait.count for wait in trace.waits), "wait"))
     if trace.seconds and not trace.virtual_gpus:
         parts.append(format_seconds(trace.seconds))
     if trace.virtual_gpus and not _idle_words(trace):
@@ -86,6 +89,9 @@ def _lines(trace: Trace) -> Iterator[str]:
     if trace.moves:
         yield ""
         yield from _hop_lines(group_hops(trace.moves))
+    if trace.waits:
+        yield ""
+        yield from _wait_lines(group_waits(trace.waits))
     if copies := list(_copy_lines(trace)):
         yield ""
         yield from copies
@@ -101,10 +107,19 @@ def check_lines(trace: Trace) -> Iterator[str]:
     """What was checked, and what was not and why."""
     if trace.checked:
         yield say("checked: {rules}", rules=", ".join(trace.checked))
+    yield from wait_words(trace)
     yield from (say("not checked: {rules}", rules=words) for words in not_checked_words(trace))
     for lost in trace.not_restored:
         yield say("could not put back: {lost}", lost=lost)
     yield from trial_words(trace)
+
+
+def wait_words(trace: Trace) -> Iterator[str]:
+    """That silence of the rule for waits does not mean that nothing waits."""
+    silent = [wait for wait in trace.waits if not any(f.kind == "host-sync" and f.fault == wait.site for f in trace.findings)]
+    if silent and "host-sync" in trace.checked:
+        told = counted(sum(wait.count for wait in silent), "wait")
+        yield say("host-sync: {waits} without a finding, in the table of waits by line", waits=told)
 
 
 def trial_words(trace: Trace) -> Iterator[str]:
@@ -130,6 +145,25 @@ def _hop_lines(hops: tuple[Hop, ...]) -> Iterator[str]:
     yield from columns([_hop_cells(hop) for hop in hops[:_MOST_HOPS]], right=(1, 2), indent="  ")
     if len(hops) > _MOST_HOPS:
         yield "  " + say("... and {count} more lines", count=len(hops) - _MOST_HOPS)
+
+
+def _wait_lines(lines: tuple[WaitingLine, ...]) -> Iterator[str]:
+    yield say("waits of the host, by line")
+    yield from columns([_wait_cells(line) for line in lines[:_MOST_WAITS]], right=(1,), indent="  ")
+    if len(lines) > _MOST_WAITS:
+        yield "  " + say("... and {count} more lines", count=len(lines) - _MOST_WAITS)
+
+
+def _wait_cells(line: WaitingLine) -> tuple[str, ...]:
+    return (
+        str(line.device),
+        f"{line.count}x",
+        ", ".join(line.calls),
+        ", ".join(map(code_word, line.phases)),
+        and_more(module_words(line.modules[0]), len(line.modules) - 1),
+        site_words(line.site or line.called),
+        first_line(line.site or line.called),
+    )
 
 
 def _hop_cells(hop: Hop) -> tuple[str, ...]:

@@ -39,10 +39,12 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
             device=fault.operands[0].device,
             target=fault.target,
         )
-        why = Message("the state {when}, and does not move with the model", when=_WHEN[optimizer in _LAZY])
+        why = Message("the state {when}, and does not move with the model", when=_when(optimizer, facts.get("history", "")))
     else:
         headline = Message(
-            "`{optimizer}` does not know `{missing}`, which received gradients", optimizer=optimizer, missing=facts["missing"]
+            "`{optimizer}` does not know {missing}, which received gradients",
+            optimizer=optimizer,
+            missing=_few(facts["missing"]),
         )
         ages = {
             "frozen": Message("were frozen when the optimizer was built"),
@@ -130,10 +132,29 @@ _EAGER = frozenset({"Adagrad", "ASGD"})
 """Optimizers of torch that allocate their state when they are built."""
 _LAZY = frozenset({"Adadelta", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"})
 """Those that allocate it at their first step, beside the parameters: elsewhere it was put by the program."""
-_WHEN = (
-    Message("was allocated when the optimizer was built"),
-    Message("was put there after the optimizer had allocated it beside its parameters"),
-)
+
+
+def _when(optimizer: str, history: str) -> Message:
+    """When the state was allocated there: only what was seen is told of optimizers that allocate it at their first step."""
+    if optimizer not in _LAZY:
+        return Message("was allocated when the optimizer was built")
+    if history == "moved":
+        return Message("was allocated beside the parameters, which moved afterwards")
+    if history == "put":
+        return Message("was put there after the optimizer had allocated it beside its parameters")
+    return Message("belongs beside the parameters, which have moved since its allocation if nobody put it elsewhere")
+
+
+def _few(names: str) -> str:
+    """`a` and `b`; of many names the first ones, and how many more there are."""
+    first, *others = names.split(", ")
+    if len(others) < MOST_NAMES:
+        return Message("`{names}`", names=names)
+    return Message("`{first}` and {count} more", first=first, count=len(others))
+
+
+MOST_NAMES = 4
+"""Names of parameters in a headline."""
 
 
 def _restored_there(draft: Draft, statement: ast.stmt) -> None:

@@ -1,60 +1,165 @@
-"""host-sync: the host waits for a GPU value during forward or loss.
+"""host-sync: the host waits for a GPU value, in the step or at each step.
 
 Why: a GPU works through a queue; `.item()` and its kin empty it, because Python needs the number now.
-Bad: `if loss.item() > 1: ...` inside the loss.
-Good: `torch.where(loss > 1, ...)`; read values once, after the step.
+Bad: `if loss.item() > 1: ...` inside the loss; `[label.item() for label in y]` in the loop.
+Good: `torch.where(loss > 1, ...)`; sums kept on the GPU, and read once an epoch.
 Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.value_uses import loop_over, uses_of
+
+_FORMATS = frozenset({"__repr__", "__str__", "__format__"})
+_VALUES = _FORMATS | {
+    "item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "__contains__", "numpy", "__array__",
+    "allclose", "equal", "is_nonzero",
+}  # fmt: skip
+"""Calls that hand values to Python."""
+_SIZES = frozenset({
+    "__getitem__", "__setitem__", "argwhere", "bincount", "masked_select", "nonzero", "repeat_interleave", "unique",
+    "unique_consecutive", "where",
+})  # fmt: skip
+"""Calls whose results have a size that the host must know, and slices by a number on a GPU."""
+_FOR_PEOPLE = frozenset({"prints", "keeps"})
 
 
 @rule("host-sync", needs=("forward",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each source line that waits; a line where a fault was found already is not told twice."""
     faulty = {(f.site.file, f.site.line) for f in trace.faults if f.site is not None}
-    for wait in trace.waits:
-        if wait.meant:
+    for wait in _by_line(trace.waits):
+        if wait.meant or (wait.site is not None and (wait.site.file, wait.site.line) in faulty):
             continue
-        if wait.site is None or (wait.site.file, wait.site.line) not in faulty:
-            yield _finding(wait)
+        uses = frozenset({"prints"}) if wait.call in _FORMATS else uses_of(wait.site, wait.expression)
+        severity = _severity(wait, uses, trace.steps)
+        if severity is not None:
+            yield _finding(wait, severity, uses, trace.steps)
 
 
-def _finding(wait: Wait) -> Finding:
+def _by_line(waits: Iterable[Wait]) -> list[Wait]:
+    """The waits of one expression added up, over the parts of the step too; most often first."""
+    lines: dict[object, Wait] = {}
+    for wait in waits:
+        where = (wait.site.file, wait.site.line) if wait.site is not None else None
+        key = (where, wait.expression, wait.call, wait.device, wait.library, wait.in_step, wait.meant)
+        known = lines.get(key)
+        lines[key] = (
+            dataclasses.replace(known, count=known.count + wait.count, turns=known.turns + wait.turns) if known else wait
+        )
+    return sorted(lines.values(), key=lambda wait: -wait.count)
+
+
+def _severity(wait: Wait, uses: frozenset[str], steps: int) -> Severity | None:
+    """What a wait costs: many in a step stop the GPU as often, one keeps it from running ahead, one in all costs nothing."""
+    if wait.call not in _VALUES | _SIZES:
+        return None
+    if wait.library:
+        return "info" if wait.phase in ("forward", "loss") and wait.in_step else None
+    if wait.in_step:
+        lightly = wait.call in _SIZES or (uses and uses <= _FOR_PEOPLE)
+        return "info" if lightly and not _is_often(wait) else "warning"
+    if wait.turns < 2 or "steps" in uses:  # the result of all, or what an environment needs
+        return None
+    if _is_often(wait):
+        return "warning" if wait.count >= 2 * steps else None
+    return "info" if 2 * wait.turns > steps else None
+
+
+def _is_often(wait: Wait) -> bool:
+    """Whether it waits several times before the program goes on to its model."""
+    return wait.turns > 0 and wait.count >= 2 * wait.turns
+
+
+def _finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Finding:
+    called = (Message("called at {place}", place=wait.called),) if wait.called is not None else ()
     return Finding(
         kind="host-sync",
-        severity="info" if wait.library else "warning",
+        severity=severity,
         module=wait.module,
         headline=Message(
             "the host waits for {device} at `{shown}`, {times}",
             device=wait.device,
             shown=_shown(wait),
-            times=Message("1 time") if wait.count == 1 else Message("{count} times", count=wait.count),
+            times=_times(wait, steps),
         ),
         why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
+        notes=(*_costs(wait), *called),
         fault=wait.site,
-        fixes=chosen(_fixes(wait)),
+        fixes=chosen(_fixes(wait, uses)),
     )
+
+
+def _times(wait: Wait, steps: int) -> str:
+    times = Message("1 time") if wait.count == 1 else Message("{count} times", count=wait.count)
+    if steps < 2 or wait.turns < 2:
+        return times
+    return Message("{times} in {steps} steps", times=times, steps=steps)
+
+
+def _costs(wait: Wait) -> Iterator[str]:
+    """What the reader pays for it."""
+    if _is_often(wait) and wait.turns > 1:
+        often = f"{wait.count / wait.turns:.0f}"
+        yield Message("about {often} times in a row: each time the GPU runs out of work until Python goes on", often=often)
+    elif not wait.in_step:
+        yield Message("at each step the GPU runs out of work until Python goes on; that costs little if a step takes long")
 
 
 def _shown(wait: Wait) -> str:
+    if wait.call == "__bool__" and wait.expression.startswith(("if ", "elif ", "while ", "assert ")):  # not what follows it
+        return wait.expression.partition("\n")[0].rstrip(" :")
     return wait.expression.replace("\n", " ") or wait.call.strip("_")
 
 
-def _fixes(wait: Wait) -> Iterator[Fix | None]:
+def _fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
+    if wait.library:
+        return
+    over = loop_over(wait.site, wait.expression) if _is_often(wait) else ""
+    if over:
+        yield Fix(Message("read all values at once"), f"{over}.tolist()", "likely")
+    elif "indexes" in uses or wait.call in ("__getitem__", "__setitem__", "__index__"):
+        yield Fix(Message("select on the GPU without reading: index_select, index_copy_, torch.where"), "", "likely")
+        yield Fix(Message("or keep the number, or how many are chosen, in Python from the start"), "", "choice")
+    elif wait.call in _SIZES:
+        yield Fix(
+            Message("keep the size: torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()"),
+            "",
+            "likely",
+        )
+    elif not wait.in_step or (uses and uses <= _FOR_PEOPLE):
+        yield from _later(wait, uses)
+    else:
+        yield from _on_the_gpu(wait, uses)
+
+
+def _later(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
+    """Cures for a value that can be read later."""
+    if "keeps" in uses:
+        yield Fix(Message("keep sums and lists on the GPU, `.detach()` in the place of `.item()`, and read them once an epoch"),
+                  "", "likely")  # fmt: skip
+    elif "prints" in uses:
+        yield Fix(Message("show it every few steps"), "", "likely")
+    elif "branches" in uses or wait.call == "__bool__":
+        yield Fix(Message("look every few steps, or decide on the GPU with torch.where"), "", "likely")
+    yield Fix(Message("copy it with non_blocking=True, and read the copy one step later"), "", "choice")
+
+
+def _on_the_gpu(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
+    """Cures for a value that the step computes with."""
     yield mended(
         wait.site, Message("decide on the GPU with torch.where"), lambda draft, statement: _where(draft, statement, wait)
     )
-    if wait.call in ("item", "__float__"):
+    if wait.call in ("item", "__float__") and uses <= {"computes"}:
         words = Message("keep the value on the GPU, as a tensor")
         yield mended(wait.site, words, lambda draft, statement: _kept(draft, statement, wait))
     if wait.call in ("numpy", "__array__"):

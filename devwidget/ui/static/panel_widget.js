@@ -5,7 +5,7 @@ import { Inputs, headline, menu, save, saveAs } from "./header.js";
 import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
 import { callSection, mapSection, pick, pickedStrip, spreadSection } from "./parallel.js";
-import { comparedSection, hopTable } from "./tables.js";
+import { comparedSection, hopTable, waitTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
 import { say, spoken, word } from "./words.js";
 
@@ -183,7 +183,7 @@ async function render({ model, el, host, signal }) {
     tabs.count("Trace", traced.hops?.reduce((sum, hop) => sum + hop.count, 0) ?? 0);
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     tabs.page("Findings").replaceChildren(...findingsView(traced, reveal, none, control && tryFix));
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [compared, control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [compared, control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
     timeline.show(traced.timeline);
     drawParallel();
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what the bytes of each device were for, along one step, and who made the peak"))]));

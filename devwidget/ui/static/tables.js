@@ -36,6 +36,23 @@ export function hopTable(hops, reveal) {
   return table(say("hops by line"), head, rows);
 }
 
+// The lines at which the host waited for a device.
+export function waitTable(waits, reveal) {
+  if (!waits?.length) return "";
+  const head = [[say("waits for")], [say("times"), "dw-number"], [say("where")], [say("call")]];
+  const rows = waits.map((wait) =>
+    h(
+      "tr",
+      { class: "dw-wait-row", "data-device": wait.device },
+      h("td", { class: "dw-nowrap" }, chip(wait.device)),
+      h("td", { class: "dw-number" }, wait.count),
+      h("td", { class: "dw-place" }, moduleLink(wait, reveal), " ", h("span", { class: "dw-nowrap" }, wait.place), wait.code ? h("code", { class: "dw-code-line", title: wait.code }, wait.code) : ""),
+      h("td", null, h("span", { class: "dw-mono" }, wait.what), h("span", { class: "dw-soft" }, ` ${wait.phase}`)),
+    ),
+  );
+  return table(say("waits by line"), head, rows);
+}
+
 // What a trace has otherwise than the one that was kept: side by side, in one table.
 export function comparedSection(verdict, { rows, hops, fixed, new: added }) {
   const named = (kind, words, texts) => texts.map((text) => h("li", null, h("b", { class: `dw-${kind}` }, `${words} `), ...prose(text)));

@@ -1,0 +1,208 @@
+"""Where the host waits for a device: each line, how often, in how many steps, and whether the step itself waits."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.modules import is_module
+from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
+from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.module_tracker import ModuleTracker
+from devwidget.capture.source_code.call_sites import (
+    RawSite,
+    call_text,
+    is_library,
+    is_own,
+    line_of,
+    locals_of,
+    site_of,
+    to_site,
+)
+from devwidget.records.trace import Phase, Wait
+
+READS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
+"""Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
+_FORMATS = frozenset({"__repr__", "__str__", "__format__"})
+"""Calls that read as many values as they like: they count once."""
+_HOST = torch.device("cpu")
+_STEPS = frozenset({"forward", "loss", "backward", "optimizer"})
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_FUNCTIONS = tuple(
+    os.path.join(os.path.dirname(torch.__file__), name)
+    for name in ("_tensor", "functional.py", "_jit_internal.py", "overrides.py", os.path.join("nn", "functional.py"))
+)
+"""Where torch keeps functions in Python that a program calls itself, such as `torch.unique` and `print(tensor)`."""
+_STEP = os.path.join("devwidget", "capture", "step", "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What waits of one line have in common."""
+
+    call: str
+    device: torch.device
+    module: str | None
+    phase: Phase
+    site: RawSite | None
+    called: RawSite | None
+    library: bool
+    in_step: bool
+    meant: str
+
+
+@dataclass(slots=True)
+class _Times:
+    """How often, and in how many turns of the program's loop."""
+
+    count: int = 0
+    turns: int = 0
+    last: int = -1
+
+    def add(self, times: int, turn: int) -> None:
+        self.count += times
+        self.turns += turn != self.last
+        self.last = turn
+
+
+@dataclass(slots=True)
+class Waits:
+    """The waits of one recording.
+
+    Between a forward pass and `backward` it is not known yet whether a loss is computed or a result is looked at: such waits
+    are decided when the program goes back, or on.
+    """
+
+    tracker: ModuleTracker
+    allowed: tuple[AllowedTransfer, ...] = ()
+    lines: dict[_Line, _Times] = field(default_factory=dict)
+    read: dict[tuple[RawSite | None, torch.device], tuple[str, RawSite | None]] = field(default_factory=dict)
+    _undecided: list[tuple[_Line, int, int]] = field(default_factory=list)
+
+    def note(self, device: torch.device, *, copies: bool = False) -> None:
+        """An operator made the host wait in a call of the program, which counts it when it is over."""
+        here = self.tracker.here
+        _, times, before = here.waits or (device, 0, True)
+        here.waits = device, times + 1, before and copies
+
+    def count(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None) -> None:
+        """The call is over in which operators have made the host wait."""
+        here = self.tracker.here
+        if here.waits is None:
+            return
+        (device, times, copies), here.waits = here.waits, None
+        call = "copy_" if copies and call == "__setitem__" else call
+        if not (call == "one_hot" and (len(args) > 1 or "num_classes" in kwargs)):  # reads nothing but on the CPU
+            self.add(call, device, frame, 1 if call in _FORMATS else times)
+
+    def add(self, call: str, device: torch.device, frame: FrameType | None, times: int = 1) -> None:
+        """The host waited in a call; `frame` is the one that made it."""
+        tracker = self.tracker
+        near, library = _waiting(frame)
+        site = site_of(near) if near is not None else None
+        called = _user_above(near) if near is not None and is_library(near.f_code.co_filename) else None
+        module, phase = tracker.module, tracker.phase
+        in_step = bool(tracker.here.stack) or tracker.forced in _STEPS
+        if not in_step and (owner := _forward_above(near)) is not None:
+            module, phase, in_step = tracker.path_of(owner), "forward", True
+        line = _Line(call, device, module, phase, site, called, library, in_step, why_allowed(device, _HOST, self.allowed))
+        if phase != "loss" or in_step:
+            self._keep(line, times, tracker.turn)
+            return
+        if self._undecided and self._undecided[-1][2] != tracker.turn:
+            self._go_on()
+        self._undecided.append((line, times, tracker.turn))
+
+    def go_back(self, loop: CodeType | None) -> None:
+        """Gradients are computed: what waited since the last call of the model did so for the loss, or in the loop around."""
+        undecided, self._undecided = self._undecided, []
+        for line, times, turn in undecided:
+            if turn != self.tracker.turn:
+                self._keep(replace(line, phase="other"), times, turn)
+                continue
+            code = line.site.code if line.site is not None else None
+            self._keep(replace(line, in_step=code is not loop and code not in self.tracker.callers), times, turn)
+
+    def _go_on(self) -> None:
+        """The program went on without going back: no loss was computed."""
+        undecided, self._undecided = self._undecided, []
+        for line, times, turn in undecided:
+            self._keep(replace(line, phase="other"), times, turn)
+
+    def _keep(self, line: _Line, times: int, turn: int) -> None:
+        self.lines.setdefault(line, _Times()).add(times, turn)
+
+    def records(self) -> tuple[Wait, ...]:
+        """Waits in the order of their first time."""
+        self._go_on()
+        folded: dict[Wait, Wait] = {}
+        for wait in self._records():  # one line has several places: Python replaces calls by faster ones as they run
+            alike = replace(wait, count=0, turns=0)
+            known = folded.get(alike)
+            folded[alike] = replace(wait, count=known.count + wait.count, turns=known.turns + wait.turns) if known else wait
+        return tuple(folded.values())
+
+    def _records(self) -> Iterator[Wait]:
+        for line, times in self.lines.items():
+            call, site = self.read.get((line.site, line.device), (line.call, line.site))
+            shown = site if _is_one_line(site, line.site) else line.site
+            yield Wait(
+                call=call,
+                device=device_id(line.device),
+                module=line.module,
+                phase=line.phase,
+                site=to_site(line.site),
+                library=line.library,
+                expression=call_text(shown),
+                count=times.count,
+                meant=line.meant,
+                turns=times.turns,
+                in_step=line.in_step,
+                called=to_site(line.called),
+            )
+
+
+def _waiting(frame: FrameType | None) -> tuple[FrameType | None, bool]:
+    """The innermost frame of the user or of a library other than torch, and whether a library waits, torch's too."""
+    library = False
+    while frame is not None:
+        name = frame.f_code.co_filename
+        of_torch = name.startswith(_TORCH)
+        if not (of_torch or is_own(name) or (is_library(name) and "-packages" not in name)):
+            return frame, library or is_library(name)
+        library = library or (of_torch and not name.startswith(_FUNCTIONS))
+        frame = frame.f_back
+    return None, True
+
+
+def _user_above(frame: FrameType) -> RawSite | None:
+    """The user's line above a library's; none where a step of ours runs the library."""
+    above: FrameType | None = frame
+    while above is not None and is_library(above.f_code.co_filename):
+        if _STEP in above.f_code.co_filename:
+            return None
+        above = above.f_back
+    return site_of(above) if above is not None else None
+
+
+def _forward_above(frame: FrameType | None) -> nn.Module | None:
+    """The module whose `forward` the program calls itself, as in `model.forward(x)`, above a frame; else None."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "forward" and inspect.CO_OPTIMIZED & code.co_flags and code.co_argcount:
+            owner = locals_of(frame).get(code.co_varnames[0])
+            if is_module(owner):
+                return owner
+        frame = frame.f_back
+    return None
+
+
+def _is_one_line(one: RawSite | None, other: RawSite | None) -> bool:
+    return one is not None and other is not None and one.code is other.code and line_of(one) == line_of(other)
