@@ -428,7 +428,7 @@ def _stepped(
         recording._recorder.beside(inside)
         with inside(), recording:
             recording.attach(model, optimizer, name=name)
-            recording._recorder.given((inputs.args, inputs.kwargs, inputs.target))
+            recording._recorder.given((inputs.args, inputs.kwargs), inputs.target)
             if progress is not None:
                 recording._recorder.report(model, progress)
             for phase, run in dataclasses.replace(step, inputs=inputs).phases(seen):

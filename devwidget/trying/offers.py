@@ -81,7 +81,7 @@ def _weakly(value: Any) -> Part:
     kind = type(value)
     if is_scalar(value) or isinstance(value, _IMMORTAL) or _holds_nothing(value):
         return lambda: value
-    if kind in (tuple, list):
+    if kind is tuple or kind is list:
         parts = [_weakly(part) for part in value]
         return lambda: kind(part() for part in parts)
     if kind is dict:

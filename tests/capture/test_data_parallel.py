@@ -155,7 +155,7 @@ def test_a_call_spans_its_replicas_and_steps():
     assert all(parts)
     assert sum(parts) <= call.seconds
     assert call.backward
-    assert "trace = devwidget.trace" in call.site.text
+    assert call.site is None  # the line is ours
     assert len({replica.thread for replica in trace.replicas}) == 3
     for replica in trace.replicas:
         assert call.started < replica.started < replica.started + replica.seconds < call.started + call.seconds
