@@ -16,9 +16,8 @@ from devwidget.records.schema.writing import dumps
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 CASES = sorted(path for folder in (CORPUS, CORPUS / "more", CORPUS / "clicked") for path in folder.glob("case_*.py"))
 SAMPLE = (
-    "bare_linear_cpu_batch", "labels_on_cpu_cross_entropy", "gpt2_cpu_tokens", "causal_mask_plain_attribute", "item_inside_forward",
-    "clean_model_parallel_two_gpus", "dataparallel_ids_2_3_model_on_0", "adagrad_before_cuda", "loss_object_weight_on_cpu",
-    "multi_small_gpt_four_bugs",
+    "bare_linear_cpu_batch", "labels_on_cpu_cross_entropy", "gpt2_cpu_tokens", "clean_model_parallel_two_gpus",
+    "class_weight_on_cpu", "dataparallel_ids_2_3_model_on_0", "adagrad_before_cuda", "multi_small_gpt_four_bugs",
 )  # fmt: skip
 OURS = re.compile(r"run_trace|devwidget\.(trace|show)\(")
 
@@ -47,7 +46,7 @@ def on_gpus(path, run):
 
 
 def called(model, batch, step):
-    return devwidget.trace(model, batch, **step, verify=False)
+    return devwidget.trace(model, batch, **step)
 
 
 def clicked(model, batch, step):
@@ -60,16 +59,18 @@ def clicked(model, batch, step):
     return panel.trace
 
 
+def edits_of(finding):
+    """The edits of its first fix."""
+    return tuple((edit.file, edit.first, edit.text) for fix in finding.fixes[:1] for edit in fix.edits)
+
+
 def said(trace):
     """What the findings of a trace say, without the lines that a call alone has: of this file."""
 
     def place(site):
         return None if site is None or site.file == __file__ else (site.file, site.line)
 
-    return Counter(
-        (f.kind, f.severity, f.module, place(f.birth), tuple((e.file, e.first, e.text) for fix in f.fixes[:1] for e in fix.edits))
-        for f in trace.findings
-    )
+    return Counter((each.kind, each.severity, each.module, place(each.birth), edits_of(each)) for each in trace.findings)
 
 
 def compare(path):

@@ -30,7 +30,8 @@ class RawSite:
     computed from all that is in it, each time.
 
     Args:
-        code, offset: of the user's function.
+        code: of the user's function.
+        offset: of the instruction in it.
         library: where the library stands that it has called, the innermost one; None where torch was called.
     """
 
