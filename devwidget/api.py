@@ -375,8 +375,8 @@ def _again(step: Step, allow: str | Iterable[str], name: str) -> Again:
     return again
 
 
-_last: tuple[Finding, ...] = ()
-"""Of the last trace or explanation, for `%devwidget fix`; records hold nothing alive."""
+_last: tuple[Finding, ...] | None = None
+"""Of the last trace or explanation, for `%devwidget fix`; records hold nothing alive. None before the first."""
 
 
 def _remember(findings: tuple[Finding, ...]) -> None:
@@ -386,7 +386,7 @@ def _remember(findings: tuple[Finding, ...]) -> None:
 
 def last_findings() -> tuple[Finding, ...]:
     """What the last trace, recording or explanation found."""
-    return _last
+    return _last or ()
 
 
 def _stepped(
@@ -428,7 +428,7 @@ def _stepped(
         recording._recorder.beside(inside)
         with inside(), recording:
             recording.attach(model, optimizer, name=name)
-            recording._recorder.given((inputs.args, inputs.kwargs, inputs.target))
+            recording._recorder.given((inputs.args, inputs.kwargs), inputs.target)
             if progress is not None:
                 recording._recorder.report(model, progress)
             for phase, run in dataclasses.replace(step, inputs=inputs).phases(seen):
@@ -594,11 +594,16 @@ def explain(error: BaseException | None = None) -> Explanation:
     return told
 
 
-def edits_to_apply() -> dict[str, list[Edit]]:
-    """The first fix of every finding of the last trace or explanation, by file."""
-    from devwidget import applying
+def edits_to_apply() -> dict[str, list[Edit]] | None:
+    """The first fix of every finding of the last trace or explanation, by file.
 
-    return applying.edits_of(_last)
+    Before the first of them, the last exception is explained; None if there is none.
+    """
+    from devwidget import applying, post_mortem
+
+    if _last is None and post_mortem.last_error() is not None:
+        explain()
+    return None if _last is None else applying.edits_of(_last)
 
 
 def edited_text(file: str, edits: Iterable[Edit]) -> str:

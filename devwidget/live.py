@@ -7,7 +7,7 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from torch import nn
 from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_a, items_of, stored
+from devwidget.capture.source_code.call_sites import CLICK, user_frame
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.step.batch import Inputs, arguments, parameter_names
 from devwidget.capture.step.sources import ITEM_TAKEN, is_loader, is_source, moves_on, take_item
@@ -66,6 +67,8 @@ MOST_LOOKED_AT = 16
 """Items of a container of the notebook that are looked at, to see whether it may be a batch."""
 _USUAL = frozenset(("batch", "input", "inputs", "x"))
 """Words that people call a batch by."""
+_CALL = "__devwidget_call__"
+T = TypeVar("T")
 GIVEN = "(given)"
 """What a field of the panel says for a value that has no name in the notebook."""
 
@@ -123,12 +126,12 @@ class Live:
             DevwidgetError: if the model is gone or a field cannot be evaluated.
         """
         self._has_taken = False
-        trace = self._engine.trace(**self._step(request, progress), heal=request.heal)
+        trace = _called(request, self._engine.trace, **self._step(request, progress), heal=request.heal)
         return dataclasses.replace(trace, not_restored=(*trace.not_restored, ITEM_TAKEN)) if self._has_taken else trace
 
     def try_fix(self, request: TraceRequest, fix: Fix, progress: Callable[[str], None]) -> Fix:
         """Try a fix on the step of the panel's fields; raises as `trace`."""
-        return self._engine.try_fix(fix, **self._step(request, progress))
+        return _called(request, self._engine.try_fix, fix, **self._step(request, progress))
 
     def _step(self, request: TraceRequest, progress: Callable[[str], None]) -> dict[str, Any]:
         model = self._model()
@@ -199,6 +202,27 @@ def evaluate(expression: str, field: str) -> Any:
             why=_last_calls(error),
             instead=Message("an expression such as `batch`, `(images, mask)` or `next(iter(loader))`"),
         ) from error
+
+
+def _called(request: TraceRequest, function: Callable[..., T], *args: Any, **step: Any) -> T:
+    """Call a function as a cell would that says what the fields of the panel say: what is in them is known by its name.
+
+    A click has no line of the user above it. Where there is one, that has names of its own.
+    """
+
+    def call(*named: object) -> T:
+        return function(*args, **step)
+
+    if user_frame(sys._getframe()) is not None:
+        return call()
+    namespace = _user_namespace()
+    variables = dict(stored(namespace))
+    fields = {"batch": request.batch, "target": request.target, "loss_fn": request.loss, "optimizer": GIVEN, "model": ""}
+    for field, expression in fields.items():
+        variables.setdefault(field if expression in ("", GIVEN) else expression, step[field])
+    named = [name for name in (*fields.values(), step["name"]) if name.isidentifier() and name in variables]
+    result: T = eval(compile(f"{_CALL}({', '.join(named)})", CLICK, "eval"), namespace, variables | {_CALL: call})
+    return result
 
 
 def _weakly(value: Any) -> Callable[[], Any]:

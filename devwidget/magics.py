@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devwidget.language.speaking import said, say
 from devwidget.magic_lines import evaluated, example, in_one_line, parted, refuse_other
 from devwidget.records.schema.message import Message
+
+if TYPE_CHECKING:
+    from devwidget.records.explanation import Explanation
 
 _LINES = {
     "%devwidget MODEL [BATCH]": Message(
@@ -25,6 +28,9 @@ _LINES = {
 }
 _SUMMARY = Message("Open the panel of a model, explain an exception, mend its lines, or have virtual GPUs.")
 OFFER = Message("devwidget: `%devwidget why` names the tensor and the line")
+OFFER_TENSOR = Message("devwidget: `%devwidget why` names the tensor")
+OFFER_LINE = Message("devwidget: `%devwidget why` names the line")
+OFFER_VALUES = Message("devwidget: `%devwidget why` shows the devices and dtypes on the line that failed")
 _SIMULATE = "%devwidget simulate 2 16GiB"
 
 
@@ -58,13 +64,28 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _offer(result: Any) -> None:
-    """One line below the traceback of a device or dtype exception; what IPython printed stays as it was."""
+    """One line below the traceback of a device or dtype exception; what IPython printed stays as it was.
+
+    The exception is explained first: only what the explanation has is promised, and `%devwidget fix` knows it.
+    """
     from devwidget import api
     from devwidget.records.errors import DevwidgetError
 
     error = getattr(result, "error_in_exec", None)
     if error is not None and not isinstance(error, DevwidgetError) and api.is_about_placement(error):
-        print(said(OFFER))
+        offer = _what_is_known(api.explain(error))
+        if offer:
+            print(said(offer))
+
+
+def _what_is_known(explanation: Explanation) -> str:
+    """What `%devwidget why` will say of an exception; "" if that is nothing."""
+    if not explanation.findings:
+        return OFFER_VALUES if explanation.values else ""
+    first = explanation.findings[0]
+    if first.birth is None:
+        return OFFER_TENSOR if first.operands else OFFER_LINE
+    return OFFER if first.operands else OFFER_LINE
 
 
 def _fold(info: Any) -> None:
@@ -121,6 +142,9 @@ class LineMagic:
 
         refuse_other(words, ["apply"], "fix")
         apply, edits = bool(words), api.edits_to_apply()
+        if edits is None:
+            print(say("nothing was traced or explained yet: press Trace batch, or run devwidget.trace(model, batch)"))
+            return
         if not edits:
             print(say("nothing was found that an edit can mend"))
         for changes in edits.values():

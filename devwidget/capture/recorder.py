@@ -102,8 +102,12 @@ class Recorder:
         self._memory = MemoryWatch(self._state, source)
         self._memory.watch(self._undo)
 
-    def given(self, inputs: Any) -> None:
+    def given(self, batch: Any, target: Any) -> None:
         """These tensors are the batch and the target."""
+        inputs = batch, target
+        for field, value in (("target", target), ("batch", batch)):
+            for tensor in tensors_in(value):
+                self._state.given[tensor] = field
         lengths = {shape[0] for tensor in tensors_in(inputs) if (shape := shape_of(tensor))}
         self._samples = lengths.pop() if len(lengths) == 1 else 0
         if self._memory is not None:

@@ -12,6 +12,15 @@ _NAMES = re.compile(r"<ipython-input-(\d+)-|(?:.*[/\\])?ipykernel_\d+[/\\]")
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryLine:
+    """A line of an installed package; see `Site`."""
+
+    file: str
+    line: int
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """A place in source code.
 
@@ -20,15 +29,30 @@ class Site:
         line: 1-based.
         text: the whole statement around that line, dedented; "" if the source is not at hand.
         function: name of the function or class body that the line is in; `<module>` at top level.
+        library: where the innermost library stands that this line of the user has called, torch aside; None for their own
+            call. The same line for a library that no line of the user has called.
     """
 
     file: str
     line: int
     text: str = ""
     function: str = ""
+    library: LibraryLine | None = None
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is a line of the user; False for that of a library that no line of theirs has called."""
+        return self.library is None or (self.file, self.line) != (self.library.file, self.library.line)
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Which line it is, of the user and of the library."""
+        return self.file, self.line, self.library and (self.library.file, self.library.line)
 
     def __str__(self) -> str:
-        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+        own = f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+        called = self.library if self.is_users else None
+        return own if called is None else f"{own} ({called.file.rsplit('/', 1)[-1]}:{called.line})"
 
 
 def cell_label(file: str) -> str:

@@ -93,6 +93,7 @@ class Operand:
         ineffective: the user's line that asked for a move and threw its result away.
         source: what the failing call's own text writes for it, which may compute it: `x[0] + 1`; "".
         given: where it, or what it was computed from, came in as an argument.
+        field: `batch` or `target` of `devwidget.trace` or the panel, if it is part of that, or was computed from it; "".
     """
 
     argument: str
@@ -113,6 +114,7 @@ class Operand:
     source: str = ""
     birth_partners: tuple[str, ...] = ()
     given: Given | None = None
+    field: str = ""
 
     @property
     def name(self) -> str:

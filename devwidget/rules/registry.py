@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.rules.needs import Need, missing, unmet
 from devwidget.rules.running import asked, import_rules, worst_first
@@ -122,8 +121,9 @@ def _cause(finding: Finding) -> object:
     """What two findings of one root cause share: what the rule says, the line of birth, else the line of fault."""
     if finding.cause:
         return finding.cause
-    site: Site | None = finding.birth or finding.fault
-    return (site.file, site.line) if site is not None else (finding.module, finding.headline)
+    if finding.birth is not None:
+        return finding.birth.file, finding.birth.line
+    return finding.fault.place if finding.fault is not None else (finding.module, finding.headline)
 
 
 def _together(group: list[Finding]) -> tuple[Fix, ...]:

@@ -168,8 +168,12 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """
         with self._lock:
             self._request = request or self._request
-            with self._busy(say("tracing …")):
-                trace = self._actions.trace(self._request, self._progress)
+            try:
+                with self._busy(say("tracing …")):
+                    trace = self._actions.trace(self._request, self._progress)
+            except Exception:
+                self._forget_trace()  # what an earlier one has found is no answer to this request
+                raise
             self.show_trace(trace)
             return trace
 
@@ -208,6 +212,12 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _progress(self, text: str) -> None:
         self._say("busy", code_word(text))
+
+    def _forget_trace(self) -> None:
+        self.trace = None
+        self._draw_marks()
+        self._draw_memory()
+        self._draw_compared()
 
     def show_trace(self, trace: Trace) -> None:
         """Draw a trace that was recorded elsewhere over the module tree."""

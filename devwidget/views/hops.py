@@ -44,7 +44,7 @@ def group_hops(moves: Iterable[Move]) -> tuple[Hop, ...]:
     """One Hop for each line, cause and direction, most bytes first."""
     groups: dict[object, list[Move]] = {}
     for move in with_forward_lines(moves):
-        line = (move.site.file, move.site.line) if move.site else None
+        line = move.site.place if move.site else None
         groups.setdefault((line, move.cause, move.phase, move.source, move.target), []).append(move)
     hops = [_fold(group) for group in groups.values()]
     return tuple(sorted(hops, key=lambda hop: (-hop.bytes, hop.number)))

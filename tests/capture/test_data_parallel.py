@@ -155,7 +155,7 @@ def test_a_call_spans_its_replicas_and_steps():
     assert all(parts)
     assert sum(parts) <= call.seconds
     assert call.backward
-    assert "trace = devwidget.trace" in call.site.text
+    assert call.site is None  # the line is ours
     assert len({replica.thread for replica in trace.replicas}) == 3
     for replica in trace.replicas:
         assert call.started < replica.started < replica.started + replica.seconds < call.started + call.seconds
@@ -197,8 +197,8 @@ def test_gradients_go_to_the_call_that_they_belong_to():
     assert [call.wrapper for call in trace.parallel] == ["small", "small", "large"]
     home = [(replica.wrapper, replica.gradient_bytes) for replica in trace.replicas if replica.number]
     assert home == [("small", 80), ("small", 80), ("large", 1280)]
-    reduced = {(move.module, move.bytes, move.count) for move in trace.moves if move.cause == "reduce"}
-    assert reduced == {("small", 80, 2), ("large", 1280, 1)}
+    reduced = [(move.module, move.bytes, move.count) for move in trace.moves if move.cause == "reduce"]
+    assert sorted(reduced) == [("large", 1280, 1), ("small", 80, 1), ("small", 80, 1)]  # each bears the place of its own call
 
 
 @pytest.mark.parametrize(("samples", "shares"), [(1, [1]), (3, [1, 1, 1]), (9, [3, 3, 3]), (10, [3, 3, 3, 1])])

@@ -118,6 +118,45 @@ def test_a_tensor_made_in_an_earlier_cell_has_its_line(shell):
     assert "device='cuda:0'" in why
 
 
+@pytest.mark.parametrize(
+    ("cell", "offer"),
+    [
+        (BROKEN, magics.OFFER),
+        ("import torch\ntorch.ones(1, device='cuda:7')", magics.OFFER_LINE),
+        ("raise RuntimeError('Expected all tensors to be on the same device')", None),
+        ("import torch\nx = torch.ones(2)\nraise RuntimeError(f'no kernel of mine for this device {x.sum()}')", None),
+    ],
+)
+def test_only_what_the_explanation_has_is_promised(shell, cell, offer):
+    printed(lambda: shell.run_line_magic("devwidget", "simulate 1 1GiB"))
+    text = printed(lambda: shell.run_cell(cell))
+    offered = [line for line in text.splitlines() if line.startswith("devwidget: ")]
+    assert offered == ([] if offer is None else [offer])
+
+
+def test_fix_before_why_mends_the_last_exception(shell):
+    printed(lambda: shell.run_line_magic("devwidget", "simulate 1 1GiB"))
+    printed(lambda: shell.run_cell(BROKEN))
+    fixes = printed(lambda: shell.run_cell("%devwidget fix"))
+    assert "+ x = torch.ones(1, 2, device='cuda:0')" in fixes or "+x = torch.ones(1, 2, device='cuda:0')" in fixes
+
+
+def test_fix_explains_an_exception_that_came_before_the_extension(shell, monkeypatch):
+    magics.unload_ipython_extension(shell)
+    shell.run_cell("import devwidget\ngpus = devwidget.simulate(1).start()")
+    printed(lambda: shell.run_cell(BROKEN))
+    magics.load_ipython_extension(shell)
+    monkeypatch.setattr(api, "_last", None)
+    assert "x = torch.ones(1, 2, device='cuda:0')" in printed(lambda: shell.run_cell("%devwidget fix"))
+
+
+def test_fix_before_anything_says_what_to_type(shell, monkeypatch):
+    for name in ("last_exc", "last_value"):
+        monkeypatch.delattr(sys, name, raising=False)
+    monkeypatch.setattr(api, "_last", None)
+    assert "devwidget.trace(model, batch)" in printed(lambda: shell.run_line_magic("devwidget", "fix"))
+
+
 @pytest.mark.parametrize("cell", ["1 / 0", "raise OSError('No space left on device')", "x = ", "3 + 4"])
 def test_other_exceptions_and_good_cells_add_nothing(shell, cell):
     assert magics.OFFER not in printed(lambda: shell.run_cell(cell))
@@ -126,10 +165,11 @@ def test_other_exceptions_and_good_cells_add_nothing(shell, cell):
 def test_handlers_of_the_user_stay_and_unloading_ends_the_offer(shell):
     handled = []
     shell.set_custom_exc((RuntimeError,), lambda self, kind, value, trace, tb_offset=None: handled.append(kind))
-    assert printed(lambda: shell.run_cell("raise RuntimeError('on another device')")).splitlines()[-1] == magics.OFFER
+    printed(lambda: shell.run_line_magic("devwidget", "simulate 1 1GiB"))
+    assert printed(lambda: shell.run_cell(BROKEN)).splitlines()[-1] == magics.OFFER
     assert handled == [RuntimeError]
     magics.unload_ipython_extension(shell)
-    assert magics.OFFER not in printed(lambda: shell.run_cell("raise RuntimeError('on another device')"))
+    assert magics.OFFER not in printed(lambda: shell.run_cell(BROKEN))
     shell.set_custom_exc((), None)
 
 

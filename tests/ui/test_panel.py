@@ -60,6 +60,28 @@ def test_a_bad_batch_raises_for_code_and_is_shown_for_the_page(opened):
     assert "`missing` is not defined" in panel.view.status["text"]
 
 
+def test_a_refused_request_takes_what_was_found_before_away(opened):
+    panel, _ = opened
+    panel.run_trace()
+    with pytest.raises(BatchError):
+        panel.run_trace(TraceRequest(batch="missing"))
+    assert (panel.trace, panel.findings, panel.view.traced) == (None, (), {})
+    assert panel.view.status["kind"] == "error"
+
+
+def test_a_cancelled_trace_leaves_the_last_one(opened, monkeypatch):
+    panel, _ = opened
+    trace = panel.run_trace()
+
+    def cancelled(*step):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(panel, "_actions", replace(panel._actions, trace=cancelled))
+    with pytest.raises(KeyboardInterrupt):
+        panel.run_trace()
+    assert panel.trace is trace
+
+
 def test_the_button_traces_with_what_the_page_sent(opened):
     panel, fake = opened
     asked(panel, ask="trace", batch=" images ", loss="loss_fn", target=None, heal=False)

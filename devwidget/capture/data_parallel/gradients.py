@@ -15,7 +15,6 @@ from devwidget.capture.patching.registry import patched
 from devwidget.capture.recording.event_log import bytes_of
 from devwidget.capture.recording.parallel_calls import CALL, Call
 from devwidget.capture.recording.state import State
-from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.trace import Cause
@@ -45,7 +44,8 @@ def _logged(state: State, cause: Cause, groups: Groups, original: Any) -> Any:
         with state.tracker.because(cause):
             out = original(ctx, *args)
         seconds = time.perf_counter() - started
-        site, call = raw_site(sys._getframe(1)), _call_of_node()
+        call = _call_of_node()
+        site = call.site if call is not None else state.tracker.site(sys._getframe(1))
         moved = [each for each in groups(args, out) if each[0] != each[1]]
         sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]
         for (source, target, tensors), size in zip(moved, sizes, strict=True):

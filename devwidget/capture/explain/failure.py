@@ -10,7 +10,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.explain.traceback_frames import steps_down, steps_to_show, traceback_frames
-from devwidget.capture.source_code.call_sites import is_library, raw_site, to_site, user_frame
+from devwidget.capture.source_code.call_sites import STEP, is_library, owners, raw_site, to_site, user_frame
 from devwidget.records.failure import Failure
 
 MOST_FRAMES = 60
@@ -27,8 +27,11 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
     """
     past = traceback_frames(error.__traceback__)
     user = next((frame for frame in reversed(past) if not is_library(frame.f_code.co_filename)), None)
-    inside = any(step.tb_frame.f_code is torch_internals.module_call for step in steps_down(error.__traceback__))
-    site = to_site(raw_site(user or user_frame(sys._getframe(1))))  # no line of theirs below ours: the one that called us
+    steps = list(steps_down(error.__traceback__))
+    inside = any(step.tb_frame.f_code is torch_internals.module_call for step in steps)
+    if user is None and not any(owners[step.tb_frame.f_code.co_filename] == STEP for step in steps):
+        user = user_frame(sys._getframe(1))  # the one whose block this is
+    site = to_site(raw_site(user))
     full = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     # Outside every module the path is that of an exception that the loop has caught.
     return Failure(type(error).__name__, message, site, module if inside else None, tuple(_words(error)), full)

@@ -159,7 +159,8 @@ class FailedCall:
         if direct or found:
             return found
         births = self.state.births
-        inside = {id(tensor) for _, tensor in given if (birth := births.get(tensor)) is not None and birth.site is site}
+        born = {id(t): birth.site for _, t in given if (birth := births.get(t)) is not None and birth.site is not None}
+        inside = {key for key, made in born.items() if site is not None and made.is_line_of(site)}
         nameless = [
             t for argument, t in given if not argument.endswith("]") and id(t) not in inside and not names.expression(t)
         ]

@@ -26,11 +26,10 @@ from devwidget.capture.source_code.call_sites import (
     locals_of,
     raw_site,
     to_site,
-    user_frame,
 )
 from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.source_code.expressions import Scope
-from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, user_frames
+from devwidget.capture.source_code.frames import deep_tensors, frames_at_work, lookup, name_in, user_frames
 from devwidget.capture.source_code.past.attributes import attribute_makers
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.given import where_given
@@ -47,8 +46,10 @@ class Names:
 
     def __init__(self, state: State, frame: FrameType) -> None:
         self._state = state
-        self._frame = user_frame(frame)
+        self._site = raw_site(frame)
         self._frames = list(user_frames(frame))
+        self._frame = next(iter(self._frames), None)
+        self._at_work = list(frames_at_work(frame))
 
     def expression(self, tensor: object) -> str:
         """How the failing frame's code can write this tensor; "" if it has no name there."""
@@ -81,8 +82,10 @@ class Names:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.get(tensor)
         family = [t for b in birth.chain() if (t := b()) is not None] if birth else [tensor, *viewed(tensor)]
-        given = None if of_dtype else where_given(self._frames, family or [tensor], target)
-        operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]), given=given)
+        given = None if of_dtype else where_given(self._at_work, family or [tensor], target)
+        given_as = self._state.given
+        field = next((given_as[member] for member in family or [tensor] if member in given_as), "")
+        operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]), given=given, field=field)
         root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.root()
         if of_dtype and root is not None and not root.is_move:
             root = self._cast_of_module(tensor.dtype) or root
@@ -249,8 +252,8 @@ class Names:
         """The expression that named a device in the failing call, and the line that gave it its value."""
         if self._frame is None:
             return "", None
-        here = to_site(raw_site(self._frame))
-        for node in _argument_nodes(call_text(raw_site(self._frame))):
+        here = to_site(self._site)
+        for node in _argument_nodes(call_text(self._site)):
             text = ast.unparse(node)
             if isinstance(node, ast.Constant) and _same(node.value, requested):
                 return text, here

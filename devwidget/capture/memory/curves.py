@@ -105,7 +105,7 @@ class Curves:
 
     def mark(self, index: int, held: int) -> None:
         """A look at a device, where nothing needs to be allocated: the end of a phase."""
-        self._note(_Event(None, index, held, self._allocation()))
+        self._note(_Event(None, index, held, self._allocation()._replace(site=None)))  # the look is ours
 
     def _note(self, event: _Event) -> None:
         with self._lock:

@@ -107,6 +107,7 @@ class Ops(DispatchMode):
         self._state = state
         self._tracker = state.tracker
         self._threads = state.tracker.threads
+        self._note_line = state.tracker.forward_lines.note
         self._ops, self._counts, self._first = state.log.ops_met, state.log.op_counts, state.log.first_op
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -124,6 +125,8 @@ class Ops(DispatchMode):
             out = out[0] if (type(out) is tuple or type(out) is list) and out else None
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         site = here.site or tracker.site(sys._getframe(2))
+        if phase != "backward":
+            self._note_line(site)
         with _DisableTorchFunction():  # function modes are active here while autograd runs: our looking is no call for them
             key = name, here.path, phase, id(site), _devices(args), out.device if isinstance(out, _Tensor) else None
         place = self._ops.get(key)

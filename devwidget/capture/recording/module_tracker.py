@@ -18,7 +18,18 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import ModuleSet, named_tensors, own_tensors, registered, walk
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.source_code.call_sites import RawSite, known_library, site_of, user_frame
+from devwidget.capture.recording.forward_lines import ForwardLines
+from devwidget.capture.source_code.call_sites import (
+    ENGINE,
+    INSTALLED,
+    STEP,
+    USERS,
+    RawSite,
+    owners,
+    site_of,
+    through,
+    user_frame,
+)
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.trace import Cause, Phase
 
@@ -96,6 +107,7 @@ class ModuleTracker:
         self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
         self._paths: dict[int, _Named] = {}
         self._forget = functools.partial(_forget, self._paths)
+        self.forward_lines = ForwardLines()
         self.step = -1
         self._forwarded = False
         self._stepping: CodeType | None = None
@@ -217,16 +229,26 @@ class ModuleTracker:
         return None
 
     def site(self, frame: FrameType | None) -> RawSite | None:
-        """The user's line at or above a frame. The walk ends at the running module, whose own line is known."""
-        module_call, is_library = self._module_call, known_library
+        """The user's line at or above a frame; of what autograd runs, the line of the forward pass.
+
+        The walk ends at the running module, whose own line is known.
+        """
+        module_call, whose, library = self._module_call, owners, None
         while frame is not None:
             code = frame.f_code
             if code is module_call and (stack := self.threads.place.stack):
-                return stack[-1].site
-            if not is_library[code.co_filename]:
-                return site_of(frame)
+                return through(stack[-1].site, library)
+            owner = whose[code.co_filename]
+            if owner == USERS:
+                return through(site_of(frame), library)
+            if owner == STEP:
+                return through(None, library)
+            if owner == ENGINE and (site := self.forward_lines.site()) is not None:
+                return site
+            if owner == INSTALLED and library is None:
+                library = frame
             frame = frame.f_back
-        return None
+        return self.forward_lines.site() or through(None, library)  # autograd has threads of its own, too
 
     def _late_path(self, module: nn.Module) -> str | None:
         """A module that was registered after `attach`, or the root of a recording that was never attached."""

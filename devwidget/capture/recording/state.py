@@ -40,6 +40,7 @@ class State:
         heal: repair each fault and go on.
         births: which line made or moved a tensor.
         attempts: which line last asked for a move of a tensor, whether or not it kept the result.
+        given: tensors of the batch and the target of a step, and which of the two each is part of.
         frozen: parameters that the code has taken the gradient from, `requires_grad = False`.
         saved: which line made a state dict.
         watching: makes fresh modes for another thread; set by the tracer.
@@ -82,6 +83,7 @@ class State:
         self.log = Log(self.started, self._first_number)
         self.births = Births(self._older)
         self.attempts = Births()
+        self.given: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
         self.frozen: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
         self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.tracker = ModuleTracker()

@@ -14,12 +14,13 @@ from collections.abc import Collection, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
 from torch.overrides import handle_torch_function
 
 from devwidget.capture.object_fields import is_a, stored
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.archives import know_source
-from devwidget.records.site import Site
+from devwidget.records.site import LibraryLine, Site
 
 
 class RawSite:
@@ -27,12 +28,21 @@ class RawSite:
 
     There is one object for each place, so that it can be compared and hashed by identity: the hash of a code object is
     computed from all that is in it, each time.
+
+    Args:
+        code: of the user's function.
+        offset: of the instruction in it.
+        library: where the library stands that it has called, the innermost one; None where torch was called.
     """
 
-    __slots__ = ("code", "offset")
+    __slots__ = ("code", "library", "offset")
 
-    def __init__(self, code: CodeType, offset: int) -> None:
-        self.code, self.offset = code, offset
+    def __init__(self, code: CodeType, offset: int, library: RawSite | None = None) -> None:
+        self.code, self.offset, self.library = code, offset, library
+
+    def is_line_of(self, other: RawSite) -> bool:
+        """Whether both are one line of the user, whatever it has called."""
+        return self.code is other.code and self.offset == other.offset
 
 
 _PACKAGE = str(pathlib.Path(__file__).resolve().parents[2]) + "/"
@@ -44,26 +54,42 @@ _LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
 _RELAY = handle_torch_function.__code__
 
 
-class _Libraries(dict[str, bool]):
-    """Files, and whether each is library code."""
+USERS, MACHINERY, INSTALLED, STEP, ENGINE = range(5)
+"""Whose a file is: the user's; torch's, Python's or ours; another library's. Two files mark where the user's lines end: ours
+that runs a step, which no line of theirs has called, and torch's that runs backward, on whatever line asked for it."""
+CLICK = "<panel>"
+"""What the code is called that stands where a cell would, if a click and no line of the user has asked for a step."""
+_STEP = _PACKAGE + "capture/step/step.py"
+_ENGINE = str(pathlib.Path(torch.autograd.graph.__file__))
+_TORCH = str(pathlib.Path(torch.__file__).parent) + "/"
 
-    def __missing__(self, filename: str) -> bool:
+
+class _Owners(dict[str, int]):
+    """Files, and whose each is."""
+
+    def __missing__(self, filename: str) -> int:
         generated = filename.startswith(("<frozen", "<eval_with_key", "<__"))
-        found = generated or filename.startswith(_LIBRARY_FOLDERS) or any(m in filename for m in _LIBRARY_MARKS)
-        self[filename] = found
+        installed = any(mark in filename for mark in _LIBRARY_MARKS)
+        if filename in (_STEP, _ENGINE):
+            owner = STEP if filename == _STEP else ENGINE
+        elif generated or filename.startswith((_PACKAGE, _TORCH)):
+            owner = MACHINERY
+        else:
+            owner = INSTALLED if installed else MACHINERY if filename.startswith(_LIBRARY_FOLDERS) else USERS
+        self[filename] = owner
         know_source(filename)
-        return found
+        return owner
 
 
-known_library = _Libraries()
-"""What `is_library` answers, for walks through many frames."""
-_sites: dict[tuple[int, int], RawSite] = {}
+owners = _Owners()
+"""For walks through many frames."""
+_sites: dict[tuple[int, ...], RawSite] = {}
 _HOOKS = os.path.join("accelerate", "hooks.py")
 
 
 def is_library(filename: str) -> bool:
     """True for torch, the standard library, installed packages, generated code and devwidget itself."""
-    return known_library[filename]
+    return owners[filename] != USERS
 
 
 def is_own(filename: str) -> bool:
@@ -81,9 +107,12 @@ def is_hooked(frame: FrameType | None) -> bool:
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of user code at or above `frame`, None if there is none."""
-    while frame is not None and is_library(frame.f_code.co_filename):
-        frame = frame.f_back
+    """The innermost frame of user code at or above `frame`, None if there is none.
+
+    A step that we run for the user has none above it: what stands there has called us.
+    """
+    while frame is not None and (owner := owners[frame.f_code.co_filename]) != USERS:
+        frame = frame.f_back if owner != STEP else None
     return frame
 
 
@@ -104,15 +133,31 @@ def callers(frame: FrameType | None, names: Collection[str]) -> Iterator[RawSite
 
 
 def raw_site(frame: FrameType | None) -> RawSite | None:
-    """Where the user's code stands above `frame`."""
-    found = user_frame(frame)
-    return None if found is None else site_of(found)
+    """Where the user's code stands above `frame`, and the library between; the library alone if no line of theirs is there."""
+    library = None
+    while frame is not None and (owner := owners[frame.f_code.co_filename]) != USERS:
+        library = frame if owner == INSTALLED and library is None else library
+        frame = frame.f_back if owner != STEP else None
+    return through(site_of(frame) if frame is not None else None, library)
 
 
 def site_of(frame: FrameType) -> RawSite:
     """Where a frame of user code stands."""
     key = (id(frame.f_code), frame.f_lasti)
     return _sites.get(key) or _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
+
+
+_NOWHERE = RawSite(compile("", "", "exec"), 0)
+"""The line of the user above a library that none of theirs has called."""
+
+
+def through(site: RawSite | None, library: FrameType | None) -> RawSite | None:
+    """The same line of the user, with where a library stands that it has called."""
+    if library is None:
+        return site
+    site = site or _NOWHERE
+    key = (id(site.code), site.offset, id(library.f_code), library.f_lasti)
+    return _sites.get(key) or _sites.setdefault(key, RawSite(site.code, site.offset, RawSite(library.f_code, library.f_lasti)))
 
 
 def forget_sites() -> None:
@@ -143,9 +188,16 @@ def to_site(raw: RawSite | None) -> Site | None:
     """The readable form, with the text of the whole statement."""
     if raw is None:
         return None
-    line = line_of(raw)
-    filename = raw.code.co_filename
-    return Site(filename, line, statements.statement_text(filename, line), raw.code.co_name)
+    library = _library_line(raw.library) if raw.library is not None else None
+    if raw.library is not None and library is not None and raw.code is _NOWHERE.code:
+        return Site(library.file, library.line, library.text, raw.library.code.co_name, library)
+    line, filename = line_of(raw), raw.code.co_filename
+    return Site(filename, line, statements.statement_text(filename, line), raw.code.co_name, library)
+
+
+def _library_line(raw: RawSite) -> LibraryLine:
+    line, filename = line_of(raw), raw.code.co_filename
+    return LibraryLine(filename, line, statements.statement_text(filename, line))
 
 
 def call_text(raw: RawSite | None) -> str:

@@ -33,8 +33,11 @@ def tensor_words(dtype: str, shape: tuple[int, ...] | None) -> str:
 
 
 def site_words(site: Site | None) -> str:
-    """`train.py:41`, or `In[5]:3` for a notebook cell; "" without a place."""
-    return f"{file_words(site.file)}:{site.line}" if site else ""
+    """`train.py:41`, `In[5]:3` for a notebook cell, `train.py:41 (trainer.py:80)` where it has called a library; or ""."""
+    if site is None:
+        return ""
+    place, library = f"{file_words(site.file)}:{site.line}", site.library
+    return place if library is None or not site.is_users else f"{place} ({file_words(library.file)}:{library.line})"
 
 
 def piece_words(piece: Piece) -> str:
@@ -74,8 +77,8 @@ def device_list(devices: Iterable[DeviceId]) -> str:
 
 
 def first_line(site: Site | None) -> str:
-    """The source at a place on one line; "" if it is not at hand."""
-    return " ".join(site.text.split()) if site else ""
+    """The source at a place on one line, of the library where one stands there; "" if it is not at hand."""
+    return " ".join((site.library or site).text.split()) if site else ""
 
 
 def spoken(finding: Finding) -> Finding:

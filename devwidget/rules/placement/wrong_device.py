@@ -89,6 +89,9 @@ def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
     elif stray.birth is not None:
         moved = Message("`{name}` was moved to {device}", name=name, device=stray.device)
         where = moved if stray.from_move else Message("`{name}` was made on {device}", name=name, device=stray.device)
+    elif stray.field:
+        where = Message("`{name}` is on {device}, and comes from the {field}", name=name, device=stray.device,
+                        field=Message(stray.field))  # fmt: skip
     else:
         where = Message("`{name}` is on {device}, and no line seen here put it there", name=name, device=stray.device)
     return (where if _demands(fault) else Message("{where}; the others are on {target}", where=where, target=fault.target),)

@@ -109,8 +109,8 @@ class Code:
 
 
 def code_at(site: Site | None) -> tuple[Code, ast.stmt] | None:
-    """The file of a site and the statement there; of a file that is not at hand the statement alone."""
-    if site is None:
+    """The file of a site and the statement there; of a file that is not at hand the statement alone; None for a library."""
+    if site is None or not site.is_users:
         return None
     code = code_of(site.file, tuple(linecache.getlines(site.file))) or _kept(site)
     node = code.statement(site.line) if code is not None else None

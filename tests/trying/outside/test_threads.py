@@ -68,6 +68,20 @@ def test_a_timer_that_will_call_the_program_has_fixes_offered():
         timer.join()
 
 
+@pytest.mark.parametrize(("patience", "running"), [(None, ""), (30, "MainThread")])
+def test_a_thread_that_waits_for_the_end_of_this_one_does_not_matter(patience, running):
+    found = []
+
+    def ask():
+        time.sleep(0.3)  # until the other one waits
+        found.append(running_thread())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(patience)
+    assert found == [running]
+
+
 def test_idle_workers_of_pools_do_not_matter():
     with ThreadPoolExecutor(2) as pool:
         pool.submit(train).result()

@@ -10,7 +10,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.module_tracker import module_call
-from devwidget.capture.source_code.call_sites import RawSite, is_library, locals_of, site_of
+from devwidget.capture.source_code.call_sites import RawSite, is_library, locals_of, raw_site
 
 _PARTS = {
     "torch.distributed.fsdp": "FSDP",
@@ -39,12 +39,13 @@ def cause_of(frame: FrameType | None) -> Cause:
     while frame is not None and _name(frame).startswith(_OURS):
         frame = frame.f_back
     by, module = "DDP" if frame is None or _name(frame) == _BACKWARD else "", None
+    site = raw_site(frame)
     while frame is not None and is_library(frame.f_code.co_filename):
         name = _name(frame)
         by = by or next((word for part, word in _PARTS.items() if name.startswith(part)), "")
         module = module or _owner(frame, name)
         frame = frame.f_back
-    return Cause(by, module, site_of(frame) if frame is not None else None)
+    return Cause(by, module, site)
 
 
 def _name(frame: FrameType) -> str:

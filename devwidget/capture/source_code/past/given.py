@@ -26,7 +26,7 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
         frames: of the user, innermost first.
         target: where it should have been.
     """
-    for frame, above in reversed(list(zip(frames, [*frames[1:], None], strict=True))):
+    for frame, above in reversed([*zip(frames, [*frames[1:], None], strict=False)]):
         code, values = frame.f_code, locals_of(frame)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         given = {name: values[name] for name in names if name in values}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.object_fields import is_a, is_scalar
+from devwidget.capture.source_code.call_sites import CLICK
 from devwidget.capture.source_code.definitions import statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN
 from devwidget.capture.source_code.past.past_calls import PastCall
@@ -63,7 +64,7 @@ class TopLevel(PastCall):
 def top_level(frame: FrameType) -> TopLevel | None:
     """What has run at the top level when a frame of it runs."""
     file = frame.f_code.co_filename
-    others = [each for each in cells() if each != file] if cell_label(file) else []
+    others = [each for each in cells() if each != file] if cell_label(file) or file == CLICK else []
     return TopLevel(frame, [*others, file])
 
 
