@@ -35,6 +35,8 @@ class Held:
         shared: full paths under which other modules hold the same parameter.
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
         left_class: class name of that module.
+        model_devices: where the parameters and buffers of the model are, for what is none of them.
+        went: the user's line that moved those of them that are where the tensor is wanted, if it is known.
         note: `of an unregistered Linear` for a tensor of a module that nobody registered; "".
     """
 
@@ -47,6 +49,8 @@ class Held:
     left_behind: str | None = None
     note: str = ""
     left_class: str = ""
+    model_devices: tuple[DeviceId, ...] = ()
+    went: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,21 @@ class Given:
     name: str
     beside: tuple[str, ...]
     kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """An operator that gave its result a wider dtype than one of its tensors had.
+
+    Attributes:
+        site: the user's line.
+        call: the torch function.
+        dtypes: that it met, each once, by name.
+    """
+
+    site: Site | None
+    call: str
+    dtypes: tuple[str, ...]
 
 
 MOST_LETTERS = 40
@@ -93,6 +112,7 @@ class Operand:
         ineffective: the user's line that asked for a move and threw its result away.
         source: what the failing call's own text writes for it, which may compute it: `x[0] + 1`; "".
         given: where it, or what it was computed from, came in as an argument.
+        promotion: what gave it its dtype, if that was an operator that met several.
     """
 
     argument: str
@@ -113,6 +133,7 @@ class Operand:
     source: str = ""
     birth_partners: tuple[str, ...] = ()
     given: Given | None = None
+    promotion: Promotion | None = None
 
     @property
     def name(self) -> str:

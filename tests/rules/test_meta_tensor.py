@@ -22,7 +22,9 @@ def test_a_model_for_the_cpu_is_still_given_memory_on_a_gpu_by_name():
 
 
 def test_a_tensor_that_nobody_holds_goes_by_its_name():
-    (found,) = findings(dataclasses.replace(USED, operands=(operand("h", META, stray=True),)))
+    (found,) = findings(
+        dataclasses.replace(USED, operands=(operand("h", META, stray=True),), site=site("return self.head(h)", 9))
+    )
     assert found.headline == "`h` is on the meta device and has no data for `addmm`"
 
 

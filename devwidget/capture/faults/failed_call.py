@@ -126,7 +126,9 @@ class FailedCall:
             source = sources.get(id(tensor), "")
             expression = names.expression(tensor) or (source if is_a_place(source) else "")
             operand = operand_of(tensor, argument, expression, stray=stray, source=source)
-            operands.append(names.with_birth(operand, tensor, target, of_dtype=of_dtype) if stray else operand)
+            if stray:
+                operand = names.beside_the_model(names.with_birth(operand, tensor, target, of_dtype=of_dtype), target)
+            operands.append(operand)
         return fault_at(
             self.state.tracker,
             what,

@@ -17,6 +17,7 @@ from devwidget.capture.faults.owners import holder, in_class, registered_at, wri
 from devwidget.capture.modules import is_module, own_tensors, walk
 from devwidget.capture.object_fields import dict_of, stored, word
 from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import class_attributes, provenance, statements
 from devwidget.capture.source_code.call_sites import (
@@ -106,6 +107,26 @@ class Names:
             birth_partners=partners,
             from_move=root.is_move,
         )
+
+    def beside_the_model(self, operand: Operand, target: torch.device) -> Operand:
+        """The operand; of one that a module keeps unregistered, where the registered ones are, and which line moved them."""
+        held, tracker = operand.held, self._state.tracker
+        if held is None or held.how not in ("attribute", "class attribute"):
+            return operand
+        found = [(path, name, t) for path, module in tracker.modules() for name, t in own_tensors(module).items()]
+        devices = tuple(sorted({device_id(tensor.device) for _, _, tensor in found}))
+        there = [each for each in found if each[2].device == target]
+        went = self._went(*min(there, key=lambda each: each[0] != held.module)) if there else None
+        return dataclasses.replace(operand, held=dataclasses.replace(held, model_devices=devices, went=went))
+
+    def _went(self, path: str, name: str, tensor: torch.Tensor) -> Site | None:
+        """The line that moved a registered tensor to where it is."""
+        birth = self._state.births.get(tensor)
+        root = birth.root() if birth is not None else None
+        if root is not None and root.site is not None:
+            return to_site(root.site) if root.is_move else None
+        past = self._decisions(Held(path, name, "parameter"), tensor, "device")
+        return past[0].site if past and past[0].is_move else None
 
     def _of_weights(self, root: Birth, tensor: torch.Tensor) -> Held | None:
         """The unregistered module whose weights an activation was computed with: those are why it is there."""

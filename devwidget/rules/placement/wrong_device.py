@@ -11,10 +11,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.claim import Claim, ClaimKind
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
@@ -23,7 +25,7 @@ from devwidget.rules.repairs.modules import where_built
 from devwidget.rules.repairs.moves_on_entry import on_entry
 from devwidget.rules.repairs.moves_where_made import from_helper, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
-from devwidget.rules.wording import devices_of, one_target, right_device, strays_in
+from devwidget.rules.wording import about, about_kept, devices_met, one_target, right_device, strays_in
 
 
 @rule(
@@ -33,32 +35,31 @@ from devwidget.rules.wording import devices_of, one_target, right_device, strays
 )
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of operands; the registry folds equal causes."""
+    evidence = Evidence(trace)
     for fault, stray in strays_in(trace, "operands"):
-        yield _finding(fault, stray, literal=one_target(trace, fault, stray))
+        yield _finding(evidence, fault, stray, literal=one_target(trace, fault, stray))
 
 
-def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
+def _finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool) -> Finding:
     return finding_of(
         fault,
         "wrong-device",
-        headline=_headline(fault),
+        headline=_headline(fault, stray),
         why=_why(fault),
         birth=stray.birth,
         fixes=_fixes(fault, stray, literal=literal),
-        notes=_notes(fault, stray),
+        notes=(strongest(evidence, _whereabouts(fault, stray)),),
         cause=f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else "",
     )
 
 
-def _headline(fault: Fault) -> str:
+def _headline(fault: Fault, stray: Operand) -> Claim:
+    how = "generator" if stray.argument == "generator" else ""
     if _alone(fault):
-        return Message(
-            "`{call}` was given a tensor on {devices} where it needs one on {target}",
-            call=fault.call,
-            devices=devices_of(fault),
-            target=fault.target,
+        return Claim(
+            "needed", fault.number, call=fault.call, devices=devices_met(fault), target=fault.target, how=how, site=fault.site
         )
-    return Message("`{call}` was given tensors from {devices}", call=fault.call, devices=devices_of(fault))
+    return Claim("given", fault.number, call=fault.call, devices=devices_met(fault), site=fault.site)
 
 
 def _alone(fault: Fault) -> bool:
@@ -79,19 +80,17 @@ def _why(fault: Fault) -> str:
     return Message("a kernel runs on one device, and operands are not copied for you")
 
 
-def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
-    name = stray.name
+def _whereabouts(fault: Fault, stray: Operand) -> Iterator[Claim]:
+    """What is to be said of where the tensor is, and how it came there: what says most first."""
+    target = None if _demands(fault) else fault.target
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
-        path = f"{stray.held.module}.{stray.held.name}".strip(".")
-        where = Message("`{path}` is on {device}", path=path, device=stray.device)
         if stray.held.left_behind == "":
-            where = Message("the whole model is on {device}", device=stray.device)
+            yield about_kept("registered", fault, stray, target=target, how="model")
+        yield about_kept("registered", fault, stray, target=target)
     elif stray.birth is not None:
-        moved = Message("`{name}` was moved to {device}", name=name, device=stray.device)
-        where = moved if stray.from_move else Message("`{name}` was made on {device}", name=name, device=stray.device)
-    else:
-        where = Message("`{name}` is on {device}, and no line seen here put it there", name=name, device=stray.device)
-    return (where if _demands(fault) else Message("{where}; the others are on {target}", where=where, target=fault.target),)
+        kind: ClaimKind = "moved" if stray.from_move else "made"
+        yield about(kind, fault, stray, target=target, by=stray.birth_call, site=stray.birth)
+    yield about("lies", fault, stray, target=target, how="" if stray.birth is not None else "unplaced")
 
 
 def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
@@ -154,13 +153,13 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
     yield Fix(Message("move the model to its inputs' device, after its last layer is in place"), f"{model}.to({target!r})")
     path = held.left_behind if held is not None else None
     if path == "" and literal:
-        yield Fix(Message("or move the model that is there now"), f"{model}.to({target!r})", "choice")
+        yield Fix(Message("move the model that is there now"), f"{model}.to({target!r})", "choice")
     if path:
-        yield Fix(Message("or move this module alone"), f"{model}.get_submodule({path!r}).to({target!r})", "choice")
+        yield Fix(Message("move this module alone"), f"{model}.get_submodule({path!r}).to({target!r})", "choice")
     other = next((o for o in fault.operands if not o.stray and o.expression.isidentifier()), None)
     if other is not None:
         yield Fix(
-            Message("or keep the module on {device} and move the data to it", device=stray.device),
+            Message("keep the module on {device} and move the data to it", device=stray.device),
             f"{other.expression} = {other.expression}.to({str(stray.device)!r})",
             "choice",
         )
