@@ -595,9 +595,12 @@ def explain(error: BaseException | None = None) -> Explanation:
 
 
 def edits_to_apply() -> dict[str, list[Edit]]:
-    """The first fix of every finding of the last trace or explanation, by file."""
-    from devwidget import applying
+    """The first fix of every finding of the last trace or explanation, by file; without either the last exception is read."""
+    from devwidget import applying, post_mortem
 
+    error = post_mortem.last_error() if not _last else None
+    if error is not None and is_about_placement(error):
+        explain(error)
     return applying.edits_of(_last)
 
 

@@ -24,7 +24,7 @@ _LINES = {
     "%%devtrace [MODEL]": Message("first line of a cell: run it, then say what moved and what went wrong"),
 }
 _SUMMARY = Message("Open the panel of a model, explain an exception, mend its lines, or have virtual GPUs.")
-OFFER = Message("devwidget: `%devwidget why` names the tensor and the line")
+OFFER = Message("devwidget: `%devwidget why` looks for the tensor and the line")
 _SIMULATE = "%devwidget simulate 2 16GiB"
 
 

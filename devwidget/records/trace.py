@@ -36,6 +36,7 @@ class Held:
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
         left_class: class name of that module.
         model_devices: where the parameters and buffers of the model are, for what is none of them.
+        moves_along: the class of the owner has an `_apply` of its own, so that `.to` may take along what is not registered.
         went: the user's line that moved those of them that are where the tensor is wanted, if it is known.
         note: `of an unregistered Linear` for a tensor of a module that nobody registered; "".
     """
@@ -51,6 +52,7 @@ class Held:
     left_class: str = ""
     model_devices: tuple[DeviceId, ...] = ()
     went: Site | None = None
+    moves_along: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,17 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """An operator that gave its result a wider dtype than one of its tensors had.
+    """An operator whose result has another dtype than what it was computed from, though nobody cast it.
 
     Attributes:
         site: the user's line.
         call: the torch function.
-        dtypes: that it met, each once, by name.
+        dtype: of what it was computed from.
     """
 
     site: Site | None
     call: str
-    dtypes: tuple[str, ...]
+    dtype: str
 
 
 MOST_LETTERS = 40
@@ -112,7 +114,7 @@ class Operand:
         ineffective: the user's line that asked for a move and threw its result away.
         source: what the failing call's own text writes for it, which may compute it: `x[0] + 1`; "".
         given: where it, or what it was computed from, came in as an argument.
-        promotion: what gave it its dtype, if that was an operator that met several.
+        promotion: what gave it its dtype, if that was an operator that was given another.
     """
 
     argument: str

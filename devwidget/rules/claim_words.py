@@ -10,7 +10,7 @@ from devwidget.records.schema.message import Message, in_row, listed
 
 def words_of(claim: Claim) -> str:
     """The sentence of a claim."""
-    return _WORDS[claim.kind](claim)
+    return WORDS[claim.kind](claim)
 
 
 def _who(claim: Claim) -> str:
@@ -119,7 +119,7 @@ def _typed(claim: Claim) -> str:
 
 
 def _cast(claim: Claim) -> str:
-    return Message("{name} was cast to {dtype} at {place}", name=_who(claim), dtype=claim.dtype, place=claim.site)
+    return Message("{name} was cast to {dtype}", name=_who(claim), dtype=claim.dtype)
 
 
 def _promotes(claim: Claim) -> str:
@@ -134,12 +134,11 @@ def _promotes(claim: Claim) -> str:
 
 def _promoted(claim: Claim) -> str:
     return Message(
-        "{name} was promoted to {dtype} by `{call}` at {place}, which met {types}",
+        "the {dtype} of {name} comes from `{call}`, which was given {wanted}",
         name=_who(claim),
         dtype=claim.dtype,
-        call=claim.call,
-        place=claim.site,
-        types=listed(claim.dtypes),
+        call=claim.by,
+        wanted=claim.wanted,
     )
 
 
@@ -166,7 +165,7 @@ def _filled(claim: Claim) -> str:
     )
 
 
-_WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
+WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
     "given": _given,
     "needed": _needed,
     "mixed": _mixed,

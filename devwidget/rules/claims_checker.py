@@ -167,6 +167,7 @@ def _is_move(source: str) -> bool:
 
 
 def _lies(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor of the call has this device and this name; others are where it says; the repair took it from there."""
     yield from _tensor(claim, fault)
     yield from _name(claim, fault)
     yield from _others(claim, fault)
@@ -174,6 +175,7 @@ def _lies(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str
 
 
 def _made(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """As for where it lies; its line is known, moves nothing, and left something on the device if it ran meanwhile."""
     yield from _lies(evidence, claim, fault)
     yield from _birth(claim, fault)
     if claim.site is None or claim.device is None:
@@ -186,6 +188,7 @@ def _made(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str
 
 
 def _moved(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """As for where it lies; its line is known, and copied there when it ran; one that ran before names no other device."""
     yield from _lies(evidence, claim, fault)
     yield from _birth(claim, fault)
     if claim.site is not None and claim.device is not None:
@@ -202,6 +205,7 @@ def _went(evidence: Evidence, site: Site, device: DeviceId) -> Iterator[str]:
 
 
 def _registered(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor has this device; a module holds it as a parameter or buffer; `the whole model` has nothing elsewhere."""
     yield from _tensor(claim, fault)
     yield from _others(claim, fault)
     helds = [each.held for each in _operands(claim, fault)] if fault is not None else []
@@ -212,6 +216,7 @@ def _registered(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterat
 
 
 def _apart(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor of the call has this device, and a parameter or buffer of the model the other."""
     yield from _tensor(claim, fault)
     helds = [each.held for each in _operands(claim, fault)] if fault is not None else []
     if not any(held is not None and claim.target in held.model_devices for held in helds):
@@ -219,6 +224,7 @@ def _apart(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[st
 
 
 def _stayed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """As for where both are; the line that moved the model is known, and copied to that device."""
     yield from _apart(evidence, claim, fault)
     helds = [each.held for each in _operands(claim, fault)] if fault is not None else []
     if claim.site is None or all(held is None or held.went != claim.site for held in helds):
@@ -228,6 +234,7 @@ def _stayed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[s
 
 
 def _assigned(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """A module of this class holds it so and under this name, which the line of the assignment has."""
     kept = [each.held for each in fault.operands if each.held is not None] if fault is not None else []
     if not any((held.owner_class, held.how, held.name) == (claim.owner, claim.how, claim.name) for held in kept):
         yield f"no `{claim.owner}` keeps it"
@@ -237,6 +244,7 @@ def _assigned(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator
 
 
 def _given(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The call is the one that failed, and its tensors have these devices."""
     there = {each.device for each in fault.operands} if fault is not None else set()
     if fault is None or fault.call != claim.call:
         yield "the call that failed was another"
@@ -245,12 +253,14 @@ def _given(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[st
 
 
 def _mixed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensors of the call have these dtypes."""
     there = {each.dtype for each in fault.operands} if fault is not None else set()
     if not set(claim.dtypes) <= there:
         yield f"it had {', '.join(sorted(there))}"
 
 
 def _discarded(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The line asked for a move of a tensor of the call, and kept nothing."""
     if fault is None or all(each.ineffective != claim.site for each in fault.operands):
         yield "no such line was seen"
     elif claim.site is not None and not words_in(claim.site.text) & (
@@ -260,22 +270,26 @@ def _discarded(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterato
 
 
 def _remained(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor of the call has this device."""
     if fault is None or all(each.device != claim.device for each in fault.operands if each.stray):
         yield f"it was not on {claim.device}"
 
 
 def _empty(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor of the call is on the meta device."""
     yield from _tensor(claim, fault)
     if claim.device is None or claim.device.kind != "meta":
         yield "it has data"
 
 
 def _untrained(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """It got a gradient, and no optimizer has it."""
     if fault is None or fault.what != "untrained" or not _operands(claim, fault):
         yield "it was not seen to get gradients that no optimizer uses"
 
 
 def _shared(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor has this device, and modules under these paths hold it, or the one that it was copied from."""
     yield from _tensor(claim, fault)
     helds = [each.held for each in _operands(claim, fault)] if fault is not None else []
     if not any(held is not None and set(claim.others) <= set(held.shared) for held in helds):
@@ -283,27 +297,39 @@ def _shared(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[s
 
 
 def _typed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor of the call has this name and dtype, and one of the others has the other."""
     yield from _tensor(claim, fault)
     yield from _name(claim, fault)
     rest = {each.dtype for each in fault.operands if not each.stray} if fault is not None else set()
-    if claim.kind == "typed" and rest and claim.wanted not in rest:
+    if rest and claim.wanted not in rest:
         yield f"none of the others was {claim.wanted}"
 
 
+def _promotes(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor of the call has this name and dtype, and the call is the one whose result was seen to have it."""
+    yield from _tensor(claim, fault)
+    yield from _name(claim, fault)
+    if fault is None or (fault.what, fault.call) != ("promotion", claim.call):
+        yield "no call was seen to promote"
+
+
 def _cast(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor of the call has this dtype, and the line of the cast is known."""
     yield from _tensor(claim, fault)
     yield from _birth(claim, fault)
 
 
 def _promoted(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor of the call has this dtype, which begins with the result of an operator that was given the other."""
     yield from _tensor(claim, fault)
     promotions = [each.promotion for each in _operands(claim, fault)] if fault is not None else []
-    if not any(each is not None and (each.site, each.call, each.dtypes) == (claim.site, claim.call, claim.dtypes)
+    if not any(each is not None and (each.site, each.call, each.dtype) == (claim.site, claim.by, claim.wanted)
                for each in promotions):  # fmt: skip
-        yield "no operator was seen to promote it"
+        yield "no operator was seen to give it that dtype"
 
 
 def _crossed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """Two copies follow each other on this way, and no operator read the data between them."""
     first, second, third = claim.devices
     there = evidence.crossings.get(_line(claim.site), []) if claim.site is not None else []
     known = {crossing.number: crossing for crossing in evidence.trace.crossings}
@@ -313,6 +339,7 @@ def _crossed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[
 
 
 def _copied_there(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The line made a copy of so many bytes between these devices."""
     there = evidence.crossings.get(_line(claim.site), []) if claim.site is not None else []
     if not any((each.source, each.target, each.bytes) == (claim.source, claim.target, claim.bytes) for each in there):
         yield "no such copy was seen"
@@ -338,7 +365,7 @@ REQUIRED: dict[ClaimKind, Required] = {
     "copied": _shared,
     "typed": _typed,
     "cast": _cast,
-    "promotes": _typed,
+    "promotes": _promotes,
     "promoted": _promoted,
     "crossed": _crossed,
     "repeated": _copied_there,

@@ -20,7 +20,7 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import call_text, caller, locals_of, raw_site
-from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Fault, Operand
 
@@ -162,9 +162,8 @@ class FailedCall:
             return found
         births = self.state.births
         inside = {id(tensor) for _, tensor in given if (birth := births.get(tensor)) is not None and birth.site is site}
-        nameless = [
-            t for argument, t in given if not argument.endswith("]") and id(t) not in inside and not names.expression(t)
-        ]
+        nameless = [t for argument, t in given if not argument.endswith("]") and id(t) not in inside
+                    and not is_parameter(t) and not names.expression(t)]  # fmt: skip
         alike = {id(tensor): source for tensor in nameless if (source := names.alike(text, tensor))}
-        one = computed(text)
-        return alike | {id(tensor): one for tensor in nameless if one and id(tensor) not in alike}
+        one, rest = computed(text), {id(tensor) for tensor in nameless} - alike.keys()
+        return alike | {each: one for each in rest if one and len(rest) == 1}

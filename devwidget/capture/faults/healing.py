@@ -28,7 +28,7 @@ def is_inplace(name: str) -> bool:
 def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> torch.device | None:
     """The device that the call belongs on; None if its tensors agree already or one of them has no data.
 
-    The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; an accelerator
+    The order of the votes: a call that writes into a tensor on an accelerator, or indexes one, stays with it; an accelerator
     beats the CPU, because somebody asked for it; between accelerators a parameter that several modules share loses,
     because it cannot be in two places; then the parameters of the running module win unless it is split; then outside
     of modules what a gradient flows to, because a target follows the output; then one that did not come by a `.cuda()` without
@@ -38,7 +38,7 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
         return None
-    if is_inplace(name) and tensors[0].dim() and is_accelerator(tensors[0].device):
+    if (is_inplace(name) or name == "__getitem__") and tensors[0].dim() and is_accelerator(tensors[0].device):
         return tensors[0].device
     accelerators = {device for device in devices if is_accelerator(device)}
     if len(accelerators) == 1:
@@ -70,8 +70,14 @@ def _age(tensor: torch.Tensor, state: State) -> int:
     return -1 if birth is None else birth.root().number
 
 
-def strays(tensors: Sequence[torch.Tensor], target: torch.device) -> list[torch.Tensor]:
-    """Tensors that must move; a CPU scalar may stay."""
+def _selects(tensor: torch.Tensor) -> bool:
+    """Whether it is of a type that an index has; values are written as what they are."""
+    return not tensor.is_floating_point() and not tensor.is_complex()
+
+
+def strays(tensors: Sequence[torch.Tensor], target: torch.device, name: str = "") -> list[torch.Tensor]:
+    """Tensors that must move; a CPU scalar may stay, and an index on the CPU, which torch takes along itself."""
     away = [tensor for tensor in tensors if tensor.device != target]
-    lawful = [tensor for tensor in away if tensor.device.type == "cpu" and tensor.dim() == 0]
+    indices = tensors[1:] if name in ("__getitem__", "__setitem__") else ()
+    lawful = [t for t in away if t.device.type == "cpu" and (t.dim() == 0 or (any(t is i for i in indices) and _selects(t)))]
     return [tensor for tensor in away if not any(tensor is scalar for scalar in lawful)] or away

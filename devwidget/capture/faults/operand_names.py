@@ -17,7 +17,7 @@ from devwidget.capture.faults.owners import holder, in_class, registered_at, wri
 from devwidget.capture.modules import is_module, own_tensors, walk
 from devwidget.capture.object_fields import dict_of, stored, word
 from devwidget.capture.recording.births import Birth
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.event_log import device_id, short
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import class_attributes, provenance, statements
 from devwidget.capture.source_code.call_sites import (
@@ -40,7 +40,7 @@ from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in, viewed
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Held, Operand
+from devwidget.records.trace import Held, Operand, Promotion
 
 
 class Names:
@@ -96,6 +96,8 @@ class Names:
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
         partners = tuple(self._partners(root, target))
+        before = root.parent if of_dtype and not root.is_move else None
+        promotion = Promotion(to_site(root.site), root.call, short(before.dtype)) if before is not None and root.call else None
         return dataclasses.replace(
             operand,
             held=holder(self._state.tracker, self._frames, family or [tensor]) or self._of_weights(root, tensor),
@@ -106,6 +108,7 @@ class Names:
             birth_partner=next((name for name in partners if name.isidentifier()), ""),
             birth_partners=partners,
             from_move=root.is_move,
+            promotion=promotion,
         )
 
     def beside_the_model(self, operand: Operand, target: torch.device) -> Operand:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import own, own_parameters, own_tensors, registered
-from devwidget.capture.object_fields import class_name, class_values, is_a, items_of, mro_of
+from devwidget.capture.object_fields import class_name, class_values, defined, is_a, items_of, mro_of
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
@@ -24,15 +24,17 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Held
 
 _Owned = tuple[str, nn.Module, str, str, torch.Tensor, str]
+_TENSOR = 4
 
 
 def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """Who keeps one of these tensors: a module of the model, else a global that a frame's code uses."""
-    for path, module, how, name, tensor, note in _owned(tracker):
-        if any(tensor is member for member in family):
-            assigned = _assigned_in_class(type(module), name)
-            held = Held(path, name, how, class_name(type(module)), assigned, note=note)
-            return _registered(tracker, held, tensor) if how in ("parameter", "buffer") else held
+    found = [owned for owned in _owned(tracker) if any(owned[_TENSOR] is member for member in family)]
+    for path, module, how, name, tensor, note in sorted(found, key=lambda owned: owned[_TENSOR] is not family[0]):
+        kind = type(module)
+        along = how == "attribute" and not note and defined(kind, "_apply") is not defined(nn.Module, "_apply")
+        held = Held(path, name, how, class_name(kind), _assigned_in_class(kind, name), note=note, moves_along=along)
+        return _registered(tracker, held, tensor) if how in ("parameter", "buffer") else held
     return _held_by_name(frames, family)
 
 

@@ -42,7 +42,8 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
 
 def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     model = fault.model_name or "model"
-    device = str(fault.target) if fault.target is not None and fault.target.is_accelerator else CUDA.type
+    known = fault.target is not None and (fault.target.is_accelerator or any(not o.stray for o in fault.operands))
+    device = str(fault.target) if known else CUDA.type
     for site in (stray.birth, fault.site):
         yield mended(site, Message("build it where it has memory"), lambda draft, _: _not_on_meta(draft, device))
     yield Fix(

@@ -32,7 +32,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     for fault in trace.faults:
         for stray in fault.operands if fault.what in ("operands", "untrained") else ():
             held = stray.held
-            if stray.stray and held is not None and held.how in ("attribute", "class attribute"):
+            if stray.stray and held is not None and held.how in ("attribute", "class attribute") and not held.moves_along:
                 yield _finding(evidence, fault, stray, held)
                 break
 

@@ -9,18 +9,20 @@ Source: `Expected all tensors to be on the same device`, TensorIterator and the 
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 
 from devwidget.records.claim import Claim, ClaimKind
+from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
-from devwidget.rules.repairs.edits import Draft, fix
+from devwidget.rules.repairs.edits import Draft, fix, mended
 from devwidget.rules.repairs.modules import where_built
 from devwidget.rules.repairs.moves_on_entry import on_entry
 from devwidget.rules.repairs.moves_where_made import from_helper, value_moved, where_made
@@ -49,17 +51,27 @@ def _finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool)
         birth=stray.birth,
         fixes=_fixes(fault, stray, literal=literal),
         notes=(strongest(evidence, _whereabouts(fault, stray)),),
-        cause=f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else "",
+        cause=_cause(fault, stray),
     )
 
 
+def _cause(fault: Fault, stray: Operand) -> str:
+    """What several tensors have in common: the module that was left behind, or the loader that pins."""
+    if fault.call == "pin_memory":
+        return f"pinned at {fault.site}"
+    return f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else ""
+
+
 def _headline(fault: Fault, stray: Operand) -> Claim:
-    how = "generator" if stray.argument == "generator" else ""
+    if stray.argument == "generator":
+        return _needed(fault, (stray.device,), "generator")
     if _alone(fault):
-        return Claim(
-            "needed", fault.number, call=fault.call, devices=devices_met(fault), target=fault.target, how=how, site=fault.site
-        )
+        return _needed(fault, devices_met(fault))
     return Claim("given", fault.number, call=fault.call, devices=devices_met(fault), site=fault.site)
+
+
+def _needed(fault: Fault, devices: tuple[DeviceId, ...], how: str = "") -> Claim:
+    return Claim("needed", fault.number, call=fault.call, devices=devices, target=fault.target, how=how, site=fault.site)
 
 
 def _alone(fault: Fault) -> bool:
@@ -97,15 +109,22 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         yield from _move_the_module(fault, stray, literal=literal)
         return
+    if stray.held is not None and stray.held.moves_along:
+        yield from _move_the_owner(fault, stray, stray.held)
     if stray.argument == "generator":
         yield _generator(fault, stray)
         yield Fix(
             Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
         )
         return
+    if fault.call == "pin_memory":
+        yield _unpinned(fault)
+        yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
+        return
     use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     yield made if str(fault.target) != "cpu" else None
+    yield _new_module(fault, stray) if literal else None
     yield use
     yield on_entry(fault, stray)
     yield from_helper(fault, stray) if stray.birth is None else None
@@ -121,6 +140,42 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
 
 def _same_line(birth: Site | None, fault: Site | None) -> bool:
     return birth is not None and fault is not None and (birth.file, birth.line) == (fault.file, fault.line)
+
+
+def _unpinned(fault: Fault) -> Fix | None:
+    """`x.pin_memory()` of the failing line is left out; of a loader, the one `pin_memory=True` of the file."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for node in draft.code.parts(statement):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "pin_memory":
+                draft.replace(node, draft.code.text(node.func.value))
+                return
+        told = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.keyword) and node.arg == "pin_memory"]
+        if len(told) == 1:
+            draft.replace(told[0].value, "False")
+
+    return mended(fault.site, Message("leave out pin_memory"), change)
+
+
+def _move_the_owner(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
+    """A metric keeps its state in attributes, which its own `_apply` moves: it was never moved itself."""
+    model = fault.model_name or "model"
+    owner = f"{model}.get_submodule({held.module!r})" if held.module else model
+    yield from where_built(fault, stray, dataclasses.replace(held, left_behind=held.module, left_class=held.owner_class))
+    told = Message("move `{name}`, whose own `_apply` takes its tensors along", name=held.owner_class)
+    yield Fix(told, f"{owner}.to({str(fault.target)!r})")
+
+
+def _new_module(fault: Fault, stray: Operand) -> Fix | None:
+    """`nn.Linear(6, 2)(x)` makes the layer and calls it: the weights that have no name are those of the layer."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for call in draft.code.alike(statement, fault.expression):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Call):
+                draft.append(call.func, f".to({str(fault.target)!r})")
+
+    unnamed = not stray.expression and not stray.source
+    return mended(fault.site, Message("move the module that is made there"), change) if unnamed else None
 
 
 def _generator(fault: Fault, stray: Operand) -> Fix | None:

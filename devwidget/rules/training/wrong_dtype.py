@@ -68,8 +68,19 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
         why=Message("this operator wants one floating type and casts nothing for you"),
         birth=stray.birth,
         fixes=_fixes(fault, stray),
-        notes=(about("typed", fault, stray, dtype=stray.dtype, wanted=dict(fault.facts)["wanted"]),),
+        notes=_notes(fault, stray),
     )
+
+
+def _notes(fault: Fault, stray: Operand) -> tuple[Claim, ...]:
+    """Which of them has another type, and what gave it that."""
+    typed = about("typed", fault, stray, dtype=stray.dtype, wanted=dict(fault.facts)["wanted"])
+    since = stray.promotion
+    if stray.from_move and stray.birth is not None:
+        return typed, about("cast", fault, stray, dtype=stray.dtype, site=stray.birth)
+    if since is None:
+        return (typed,)
+    return typed, about("promoted", fault, stray, dtype=stray.dtype, by=since.call, wanted=since.dtype, site=since.site)
 
 
 def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
