@@ -28,17 +28,17 @@ def is_inplace(name: str) -> bool:
 def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> torch.device | None:
     """The device that the call belongs on; None if its tensors agree already or one of them has no data.
 
-    The order of the votes: a call that writes into a tensor on an accelerator, or indexes one, stays with it; an accelerator
+    The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; an accelerator
     beats the CPU, because somebody asked for it; between accelerators a parameter that several modules share loses,
     because it cannot be in two places; then the parameters of the running module win unless it is split; then outside
     of modules what a gradient flows to, because a target follows the output; then one that did not come by a `.cuda()` without
-    a number, which means whichever GPU is current; then the youngest tensor, because the data has moved on to where it is and
-    the older one was left behind.
+    a number, which means whichever GPU is current; then what is indexed; then the youngest tensor, because the data has moved on
+    to where it is and the older one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
         return None
-    if (is_inplace(name) or name == "__getitem__") and tensors[0].dim() and is_accelerator(tensors[0].device):
+    if is_inplace(name) and tensors[0].dim() and is_accelerator(tensors[0].device):
         return tensors[0].device
     accelerators = {device for device in devices if is_accelerator(device)}
     if len(accelerators) == 1:
@@ -55,6 +55,8 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
         return next(iter(trained))
     there = [t for t in tensors if is_accelerator(t.device)]
     chosen = [t for t in there if not _is_unnumbered(t, state)]
+    if name == "__getitem__" and any(t is tensors[0] for t in chosen):  # indices go where the tensor is
+        return tensors[0].device
     return max(chosen or there, key=lambda t: _age(t, state)).device
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import own, own_parameters, own_tensors, registered
-from devwidget.capture.object_fields import class_name, class_values, defined, is_a, items_of, mro_of
+from devwidget.capture.object_fields import class_name, class_values, is_a, items_of, mro_of
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
@@ -32,7 +32,7 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
     found = [owned for owned in _owned(tracker) if any(owned[_TENSOR] is member for member in family)]
     for path, module, how, name, tensor, note in sorted(found, key=lambda owned: owned[_TENSOR] is not family[0]):
         kind = type(module)
-        along = how == "attribute" and not note and defined(kind, "_apply") is not defined(nn.Module, "_apply")
+        along = how == "attribute" and not note and any(each == "_apply" for each, _ in class_values(kind, nn.Module))
         held = Held(path, name, how, class_name(kind), _assigned_in_class(kind, name), note=note, moves_along=along)
         return _registered(tracker, held, tensor) if how in ("parameter", "buffer") else held
     return _held_by_name(frames, family)
