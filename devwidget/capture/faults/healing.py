@@ -32,8 +32,8 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     beats the CPU, because somebody asked for it; between accelerators a parameter that several modules share loses,
     because it cannot be in two places; then the parameters of the running module win unless it is split; then outside
     of modules what a gradient flows to, because a target follows the output; then one that did not come by a `.cuda()` without
-    a number, which means whichever GPU is current; then what is indexed; then the youngest tensor, because the data has moved on
-    to where it is and the older one was left behind.
+    a number, which means whichever GPU is current; then what is indexed; then the youngest tensor, because the data has
+    moved on to where it is and the older one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
