@@ -15,7 +15,7 @@ from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, message, of_worker
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
 
@@ -84,10 +84,17 @@ def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
         return Message("this exception is not about devices or dtypes")
     if reading.site is None:
         return Message("it names a device or a dtype, and no line of your code is in its traceback")
+    devices, dtypes = ({str(getattr(v, name)) for v in reading.values} for name in ("device", "dtype"))
+    met = devices if len(devices) > 1 else dtypes
+    if len(met) > 1:
+        words = listed(sorted(met))
+        return Message("tensors of {met} meet on its line, and nothing here tells which of them is meant", met=words)
     return Message("it names a device or a dtype, and the values that still exist do not show which one was wrong")
 
 
 def _notes(reading: Reading, findings: tuple[Finding, ...]) -> Iterator[str]:
+    if reading.raised:
+        yield Message("what was raised in the end: {error}", error=reading.raised)
     if reading.from_worker:
         yield Message("raised in a DataParallel worker, whose variables are gone: only the text of its traceback is left")
     for finding in findings:

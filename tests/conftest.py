@@ -12,6 +12,7 @@ import torch
 from tests import faults
 from tests.golden import golden as golden
 from tests.golden import pytest_addoption as pytest_addoption
+from tests.strict_claims import strict_claims
 
 os.environ["LANGUAGE"] = "en"  # also in the processes that tests start
 # What a shell starts in the background is deaf to Ctrl-C, and so are its children.
@@ -36,3 +37,9 @@ def _nothing_left_behind() -> Iterator[None]:
     before = faults.world()
     yield
     assert faults.left_behind(before) == []
+
+
+@pytest.fixture(autouse=True)
+def _claims_are_borne_out() -> Iterator[None]:
+    with strict_claims():
+        yield

@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import typing
 
 import pytest
 import torch
@@ -14,8 +15,10 @@ import yaml
 from devwidget.capture import torch_internals
 from devwidget.capture.snapshot import attribute_search
 from devwidget.distributed import asking
+from devwidget.records import claim
 from devwidget.records.device import CUDA
 from devwidget.report.formats import findings_json
+from devwidget.rules import claim_words
 from devwidget.simulator.without_values import known_values
 from tests.test_imports import MAY_IMPORT
 
@@ -35,6 +38,12 @@ def test_the_pages_of_findings_are_what_the_rules_say_and_what_their_programs_pr
     build = script("build_findings")
     stored = {path.name: path.read_text(encoding="utf-8") for path in build.FOLDER.glob("*.md")}
     assert stored == build.pages(), "run python docs/build_findings.py"
+
+
+def test_the_page_on_claims_has_each_kind_with_its_sentence_and_what_its_check_looks_for():
+    build = script("build_claims")
+    assert set(build.REQUIRED) == set(typing.get_args(claim.ClaimKind)) == set(claim_words.WORDS)
+    assert build.PAGE.read_text(encoding="utf-8") == build.page(), "run python docs/build_claims.py"
 
 
 def test_the_drawing_of_the_layers_has_the_arrows_of_the_imports_and_none_that_the_table_forbids():

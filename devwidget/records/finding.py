@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
+from devwidget.records.claim import Claim
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.bounds import Size
 from devwidget.records.schema.message import Message
@@ -186,6 +187,7 @@ class Finding(Record):
         operands: the tensors that met, for display (`input f32[8, 512] cuda:0`).
         explains: numbers of the trace's faults behind it.
         cause: what two findings of one root cause share; "" for the line of birth, else of fault.
+        claims: what the headline and the notes say, as data; each was held against the trace.
     """
 
     kind: str
@@ -201,6 +203,7 @@ class Finding(Record):
     operands: tuple[str, ...] = ()
     explains: tuple[int, ...] = ()
     cause: str = ""
+    claims: tuple[Claim, ...] = ()
 
     def __post_init__(self) -> None:
         _make_printable(self, "headline", "why", "notes", "operands")

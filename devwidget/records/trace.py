@@ -35,6 +35,9 @@ class Held:
         shared: full paths under which other modules hold the same parameter.
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
         left_class: class name of that module.
+        model_devices: where the parameters and buffers of the model are, for what is none of them.
+        moves_along: the class of the owner has an `_apply` of its own, so that `.to` may take along what is not registered.
+        went: the user's line that moved those of them that are where the tensor is wanted, if it is known.
         note: `of an unregistered Linear` for a tensor of a module that nobody registered; "".
     """
 
@@ -47,6 +50,9 @@ class Held:
     left_behind: str | None = None
     note: str = ""
     left_class: str = ""
+    model_devices: tuple[DeviceId, ...] = ()
+    went: Site | None = None
+    moves_along: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,21 @@ class Given:
     name: str
     beside: tuple[str, ...]
     kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """An operator whose result has another dtype than what it was computed from, though nobody cast it.
+
+    Attributes:
+        site: the user's line.
+        call: the torch function.
+        dtype: of what it was computed from.
+    """
+
+    site: Site | None
+    call: str
+    dtype: str
 
 
 MOST_LETTERS = 40
@@ -94,6 +115,7 @@ class Operand:
         source: what the failing call's own text writes for it, which may compute it: `x[0] + 1`; "".
         given: where it, or what it was computed from, came in as an argument.
         field: `batch` or `target` of `devwidget.trace` or the panel, if it is part of that, or was computed from it; "".
+        promotion: what gave it its dtype, if that was an operator that was given another.
     """
 
     argument: str
@@ -115,6 +137,7 @@ class Operand:
     birth_partners: tuple[str, ...] = ()
     given: Given | None = None
     field: str = ""
+    promotion: Promotion | None = None
 
     @property
     def name(self) -> str:

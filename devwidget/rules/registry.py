@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
+from devwidget.rules.claims_checker import without_unfounded
 from devwidget.rules.needs import Need, missing, unmet
 from devwidget.rules.running import asked, import_rules, worst_first
 
@@ -75,7 +76,9 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
             not_checked.append(lacking)
         elif not lacking:
             checked.append(each.kind)
-    ordered = worst_first(_in_harmony(list(_one_per_cause(_without_losers(found, chosen))))) if found else ()
+    founded, unfounded = without_unfounded(trace, found)
+    not_checked += unfounded
+    ordered = worst_first(_in_harmony(list(_one_per_cause(_without_losers(founded, chosen))))) if founded else ()
     return dataclasses.replace(trace, findings=ordered, checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked))
 
 

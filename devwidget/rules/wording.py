@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from devwidget.records.schema.message import listed
+from devwidget.records.claim import Claim, ClaimKind
+from devwidget.records.device import DeviceId
 from devwidget.records.trace import Fault, Operand, Trace
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 def shape_of(operand: Operand) -> str:
@@ -19,9 +24,43 @@ def described(operands: Iterable[Operand]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{o.name}{shape} {o.device}" for o, shape in shapes))
 
 
-def devices_of(fault: Fault) -> str:
-    """`cpu and cuda:0`."""
-    return listed(sorted({str(o.device) for o in fault.operands}))
+def devices_met(fault: Fault) -> tuple[DeviceId, ...]:
+    """Where the strays of a call are, and where it wants them: a number or an index on the CPU that may be there is neither."""
+    strays = {operand.device for operand in fault.operands if operand.stray}
+    return tuple(sorted(strays | {operand.device for operand in fault.operands if operand.device == fault.target}))
+
+
+def about(kind: ClaimKind, fault: Fault, operand: Operand, **facts: Any) -> Claim:
+    """A claim about one tensor of a call, by a name that a reader finds in the line that failed, or in the one that made it."""
+    lines = [site.text for site in (fault.site, operand.birth) if site is not None and site.text]
+    known_as = (operand.expression, operand.name if operand.source else "")
+    names = [name for name in known_as if name and any(stands_in(name, line) for line in lines)]
+    own = names[0] if names else "" if lines else operand.expression
+    known = {"name": own, "argument": "" if own else operand.argument, "call": fault.call, "device": operand.device}
+    return Claim(kind, fault.number, **{**known, **facts})
+
+
+def stands_in(name: str, text: str) -> bool:
+    """Whether a text has what a name begins with: `states['a']` in `states.get(key)`, `self.layers[0]` in `self.layers`."""
+    first = next((word for word in _WORD.findall(name) if word != "self"), "self")
+    return first in words_in(text)
+
+
+def words_in(text: str) -> set[str]:
+    """The names and keywords of a piece of source."""
+    return set(_WORD.findall(text))
+
+
+def about_kept(kind: ClaimKind, fault: Fault, operand: Operand, **facts: Any) -> Claim:
+    """The same, with the path under which a module keeps it; as `about` of what none keeps."""
+    path = path_of(operand)
+    return about(kind, fault, operand, **({"name": path, "argument": ""} if path else {}), **facts)
+
+
+def path_of(operand: Operand) -> str:
+    """Under which path a module, or a namespace, holds a tensor; "" if nobody does."""
+    held = operand.held
+    return "" if held is None else f"{held.module or ''}.{held.name}".strip(".")
 
 
 def strays_in(trace: Trace, *what: str) -> Iterator[tuple[Fault, Operand]]:

@@ -88,7 +88,7 @@ def test_a_suite_on_virtual_gpus_runs_what_is_skipped_without_and_explains_what_
     ran.stdout.fnmatch_lines(
         [
             "*- devwidget -*",
-            "error[[]unregistered-tensor] `scale` stayed on cpu*",
+            "error[[]unregistered-tensor] `scale` is on cpu*",
             "*- self.scale = torch.ones(2)",
             "*+ self.register_buffer('scale', torch.ones(2))",
             "devwidget: 2 virtual GPUs · 1 of 2 failures explained · 1 unregistered-tensor",

@@ -4,7 +4,7 @@
     python tests/corpus/score.py [folder] --simulator                     # virtual GPUs alone: first exception against RAISES
 
 Each case runs in a process of its own, as in a user's kernel. The last line is 'N passed, N failed'; the exit status is 0
-only if every case passed. What is used of devwidget is its public contract alone:
+only if every case passed. Beside the checker of claims, none of which may fail, what is used of devwidget is its public contract:
 
     with devwidget.simulate(gpus=N), devwidget.record(heal=True) as recording:   # no record with --simulator
         ...load the file, build(), recording.attach(model), run the step with plain PyTorch...
@@ -152,6 +152,25 @@ def score_diagnosis(path, findings):
     return problems, fields, len(expected)
 
 
+@contextlib.contextmanager
+def unfounded_claims():
+    """A list of what findings would say and the trace does not bear out: it is left out of them without a word."""
+    from devwidget.rules import claims_checker
+
+    found, usual = [], claims_checker.is_borne_out
+
+    def listed(evidence, claim):
+        problem = evidence.refutes(claim)
+        found.extend([f"unfounded: {claim.kind} of {claim.name or claim.call!r}: {problem}"] if problem else [])
+        return not problem
+
+    claims_checker.is_borne_out = listed
+    try:
+        yield found
+    finally:
+        claims_checker.is_borne_out = usual
+
+
 def run_one(path, simulator):
     """Score one case in this process."""
     import logging
@@ -164,11 +183,13 @@ def run_one(path, simulator):
 
     torch.manual_seed(0)
     with contextlib.ExitStack() as stack:
+        unfounded = stack.enter_context(unfounded_claims())
         stack.enter_context(devwidget.simulate(gpus=gpus_of(path)))
         recording = None if simulator else stack.enter_context(devwidget.record(heal=True))
         case, error = run_program(path, recording)
     if not simulator:
-        return score_diagnosis(path, recording.trace.findings)
+        problems, fields, expected = score_diagnosis(path, recording.trace.findings)
+        return [*problems, *unfounded], fields, expected
     _, raises = expectations(path)
     seen = None if error is None else f"{type(error).__name__}: {error}"
     if raises is None:

@@ -25,7 +25,7 @@ from devwidget.views.compare import comparison
 from tests.records.ranks.made_up import cluster, faulty, reports
 from tests.views.builders import GIB, GPU0, data_parallel, one_step, split_model
 
-WHERE = Message("`{path}` is on {device}", path="mask", device="cpu")
+WHERE = Message("{name} is on {device}", name="`mask`", device="cpu")
 
 
 @pytest.fixture(autouse=True)

@@ -30,9 +30,10 @@ def operand(name: str, device: DeviceId = GPU0, **more: Any) -> Operand:
 
 
 def fault(*operands: Operand, **more: Any) -> Fault:
+    names = " + ".join(each.name for each in operands) or "x + h"
     facts = {
         "number": 0, "what": "operands", "call": "add", "module": "block", "phase": "forward",
-        "site": site("y = x + h", 20), "error": "RuntimeError: Expected all tensors to be on the same device",
+        "site": site(f"y = {names}", 20), "error": "RuntimeError: Expected all tensors to be on the same device",
         "operands": operands, "target": GPU0, "healed": True, "model_name": "model",
     }  # fmt: skip
     return Fault(**{**facts, **more})  # type: ignore[arg-type]
@@ -84,4 +85,6 @@ def is_silent(kind: str, *faults: Fault, **more: Any) -> bool:
 
 def attribute(name: str, statement: str) -> Held:
     note = "of an unregistered Linear" if name.endswith(".weight") else ""
-    return Held("block", name, "attribute", "Block", site(statement, 5, "__init__"), note=note)
+    went = site("model = Net().to('cuda:0')", 2, "build")
+    assigned = site(statement, 5, "__init__")
+    return Held("block", name, "attribute", "Block", assigned, note=note, model_devices=(GPU0,), went=went)

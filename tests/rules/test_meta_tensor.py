@@ -16,13 +16,20 @@ def test_a_weight_without_data_that_computes_is_one_finding(golden):
     golden(f"{KIND}.txt", found)
 
 
-def test_a_model_for_the_cpu_is_still_given_memory_on_a_gpu_by_name():
+def test_a_model_beside_data_on_the_cpu_is_given_memory_there():
     (found,) = findings(dataclasses.replace(USED, target=CPU))
+    assert "model.to_empty(device='cpu')" in found.fixes[0].code
+
+
+def test_a_model_that_meets_no_data_is_given_memory_on_a_gpu_by_name():
+    (found,) = findings(dataclasses.replace(USED, target=CPU, operands=(WEIGHT,)))
     assert "model.to_empty(device='cuda')" in found.fixes[0].code
 
 
 def test_a_tensor_that_nobody_holds_goes_by_its_name():
-    (found,) = findings(dataclasses.replace(USED, operands=(operand("h", META, stray=True),)))
+    (found,) = findings(
+        dataclasses.replace(USED, operands=(operand("h", META, stray=True),), site=site("return self.head(h)", 9))
+    )
     assert found.headline == "`h` is on the meta device and has no data for `addmm`"
 
 

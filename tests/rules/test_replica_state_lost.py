@@ -1,7 +1,7 @@
 """replica-state-lost: what a replica has not, or takes with it."""
 
+from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
 from tests.rules.builders import facts as known
-from tests.rules.builders import fault, findings, is_silent, operand, site
 
 KIND = "replica-state-lost"
 
@@ -27,7 +27,7 @@ def test_two_attributes_are_two_findings():
 
 
 def test_a_failure_at_a_device_written_into_forward_is_another_kind():
-    found = findings(fault(operand("x"), operand("h", stray=True), call="DataParallel.forward"))
+    found = findings(fault(operand("x"), operand("h", CPU, stray=True), call="DataParallel.forward"))
     assert KIND not in {each.kind for each in found}
 
 

@@ -9,8 +9,9 @@ from tests.rules.builders import CPU, GPU0, fault, findings, is_silent, operand,
 KIND = "unassigned-move"
 
 
-def moved(statement, **more):
-    return fault(operand("x", CPU, stray=True, ineffective=site(statement, 11)), operand("weight"), call="addmm", **more)
+def moved(statement, dtype="float32", **more):
+    weight = operand("weight", dtype=dtype)
+    return fault(operand("x", CPU, stray=True, ineffective=site(statement, 11)), weight, call="addmm", **more)
 
 
 def test_a_move_alone_on_its_line_is_one_finding_and_wrong_device_is_silent(golden):
@@ -32,7 +33,7 @@ def test_the_result_is_assigned_where_the_line_names_what_it_moves(statement, co
 
 
 def test_a_cast_that_was_thrown_away_wins_over_wrong_dtype():
-    (found,) = findings(moved("x.half()", what="dtype", facts=(("wanted", "float16"),)))
+    (found,) = findings(moved("x.half()", "float16", what="dtype", facts=(("wanted", "float16"),)))
     assert found.kind == KIND
 
 

@@ -57,7 +57,7 @@ def test_one_cause_that_strikes_twice_is_one_finding():
 
 def test_two_causes_are_two_findings():
     other = {**BORN_HERE, "birth": site("k = torch.ones(2, 3)", 25)}
-    faults = fault(operand("x"), operand("h", CPU, **BORN_HERE)), fault(operand("x"), operand("k", GPU1, **other))
+    faults = fault(operand("x"), operand("h", CPU, **BORN_HERE)), fault(operand("x"), operand("k", GPU1, **other), number=1)
     assert len(findings(*faults)) == 2
 
 

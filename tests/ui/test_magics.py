@@ -235,6 +235,15 @@ def test_virtual_gpus_that_a_traced_cell_starts_are_in_its_trace_and_run_on_afte
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate off")) == "virtual GPUs: off\n"
 
 
+def test_fix_before_why_reads_the_exception_itself(shell):
+    printed(lambda: shell.run_line_magic("devwidget", "simulate 1"))
+    api._remember(())
+    shell.run_cell("import torch\nnet = torch.nn.Linear(2, 3).cuda()\nx = torch.ones(1, 2)\ny = net(x)")
+    shown = printed(lambda: shell.run_line_magic("devwidget", "fix"))
+    printed(lambda: shell.run_line_magic("devwidget", "simulate off"))
+    assert "torch.ones(1, 2, device=" in shown
+
+
 def said(shell, magic, line, cell=None):
     """What a mistake is answered with."""
     with pytest.raises(UsageError) as caught:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -27,6 +28,8 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
 
 MOST_VALUES = 24
+_META_KERNELS = re.compile(r"[/\\]torch[/\\](_refs|_prims\w*|_decomp|_meta_registrations)\b")
+"""Where torch works out shapes in Python: what meets there is no tensor of anybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Reading:
         values: tensors on that line.
         troubles: what failed in our own code.
         from_worker: it was raised in a worker thread whose frames are gone.
+        raised: what was raised in the end, if that is another one.
     """
 
     error: str
@@ -50,6 +54,7 @@ class Reading:
     values: tuple[Operand, ...]
     troubles: tuple[str, ...]
     from_worker: bool
+    raised: str = ""
 
 
 def read_error(error: BaseException) -> Reading:
@@ -58,7 +63,7 @@ def read_error(error: BaseException) -> Reading:
     for each in _chain(error):
         readings.append(_read(each))
         if readings[-1].faults:
-            return readings[-1]
+            return readings[0] if len(readings) == 1 else replace(readings[-1], raised=readings[0].error)
     return readings[0]
 
 
@@ -99,12 +104,18 @@ def _failed_call(context: ErrorContext) -> None:
     """The innermost call whose arguments explain the exception, as the families of faults judge it in a recording."""
     if not is_a(context.error, Exception):
         return
-    for frame in context.below:
+    for frame in _without_meta_kernels(context.below):
         for call in _calls(frame):
             failed = FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
             if any(family.meet(failed) is not NOT_OURS or context.state.log.faults for family in FAMILIES):
                 trace_back(context)
                 return
+
+
+def _without_meta_kernels(frames: tuple[FrameType, ...]) -> tuple[FrameType, ...]:
+    """Frames, innermost first, from the call on whose shapes torch was working out."""
+    inside = [at for at, frame in enumerate(frames) if _META_KERNELS.search(frame.f_code.co_filename)]
+    return frames[max(inside, default=-1) + 1 :]
 
 
 def _by_its_words(context: ErrorContext) -> None:

@@ -29,9 +29,15 @@ def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> li
     return found
 
 
+_INDEXED = {"__getitem__": ("input", "index"), "__setitem__": ("input", "index", "value")}
+"""Python's names for what stands in brackets, which torch's table calls `k` and `v`."""
+
+
 def _signature(func: Any) -> tuple[str, ...]:
     """Argument names as torch's own override table writes them, else as the operator of that name does; () if there is none."""
     original = _original(func)
+    if getattr(original, "__name__", "") in _INDEXED:
+        return _INDEXED[original.__name__]
     listed = _signatures().get(id(original))
     names = _of_operator(original.__name__) if listed is None and type(original) is BuiltinFunctionType else listed or ()
     return tuple("input" if name == "self" else name for name in names)  # as the documentation of torch calls it
@@ -73,6 +79,8 @@ def written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str,
     pairs = list(zip(parts, args, strict=False)) if len(parts) == len(args) or not direct else []
     if isinstance(node, ast.Call):
         pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
+    elif isinstance(node, ast.Subscript) and name in _INDEXED:  # what is written there stands behind it, on the same line
+        pairs = list(zip(parts, args, strict=False))
     for part, arg in list(pairs):
         if isinstance(part, ast.List | ast.Tuple) and is_exactly(arg, (list, tuple)) and len(part.elts) == len(arg):
             pairs += zip(part.elts, arg, strict=True)

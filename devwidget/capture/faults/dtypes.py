@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.modules import own_tensors
+from devwidget.capture.modules import own_tensors, walk
 from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.recording.event_log import short
 from devwidget.capture.tensors import is_parameter
@@ -45,9 +46,15 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
 
 
 def _wanted(floats: list[torch.Tensor], module: nn.Module | None) -> torch.dtype:
-    own = [t.dtype for t in own_tensors(module).values() if t.is_floating_point()] if module is not None else []
-    given = [t.dtype for t in floats if is_parameter(t)]
-    for dtype in (*given, *own):
-        if dtype in {t.dtype for t in floats}:
-            return dtype
-    return min({t.dtype for t in floats}, key=lambda d: (d == torch.float64, -d.itemsize))
+    """That of a parameter that was given, else of the running module's own, else the one that all below it have in common."""
+    met = {t.dtype for t in floats}
+    parts = [part for _, part in walk(module)] if module is not None else []
+    own = _dtypes(own_tensors(module).values()) if module is not None else []
+    common = met & {dtype for part in parts for dtype in _dtypes(own_tensors(part).values())}
+    known = [*_dtypes(t for t in floats if is_parameter(t)), *own, *(common if len(common) == 1 else ())]
+    widest = min(met, key=lambda d: (d == torch.float64, -d.itemsize))
+    return next((dtype for dtype in known if dtype in met), widest)
+
+
+def _dtypes(tensors: Iterable[torch.Tensor]) -> list[torch.dtype]:
+    return [t.dtype for t in tensors if t.is_floating_point()]

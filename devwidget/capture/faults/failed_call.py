@@ -20,7 +20,7 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import call_text, caller, locals_of, raw_site
-from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Fault, Operand
 
@@ -126,7 +126,9 @@ class FailedCall:
             source = sources.get(id(tensor), "")
             expression = names.expression(tensor) or (source if is_a_place(source) else "")
             operand = operand_of(tensor, argument, expression, stray=stray, source=source)
-            operands.append(names.with_birth(operand, tensor, target, of_dtype=of_dtype) if stray else operand)
+            if stray:
+                operand = names.beside_the_model(names.with_birth(operand, tensor, target, of_dtype=of_dtype), target)
+            operands.append(operand)
         return fault_at(
             self.state.tracker,
             what,
@@ -161,9 +163,8 @@ class FailedCall:
         births = self.state.births
         born = {id(t): birth.site for _, t in given if (birth := births.get(t)) is not None and birth.site is not None}
         inside = {key for key, made in born.items() if site is not None and made.is_line_of(site)}
-        nameless = [
-            t for argument, t in given if not argument.endswith("]") and id(t) not in inside and not names.expression(t)
-        ]
+        nameless = [t for argument, t in given if not argument.endswith("]") and id(t) not in inside
+                    and not is_parameter(t) and not names.expression(t)]  # fmt: skip
         alike = {id(tensor): source for tensor in nameless if (source := names.alike(text, tensor))}
-        one = computed(text)
-        return alike | {id(tensor): one for tensor in nameless if one and id(tensor) not in alike}
+        one, rest = computed(text), {id(tensor) for tensor in nameless} - alike.keys()
+        return alike | {each: one for each in rest if one and len(rest) == 1}

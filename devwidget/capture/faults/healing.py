@@ -32,8 +32,8 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     beats the CPU, because somebody asked for it; between accelerators a parameter that several modules share loses,
     because it cannot be in two places; then the parameters of the running module win unless it is split; then outside
     of modules what a gradient flows to, because a target follows the output; then one that did not come by a `.cuda()` without
-    a number, which means whichever GPU is current; then the youngest tensor, because the data has moved on to where it is and
-    the older one was left behind.
+    a number, which means whichever GPU is current; then what is indexed; then the youngest tensor, because the data has
+    moved on to where it is and the older one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
@@ -55,6 +55,8 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
         return next(iter(trained))
     there = [t for t in tensors if is_accelerator(t.device)]
     chosen = [t for t in there if not _is_unnumbered(t, state)]
+    if name == "__getitem__" and any(t is tensors[0] for t in chosen):  # indices go where the tensor is
+        return tensors[0].device
     return max(chosen or there, key=lambda t: _age(t, state)).device
 
 
@@ -70,8 +72,14 @@ def _age(tensor: torch.Tensor, state: State) -> int:
     return -1 if birth is None else birth.root().number
 
 
-def strays(tensors: Sequence[torch.Tensor], target: torch.device) -> list[torch.Tensor]:
-    """Tensors that must move; a CPU scalar may stay."""
+def _selects(tensor: torch.Tensor) -> bool:
+    """Whether it is of a type that an index has; values are written as what they are."""
+    return not tensor.is_floating_point() and not tensor.is_complex()
+
+
+def strays(tensors: Sequence[torch.Tensor], target: torch.device, name: str = "") -> list[torch.Tensor]:
+    """Tensors that must move; a CPU scalar may stay, and an index on the CPU, which torch takes along itself."""
     away = [tensor for tensor in tensors if tensor.device != target]
-    lawful = [tensor for tensor in away if tensor.device.type == "cpu" and tensor.dim() == 0]
+    indices = tensors[1:] if name in ("__getitem__", "__setitem__") else ()
+    lawful = [t for t in away if t.device.type == "cpu" and (t.dim() == 0 or (any(t is i for i in indices) and _selects(t)))]
     return [tensor for tensor in away if not any(tensor is scalar for scalar in lawful)] or away

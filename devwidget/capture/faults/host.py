@@ -15,13 +15,17 @@ _HOST_WORDS = re.compile(r"to numpy|1D CPU int64 tensor|cannot pin|must be (on|a
 
 
 def meet(call: FailedCall) -> Any:
-    """Heal by moving one argument to the CPU: the first with which the call succeeds."""
+    """Heal by moving one argument to the CPU: the first with which the call succeeds; what is to be pinned stays as it is."""
     if not _HOST_WORDS.search(message(call.error)):
         return NOT_OURS
     cpu = torch.device("cpu")
     candidates = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]
     if not call.state.heal:  # nothing can be tried: the last one it is
         candidates = candidates[-1:]
+    if call.name == "pin_memory" and candidates:
+        out = candidates[0] if call.state.heal else NOT_OURS
+        call.report("operands", candidates, cpu, out)
+        return out
     for stray in reversed(candidates):  # the data comes first, what belongs on the host after it
         out = call.again_moved([stray], cpu)
         if out is not NOT_OURS or stray is candidates[0]:

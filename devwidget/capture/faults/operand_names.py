@@ -17,6 +17,7 @@ from devwidget.capture.faults.owners import holder, in_class, registered_at, wri
 from devwidget.capture.modules import is_module, own_tensors, walk
 from devwidget.capture.object_fields import dict_of, stored, word
 from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.event_log import device_id, short
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import class_attributes, provenance, statements
 from devwidget.capture.source_code.call_sites import (
@@ -38,7 +39,7 @@ from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in, viewed
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Held, Operand
+from devwidget.records.trace import Held, Operand, Promotion
 
 
 class Names:
@@ -98,6 +99,8 @@ class Names:
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
         partners = tuple(self._partners(root, target))
+        before = root.parent if of_dtype and not root.is_move else None
+        promotion = Promotion(to_site(root.site), root.call, short(before.dtype)) if before is not None and root.call else None
         return dataclasses.replace(
             operand,
             held=holder(self._state.tracker, self._frames, family or [tensor]) or self._of_weights(root, tensor),
@@ -108,7 +111,28 @@ class Names:
             birth_partner=next((name for name in partners if name.isidentifier()), ""),
             birth_partners=partners,
             from_move=root.is_move,
+            promotion=promotion,
         )
+
+    def beside_the_model(self, operand: Operand, target: torch.device) -> Operand:
+        """The operand; of one that a module keeps unregistered, where the registered ones are, and which line moved them."""
+        held, tracker = operand.held, self._state.tracker
+        if held is None or held.how not in ("attribute", "class attribute"):
+            return operand
+        found = [(path, name, t) for path, module in tracker.modules() for name, t in own_tensors(module).items()]
+        devices = tuple(sorted({device_id(tensor.device) for _, _, tensor in found}))
+        there = [each for each in found if each[2].device == target]
+        went = self._went(*min(there, key=lambda each: each[0] != held.module)) if there else None
+        return dataclasses.replace(operand, held=dataclasses.replace(held, model_devices=devices, went=went))
+
+    def _went(self, path: str, name: str, tensor: torch.Tensor) -> Site | None:
+        """The line that moved a registered tensor to where it is."""
+        birth = self._state.births.get(tensor)
+        root = birth.root() if birth is not None else None
+        if root is not None and root.site is not None:
+            return to_site(root.site) if root.is_move else None
+        past = self._decisions(Held(path, name, "parameter"), tensor, "device")
+        return past[0].site if past and past[0].is_move else None
 
     def _of_weights(self, root: Birth, tensor: torch.Tensor) -> Held | None:
         """The unregistered module whose weights an activation was computed with: those are why it is there."""

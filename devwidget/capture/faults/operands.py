@@ -12,7 +12,7 @@ from devwidget.records.device import KINDS
 from devwidget.records.errors import message
 
 _DEVICE_WORDS = re.compile(
-    rf"same device|expected (all tensors|device)|on (the )?(cpu|{'|'.join(KINDS)}|meta)\b|device type|weight type"
+    rf"same device|expected (all tensors|device)|on (the )?(cpu|{'|'.join(KINDS)}|meta)\b|device type|(weight|bias|hidden) type"
     r"|\bCPU\b.*\btensor",
     re.IGNORECASE,
 )
@@ -28,7 +28,7 @@ def meet(call: FailedCall) -> Any:
     if target is None:
         return NOT_OURS
     on_host = [tensor for name, tensor in arguments(call.func, call.args, call.kwargs) if name in _ON_HOST]
-    strays = [t for t in healing.strays(tensors, target) if not any(t is other for other in on_host)]
+    strays = [t for t in healing.strays(tensors, target, call.name) if not any(t is other for other in on_host)]
     written = healing.is_inplace(call.name) and tensors[0].dim() and tensors[0].device != target
     if written:  # it must be written where it is, though it is the one that is astray
         out = call.again_moved([t for t in tensors if t.device != tensors[0].device], tensors[0].device)

@@ -24,15 +24,17 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Held
 
 _Owned = tuple[str, nn.Module, str, str, torch.Tensor, str]
+_TENSOR = 4
 
 
 def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """Who keeps one of these tensors: a module of the model, else a global that a frame's code uses."""
-    for path, module, how, name, tensor, note in _owned(tracker):
-        if any(tensor is member for member in family):
-            assigned = _assigned_in_class(type(module), name)
-            held = Held(path, name, how, class_name(type(module)), assigned, note=note)
-            return _registered(tracker, held, tensor) if how in ("parameter", "buffer") else held
+    found = [owned for owned in _owned(tracker) if any(owned[_TENSOR] is member for member in family)]
+    for path, module, how, name, tensor, note in sorted(found, key=lambda owned: owned[_TENSOR] is not family[0]):
+        kind = type(module)
+        along = how == "attribute" and not note and any(each == "_apply" for each, _ in class_values(kind, nn.Module))
+        held = Held(path, name, how, class_name(kind), _assigned_in_class(kind, name), note=note, moves_along=along)
+        return _registered(tracker, held, tensor) if how in ("parameter", "buffer") else held
     return _held_by_name(frames, family)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
 
 from devwidget._version import __version__
+from devwidget.records.claim import Claim
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
@@ -85,7 +87,24 @@ def _finding(finding: Finding, root: Root) -> Json:
         "operands": list(finding.operands),
         "notes": list(finding.notes),
         "fixes": [_fix(fix, root) for fix in finding.fixes],
+        "claims": [_claim(claim, root) for claim in finding.claims],
     }
+
+
+def _claim(claim: Claim, root: Root) -> Json:
+    """What is said, as data: the fields that say something."""
+    said = {field.name: getattr(claim, field.name) for field in dataclasses.fields(claim)}
+    lines = {"site": _site(claim.site, root)} if claim.site is not None else {}
+    return {
+        name: _plain(value) for name, value in said.items() if value not in _UNSAID and name not in ("site", "fault")
+    } | lines
+
+
+_UNSAID: tuple[object, ...] = ("", None, (), 0)
+
+
+def _plain(value: object) -> object:
+    return list(map(str, value)) if isinstance(value, tuple) else value if isinstance(value, int) else str(value)
 
 
 def _brief(finding: Finding, root: Root) -> Json:

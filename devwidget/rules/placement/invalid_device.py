@@ -67,7 +67,7 @@ def _fixes(fault: Fault) -> Iterator[Fix | None]:
     yield Fix(Message("ask for {right}", right=repr(right)), repr(right), sure)
     if right.startswith(kind):
         portable = f"device = {kind!r} if torch.{kind}.is_available() else 'cpu'"
-        yield Fix(Message("or take the GPU only where there is one"), portable, "choice")
+        yield Fix(Message("take the GPU only where there is one"), portable, "choice")
 
 
 def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> None:

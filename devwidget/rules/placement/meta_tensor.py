@@ -18,7 +18,7 @@ from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.wording import strays_in
+from devwidget.rules.wording import about_kept, strays_in
 
 
 @rule("meta-tensor", needs=("operations",))
@@ -29,12 +29,10 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(fault: Fault, stray: Operand) -> Finding:
-    held = stray.held
-    name = f"{held.module}.{held.name}".strip(".") if held is not None else stray.name
     return finding_of(
         fault,
         "meta-tensor",
-        headline=Message("`{name}` is on the meta device and has no data for `{call}`", name=name, call=fault.call),
+        headline=about_kept("empty", fault, stray, site=fault.site),
         why=Message("a meta tensor is a shape and a dtype; its data was never made or loaded"),
         birth=stray.birth,
         fixes=_fixes(fault, stray),
@@ -44,7 +42,8 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
 
 def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     model = fault.model_name or "model"
-    device = str(fault.target) if fault.target is not None and fault.target.is_accelerator else CUDA.type
+    known = fault.target is not None and (fault.target.is_accelerator or any(not o.stray for o in fault.operands))
+    device = str(fault.target) if known else CUDA.type
     for site in (stray.birth, fault.site):
         yield mended(site, Message("build it where it has memory"), lambda draft, _: _not_on_meta(draft, device))
     yield Fix(
@@ -53,8 +52,8 @@ def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
         "choice",
     )
     taken = f"{model}.load_state_dict(checkpoint, assign=True)"
-    yield Fix(Message("or load with assign=True, which takes over its tensors"), taken, "choice")
-    yield Fix(Message("or build the module without torch.device('meta')"), "", "choice")
+    yield Fix(Message("load with assign=True, which takes over its tensors"), taken, "choice")
+    yield Fix(Message("build the module without torch.device('meta')"), "", "choice")
 
 
 def _not_on_meta(draft: Draft, device: str) -> None:

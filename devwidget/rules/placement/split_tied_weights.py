@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.claim import Claim
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Held, Operand, Trace
@@ -18,7 +19,7 @@ from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import is_self
 from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.wording import strays_in
+from devwidget.rules.wording import path_of, strays_in
 
 
 @rule("split-tied-weights", needs=("forward",))
@@ -39,12 +40,8 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "split-tied-weights",
-        headline=Message(
-            "`{expression}` on {device} began as a copy of `{other}` on {target}; both train",
-            expression=stray.expression,
-            device=stray.device,
-            other=held.shared[0],
-            target=fault.target,
+        headline=Claim(
+            "copied", fault.number, name=stray.expression, device=stray.device, others=held.shared[:1], target=fault.target
         ),
         why=Message("two tensors with equal values are not tied: each takes its own steps from here on"),
         birth=stray.birth,
@@ -53,17 +50,10 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
 
 
 def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
-    path = f"{held.module}.{held.name}".strip(".")
-    others = ", ".join(f"`{other}`" for other in held.shared)
     return finding_of(
         fault,
         "split-tied-weights",
-        headline=Message(
-            "`{path}` is one tensor with {others}, and was taken to {device} with it",
-            path=path,
-            others=others,
-            device=stray.device,
-        ),
+        headline=Claim("shared", fault.number, name=path_of(stray), device=stray.device, others=held.shared),
         why=Message("a shared parameter is one tensor and lives on one device"),
         birth=stray.birth,
         fixes=_fixes(fault, held, stray),
@@ -76,7 +66,7 @@ def _fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
     words = Message("keep the tied modules on the same device, and move the activations between them")
     yield mended(stray.birth, words, lambda draft, statement: _together(draft, statement, stray, held, target))
     yield Fix(words, f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})", "likely")
-    yield Fix(Message("or give up the tie: two independent parameters, trained apart"), "", "choice")
+    yield Fix(Message("give up the tie: two independent parameters, trained apart"), "", "choice")
 
 
 def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, target: str) -> None:

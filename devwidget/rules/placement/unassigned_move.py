@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.claim import Claim
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
@@ -19,7 +20,7 @@ from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.wording import strays_in
+from devwidget.rules.wording import about, strays_in
 
 
 @rule("unassigned-move", needs=("operations",))
@@ -34,18 +35,15 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
     subject = calls.moved_name(move.text)
+    named = {"name": subject, "argument": ""} if subject else {}
     return finding_of(
         fault,
         "unassigned-move",
-        headline=Message(
-            "the result of `{text}` is thrown away, and `{call}` got the tensor that did not move",
-            text=move.text,
-            call=fault.call,
-        ),
+        headline=Claim("discarded", fault.number, call=fault.call, site=move),
         why=Message("`Tensor.to` returns the moved tensor and leaves the tensor itself where it is"),
         birth=move,
         fixes=_fixes(move, subject),
-        notes=(Message("`{name}` is still on {device}", name=subject or stray.name, device=stray.device),),
+        notes=(about("remained", fault, stray, site=move, **named),),
     )
 
 

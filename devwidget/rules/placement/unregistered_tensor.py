@@ -10,52 +10,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.records.claim import Claim
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import registered
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
-from devwidget.rules.wording import one_target
+from devwidget.rules.wording import about_kept, one_target
 
 
 @rule("unregistered-tensor", needs=("forward",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault whose stray tensor a module keeps unregistered."""
+    evidence = Evidence(trace)
     for fault in trace.faults:
         for stray in fault.operands if fault.what in ("operands", "untrained") else ():
             held = stray.held
-            if stray.stray and held is not None and held.how in ("attribute", "class attribute"):
-                yield _finding(trace, fault, stray, held)
+            if stray.stray and held is not None and held.how in ("attribute", "class attribute") and not held.moves_along:
+                yield _finding(evidence, fault, stray, held)
                 break
 
 
-def _finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
-    path = f"{held.module}.{held.name}".strip(".")
+def _finding(evidence: Evidence, fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "unregistered-tensor",
-        headline=Message(
-            "`{path}` stayed on {device} when the model went to {target}", path=path, device=stray.device, target=fault.target
-        )
-        if fault.what == "operands"
-        else Message("`{path}` gets gradients, and no optimizer trains it", path=path),
+        headline=strongest(evidence, _headlines(fault, stray, held)),
         why=Message("`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them"),
         birth=_birth(stray, held),
-        fixes=_fixes(trace, fault, stray, held),
-        notes=(
-            Message(
-                "`{owner_class}` keeps it as a plain {how}, `{name}`",
-                owner_class=held.owner_class,
-                how=Message(held.how),
-                name=held.name,
-            ),
-        ),
+        fixes=_fixes(evidence.trace, fault, stray, held),
+        notes=(Claim("assigned", fault.number, name=held.name, owner=held.owner_class, how=held.how, site=held.assigned),),
     )
+
+
+def _headlines(fault: Fault, stray: Operand, held: Held) -> Iterator[Claim]:
+    """What is to be said of it, what says most first: `stayed` needs a model that has gone."""
+    if fault.what == "untrained":
+        yield about_kept("untrained", fault, stray)
+        return
+    yield about_kept("stayed", fault, stray, target=fault.target, site=held.went)
+    yield about_kept("apart", fault, stray, target=fault.target)
+    yield about_kept("lies", fault, stray, target=fault.target)
 
 
 def _birth(stray: Operand, held: Held) -> Site | None:
@@ -91,7 +92,7 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[F
             Message("register the tensor as a buffer, and build `{attribute}` from it in forward", attribute=attribute), code
         )
     else:
-        yield Fix(Message("or register what it holds: a buffer, an nn.ParameterList, a module of its own"), "", "choice")
+        yield Fix(Message("register what it holds: a buffer, an nn.ParameterList, a module of its own"), "", "choice")
 
 
 def _assigned_with(trace: Trace, held: Held) -> frozenset[str]:

@@ -9,21 +9,25 @@ Source: `Expected all tensors to be on the same device`, TensorIterator and the 
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 
+from devwidget.records.claim import Claim, ClaimKind
+from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
-from devwidget.rules.repairs.edits import Draft, fix
+from devwidget.rules.repairs.edits import Draft, fix, mended
 from devwidget.rules.repairs.modules import where_built
 from devwidget.rules.repairs.moves_on_entry import on_entry
 from devwidget.rules.repairs.moves_where_made import from_helper, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
-from devwidget.rules.wording import devices_of, one_target, right_device, strays_in
+from devwidget.rules.wording import about, about_kept, devices_met, one_target, right_device, strays_in
 
 
 @rule(
@@ -33,32 +37,41 @@ from devwidget.rules.wording import devices_of, one_target, right_device, strays
 )
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of operands; the registry folds equal causes."""
+    evidence = Evidence(trace)
     for fault, stray in strays_in(trace, "operands"):
-        yield _finding(fault, stray, literal=one_target(trace, fault, stray))
+        yield _finding(evidence, fault, stray, literal=one_target(trace, fault, stray))
 
 
-def _finding(fault: Fault, stray: Operand, *, literal: bool) -> Finding:
+def _finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool) -> Finding:
     return finding_of(
         fault,
         "wrong-device",
-        headline=_headline(fault),
+        headline=_headline(fault, stray),
         why=_why(fault),
         birth=stray.birth,
         fixes=_fixes(fault, stray, literal=literal),
-        notes=_notes(fault, stray),
-        cause=f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else "",
+        notes=(strongest(evidence, _whereabouts(fault, stray)),),
+        cause=_cause(fault, stray),
     )
 
 
-def _headline(fault: Fault) -> str:
+def _cause(fault: Fault, stray: Operand) -> str:
+    """What several tensors have in common: the module that was left behind, or the loader that pins."""
+    if fault.call == "pin_memory":
+        return f"pinned at {fault.site}"
+    return f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else ""
+
+
+def _headline(fault: Fault, stray: Operand) -> Claim:
+    if stray.argument == "generator":
+        return _needed(fault, (stray.device,), "generator")
     if _alone(fault):
-        return Message(
-            "`{call}` was given a tensor on {devices} where it needs one on {target}",
-            call=fault.call,
-            devices=devices_of(fault),
-            target=fault.target,
-        )
-    return Message("`{call}` was given tensors from {devices}", call=fault.call, devices=devices_of(fault))
+        return _needed(fault, devices_met(fault))
+    return Claim("given", fault.number, call=fault.call, devices=devices_met(fault), site=fault.site)
+
+
+def _needed(fault: Fault, devices: tuple[DeviceId, ...], how: str = "") -> Claim:
+    return Claim("needed", fault.number, call=fault.call, devices=devices, target=fault.target, how=how, site=fault.site)
 
 
 def _alone(fault: Fault) -> bool:
@@ -79,37 +92,41 @@ def _why(fault: Fault) -> str:
     return Message("a kernel runs on one device, and operands are not copied for you")
 
 
-def _notes(fault: Fault, stray: Operand) -> tuple[str, ...]:
-    name = stray.name
+def _whereabouts(fault: Fault, stray: Operand) -> Iterator[Claim]:
+    """What is to be said of where the tensor is, and how it came there: what says most first."""
+    target = None if _demands(fault) else fault.target
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
-        path = f"{stray.held.module}.{stray.held.name}".strip(".")
-        where = Message("`{path}` is on {device}", path=path, device=stray.device)
         if stray.held.left_behind == "":
-            where = Message("the whole model is on {device}", device=stray.device)
+            yield about_kept("registered", fault, stray, target=target, how="model")
+        yield about_kept("registered", fault, stray, target=target)
     elif stray.birth is not None:
-        moved = Message("`{name}` was moved to {device}", name=name, device=stray.device)
-        where = moved if stray.from_move else Message("`{name}` was made on {device}", name=name, device=stray.device)
+        kind: ClaimKind = "moved" if stray.from_move else "made"
+        yield about(kind, fault, stray, target=target, by=stray.birth_call, site=stray.birth)
     elif stray.field:
-        where = Message("`{name}` is on {device}, and comes from the {field}", name=name, device=stray.device,
-                        field=Message(stray.field))  # fmt: skip
-    else:
-        where = Message("`{name}` is on {device}, and no line seen here put it there", name=name, device=stray.device)
-    return (where if _demands(fault) else Message("{where}; the others are on {target}", where=where, target=fault.target),)
+        yield about("came", fault, stray, target=target, how=stray.field)
+    yield about("lies", fault, stray, target=target, how="" if stray.birth is not None else "unplaced")
 
 
 def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         yield from _move_the_module(fault, stray, literal=literal)
         return
+    if stray.held is not None and stray.held.moves_along:
+        yield from _move_the_owner(fault, stray, stray.held)
     if stray.argument == "generator":
         yield _generator(fault, stray)
         yield Fix(
             Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
         )
         return
+    if fault.call == "pin_memory":
+        yield _unpinned(fault)
+        yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
+        return
     use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     yield made if str(fault.target) != "cpu" else None
+    yield _new_module(fault, stray) if literal else None
     yield use
     yield on_entry(fault, stray)
     yield from_helper(fault, stray) if stray.birth is None else None
@@ -125,6 +142,42 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
 
 def _same_line(birth: Site | None, fault: Site | None) -> bool:
     return birth is not None and fault is not None and (birth.file, birth.line) == (fault.file, fault.line)
+
+
+def _unpinned(fault: Fault) -> Fix | None:
+    """`x.pin_memory()` of the failing line is left out; of a loader, the one `pin_memory=True` of the file."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for node in draft.code.parts(statement):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "pin_memory":
+                draft.replace(node, draft.code.text(node.func.value))
+                return
+        told = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.keyword) and node.arg == "pin_memory"]
+        if len(told) == 1:
+            draft.replace(told[0].value, "False")
+
+    return mended(fault.site, Message("leave out pin_memory"), change)
+
+
+def _move_the_owner(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
+    """A metric keeps its state in attributes, which its own `_apply` moves: it was never moved itself."""
+    model = fault.model_name or "model"
+    owner = f"{model}.get_submodule({held.module!r})" if held.module else model
+    yield from where_built(fault, stray, dataclasses.replace(held, left_behind=held.module, left_class=held.owner_class))
+    told = Message("move `{name}`, whose own `_apply` takes its tensors along", name=held.owner_class)
+    yield Fix(told, f"{owner}.to({str(fault.target)!r})")
+
+
+def _new_module(fault: Fault, stray: Operand) -> Fix | None:
+    """`nn.Linear(6, 2)(x)` makes the layer and calls it: the weights that have no name are those of the layer."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for call in draft.code.alike(statement, fault.expression):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Call):
+                draft.append(call.func, f".to({str(fault.target)!r})")
+
+    unnamed = not stray.expression and not stray.source
+    return mended(fault.site, Message("move the module that is made there"), change) if unnamed else None
 
 
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
@@ -157,13 +210,13 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
     yield Fix(Message("move the model to its inputs' device, after its last layer is in place"), f"{model}.to({target!r})")
     path = held.left_behind if held is not None else None
     if path == "" and literal:
-        yield Fix(Message("or move the model that is there now"), f"{model}.to({target!r})", "choice")
+        yield Fix(Message("move the model that is there now"), f"{model}.to({target!r})", "choice")
     if path:
-        yield Fix(Message("or move this module alone"), f"{model}.get_submodule({path!r}).to({target!r})", "choice")
+        yield Fix(Message("move this module alone"), f"{model}.get_submodule({path!r}).to({target!r})", "choice")
     other = next((o for o in fault.operands if not o.stray and o.expression.isidentifier()), None)
     if other is not None:
         yield Fix(
-            Message("or keep the module on {device} and move the data to it", device=stray.device),
+            Message("keep the module on {device} and move the data to it", device=stray.device),
             f"{other.expression} = {other.expression}.to({str(stray.device)!r})",
             "choice",
         )

@@ -68,11 +68,11 @@ def _fixes(fault: Fault, facts: dict[str, str], birth: Site | None) -> Iterator[
     if facts["problem"] == "scalar":
         yield _reduced(fault)
         yield Fix(Message("reduce the gathered losses before backward"), "loss = loss.mean()", "sure")
-        yield Fix(Message("or return one value for each sample, or loss.unsqueeze(0)"), "", "choice")
+        yield Fix(Message("return one value for each sample, or loss.unsqueeze(0)"), "", "choice")
     elif facts["problem"] == "axis":
         yield _batch_first(fault, facts, birth)
         yield Fix(Message("make the state inside forward, from the replica's own share of the batch"), "", "likely")
-        yield Fix(Message("or pass it with the batch first and transpose(0, 1) it inside forward"), "", "choice")
+        yield Fix(Message("pass it with the batch first and transpose(0, 1) it inside forward"), "", "choice")
     else:
         words = Message("use no more GPUs than there are samples")
         yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, facts), "likely")

@@ -84,7 +84,7 @@ def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     yield Fix(Message("move the model to `device_ids[0]`"), f"{model}.to({target!r})", "likely")
     if first.isdigit():
         ids = facts["device_ids"].replace(" ", "")
-        yield Fix(Message("or hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", ids=ids), "", "choice")
+        yield Fix(Message("hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", ids=ids), "", "choice")
 
 
 def _made(draft: Draft, statement: ast.stmt, target: str) -> None:

@@ -51,7 +51,7 @@ def _written(fault: Fault, name: str) -> Iterator[Fix | None]:
     buffer = f"self.register_buffer({name!r}, torch.zeros(()))  # in __init__; in forward: self.{name}.add_(1)"
     yield Fix(Message("keep it in a buffer and update that in place: the first device's is kept"), buffer, "likely")
     yield Fix(
-        Message("or return it from forward; or count outside, in the training loop; or use DistributedDataParallel"),
+        Message("return it from forward; or count outside, in the training loop; or use DistributedDataParallel"),
         "",
         "choice",
     )
@@ -99,8 +99,8 @@ def _clamped(draft: Draft, call: ast.Call, name: str) -> None:
 def _looked_up(fault: Fault, name: str) -> Iterator[Fix | None]:
     yield mended(fault.site, Message("take a parameter by its name"), lambda draft, statement: _by_name(draft, statement, name))
     yield Fix(Message("take the device from an input, x.device, or make the tensor with x.new_zeros(...)"), "", "likely")
-    yield Fix(Message("or from a parameter by its name, such as self.<layer>.weight"), f"self.{name}.device", "choice")
-    yield Fix(Message("or use DistributedDataParallel, which makes no replicas"), "", "choice")
+    yield Fix(Message("from a parameter by its name, such as self.<layer>.weight"), f"self.{name}.device", "choice")
+    yield Fix(Message("use DistributedDataParallel, which makes no replicas"), "", "choice")
 
 
 def _by_name(draft: Draft, statement: ast.stmt, name: str) -> None:

@@ -50,8 +50,8 @@ def _fixes(operand: Operand) -> Iterator[Fix | None]:
         yield mended(birth, Message("make it on its device, so that it is a leaf there"), _made_as_leaf, "sure")
         yield mended(birth, Message("cut it off from its origin, so that it is a leaf"), _cut_off)
     name = operand.expression
-    yield Fix(Message("or cut it off from its origin after the move"), f"{name} = {name}.detach().requires_grad_()")
-    yield Fix(Message("or make it an nn.Parameter of the module, which moves with it"), "", "choice")
+    yield Fix(Message("cut it off from its origin after the move"), f"{name} = {name}.detach().requires_grad_()")
+    yield Fix(Message("make it an nn.Parameter of the module, which moves with it"), "", "choice")
 
 
 def _made_as_leaf(draft: Draft, statement: ast.stmt) -> None:

@@ -54,7 +54,7 @@ def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
         yield mended(fault.site, Message("take the prefix off"), _without_prefix, "sure")
         code = f"{name} = {{key.removeprefix('module.'): value for key, value in {name}.items()}}"
         yield Fix(Message("take the prefix off"), code, "sure")
-        yield mended(fault.birth, Message("or save the model inside the wrapper"), _saved_inside, "choice")
+        yield mended(fault.birth, Message("save the model inside the wrapper"), _saved_inside, "choice")
     else:
         yield mended(fault.site, Message("load into the model inside the wrapper"), _loaded_inside, "sure")
         yield Fix(Message("load into the model inside the wrapper"), f"model.module.load_state_dict({name})", "choice")

@@ -11,15 +11,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.claim import Claim
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.schema.message import Message, listed
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.moves_where_used import cast_where_used
-from devwidget.rules.wording import strays_in
+from devwidget.rules.wording import about, strays_in
 
 
 @rule("wrong-dtype", needs=("operations",), loses_to=("unassigned-move",))
@@ -32,12 +33,11 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _promotion(fault: Fault, stray: Operand) -> Finding:
-    name = stray.name
     return finding_of(
         fault,
         "wrong-dtype",
         severity="warning",
-        headline=Message("`{name}` is float64 and makes the result of `{call}` float64", name=name, call=fault.call),
+        headline=about("promotes", fault, stray, dtype=stray.dtype, wanted=stray.dtype, site=fault.site),
         why=Message("element-wise operators promote to the wider type, which is slow on most GPUs and spreads"),
         birth=stray.birth,
         fixes=_fixes(fault, stray),
@@ -60,23 +60,27 @@ def _constant(fault: Fault, stray: Operand) -> Finding:
 def _finding(fault: Fault, stray: Operand) -> Finding:
     if dict(fault.facts).get("problem") == "constant":
         return _constant(fault, stray)
-    types = listed(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
+    types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
     return finding_of(
         fault,
         "wrong-dtype",
-        headline=Message("`{call}` was given {types}", call=fault.call, types=types),
+        headline=Claim("mixed", fault.number, call=fault.call, dtypes=types, site=fault.site),
         why=Message("this operator wants one floating type and casts nothing for you"),
         birth=stray.birth,
         fixes=_fixes(fault, stray),
-        notes=(
-            Message(
-                "`{name}` is {dtype}, the others are {wanted}",
-                name=stray.name,
-                dtype=stray.dtype,
-                wanted=dict(fault.facts)["wanted"],
-            ),
-        ),
+        notes=_notes(fault, stray),
     )
+
+
+def _notes(fault: Fault, stray: Operand) -> tuple[Claim, ...]:
+    """Which of them has another type, and what gave it that."""
+    typed = about("typed", fault, stray, dtype=stray.dtype, wanted=dict(fault.facts)["wanted"])
+    since = stray.promotion
+    if stray.from_move and stray.birth is not None:
+        return typed, about("cast", fault, stray, dtype=stray.dtype, site=stray.birth)
+    if since is None:
+        return (typed,)
+    return typed, about("promoted", fault, stray, dtype=stray.dtype, by=since.call, wanted=since.dtype, site=since.site)
 
 
 def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.claim import Claim
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Crossing, Held, Trace
 from devwidget.rules import writes
+from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import registered
 from devwidget.rules.repairs.edits import Draft, chosen, mended
@@ -46,18 +48,19 @@ def _in_one_step(before: Crossing, last: Crossing) -> bool:
 
 def _around(before: Crossing, last: Crossing) -> Finding:
     back, moved = before.source == last.target, min(before.bytes, last.bytes)  # of a whole one part may have been written
-    path = Message("{first} to {second} to {third}", first=before.source, second=before.target, third=last.target)
     words = Message("stay on the device") if back else Message("copy directly, without .{verb}", verb=_verb(before))
+    claim = Claim("crossed", devices=(before.source, before.target, last.target), bytes=moved, site=last.site)
     return Finding(
         kind="needless-hop",
         severity="warning",
         module=last.module,
-        headline=Message("{bytes} bytes go from {path}, and nothing is computed on the way", bytes=moved, path=path),
+        headline=words_of(claim),
         why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
         fault=last.site,
         birth=before.site,
         fixes=chosen((writes.made_there(before), without_move(before, words), Fix(words))),
         explains=(),
+        claims=(claim,),
     )
 
 
@@ -73,21 +76,19 @@ def _every_time(crossing: Crossing, held: Held) -> Finding:
         else Message("move it once")
     )
     fixes = list(registered(held)) if held.module is not None else [_moved_once(crossing, held)]
+    claim = Claim(
+        "repeated", name=held.name, source=crossing.source, target=crossing.target, bytes=crossing.bytes, site=crossing.site
+    )
     return Finding(
         kind="needless-hop",
         severity="info" if crossing.is_index else "warning",  # torch makes the copy without a word
         module=crossing.module,
-        headline=Message(
-            "`{name}`, {bytes} bytes, is copied from {source} to {target} at every call",
-            name=held.name,
-            bytes=crossing.bytes,
-            source=crossing.source,
-            target=crossing.target,
-        ),
+        headline=words_of(claim),
         why=Message("{owner} keeps it on {source}, where `Module.to` does not reach it", owner=owner, source=crossing.source),
         fault=crossing.site,
         birth=held.assigned,
         fixes=chosen((*fixes, Fix(once))),
+        claims=(claim,),
     )
 
 

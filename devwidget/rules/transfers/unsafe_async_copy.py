@@ -43,8 +43,8 @@ def _finding(crossing: Crossing) -> Finding:
         fixes=chosen(
             (
                 mended(crossing.site, Message("let the copy block"), _blocking),
-                mended(crossing.unsafe_read, Message("or wait once, before the first read"), _waiting(wait), "choice"),
-                Fix(Message("or wait once, before the first read"), wait, "choice"),
+                mended(crossing.unsafe_read, Message("wait once, before the first read"), _waiting(wait), "choice"),
+                Fix(Message("wait once, before the first read"), wait, "choice"),
             )
         ),
     )

@@ -1,0 +1,250 @@
+"""What an explanation says of tensors is so: sentences that once were not."""
+
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import devwidget
+from devwidget.records.device import CPU, DeviceId
+
+GPU0, GPU1 = DeviceId("cuda", 0), DeviceId("cuda", 1)
+
+
+@pytest.fixture(autouse=True)
+def _gpus():
+    with devwidget.simulate(gpus=2):
+        yield
+
+
+def line_of(function, text):
+    lines, first = inspect.getsourcelines(function)
+    return next(first + index for index, line in enumerate(lines) if text in line)
+
+
+def recorded(program):
+    """The one finding of a program that is recorded and healed."""
+    with devwidget.record(heal=True) as recording:
+        program()
+    (found,) = recording.trace.findings
+    return found
+
+
+def explained(program):
+    """The one finding that the exception of a program shows."""
+    with pytest.raises(Exception) as error:  # noqa: PT011  whichever it raises
+        program()
+    (found,) = devwidget.explain(error.value).findings
+    return found
+
+
+BOTH = pytest.mark.parametrize("told", [recorded, explained])
+
+
+class Metric(nn.Module):
+    """Keeps its state in attributes that its own `_apply` moves, as torchmetrics does."""
+
+    def __init__(self):
+        super().__init__()
+        self.default = {"total": torch.zeros(3)}
+        self.total = self.default["total"].clone()
+
+    def _apply(self, fn, *more):
+        super()._apply(fn, *more)
+        self.total = fn(self.total)
+        return self
+
+    def forward(self, x):
+        self.total += x.sum(0)
+        return self.total
+
+
+@BOTH
+def test_a_metric_that_nobody_moved_has_not_stayed_behind(told):
+    def program():
+        metric = Metric()
+        return metric(torch.ones(2, 3, device="cuda:0"))
+
+    found = told(program)
+    assert (found.kind, found.claims[1].name, found.claims[1].device) == ("wrong-device", "self.total", CPU)
+    assert found.fixes[0].code == "metric = Metric().to('cuda:0')"
+    assert not any(fix.summary[:3] == "or " for fix in found.fixes)
+
+
+class Masked(nn.Module):
+    def __init__(self, device=None):
+        super().__init__()
+        self.layer = nn.Linear(3, 3, device=device)
+        self.mask = torch.ones(3)
+
+    def forward(self, x):
+        return self.layer(x) * self.mask
+
+
+def test_what_stayed_behind_names_the_line_that_moved_the_model():
+    def program():
+        model = Masked()
+        model.to("cuda:0")
+        return model(torch.ones(2, 3, device="cuda:0"))
+
+    headline = recorded(program).claims[0]
+    assert (headline.kind, headline.name, headline.device, headline.target) == ("stayed", "mask", CPU, GPU0)
+    assert headline.site.line == line_of(program, "model.to")
+
+
+@BOTH
+def test_beside_a_model_that_was_made_where_it_is_nothing_stayed(told):
+    def program():
+        model = Masked(device="cuda:0")
+        return model(torch.ones(2, 3, device="cuda:0"))
+
+    found = told(program)
+    assert (found.kind, found.claims[0].kind) == ("unregistered-tensor", "apart")
+    assert found.headline == "`mask` is on cpu, the model on cuda:0"
+
+
+class Fresh(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 6)
+
+    def forward(self, x):
+        return nn.Linear(6, 2, bias=False)(self.first(x))
+
+
+@BOTH
+def test_the_weight_of_a_layer_made_and_called_at_once_is_not_its_input(told):
+    def program():
+        model = Fresh().to("cuda:0")
+        return model(torch.ones(3, 4, device="cuda:0"))
+
+    found = told(program)
+    (_, where) = found.claims
+    assert (where.name, where.argument, where.device) == ("", "weight", CPU)
+    assert "nn.Linear(6, 2, bias=False).to('cuda:0')(self.first(x))" in found.fixes[0].code
+
+
+@BOTH
+def test_an_index_on_the_host_is_lawful_beside_one_on_another_gpu(told):
+    def program():
+        table = torch.zeros(3, 3).cuda()
+        i = torch.tensor([0, 1], device="cuda:1")
+        table[torch.arange(2), i] = 1
+
+    found = told(program)
+    assert found.claims[0].devices == (GPU0, GPU1)
+    assert (found.claims[1].name, found.claims[1].device, found.birth.line) == ("i", GPU1, line_of(program, "i = "))
+    assert "torch.arange" not in found.fixes[0].code
+
+
+def test_a_value_on_the_host_is_no_lawful_index():
+    def program():
+        table = torch.zeros(3, device="cuda:0")
+        table[torch.tensor([0, 1])] = torch.ones(2)
+
+    assert recorded(program).claims[1].name in ("torch.ones(2)", "")
+
+
+@BOTH
+def test_a_bias_elsewhere_is_explained_whatever_torch_calls_it(told):
+    def program():
+        x, w = torch.ones(1, 3, 3, 3, device="cuda:0"), torch.ones(2, 3, 1, 1, device="cuda:0")
+        b = torch.zeros(2)
+        return F.conv2d(x, w, b)
+
+    assert (told(program).claims[1].name, told(program).claims[1].device) == ("b", CPU)
+
+
+def test_weights_without_data_are_blamed_for_it_and_not_the_batch():
+    def program():
+        model = nn.Linear(4, 2).to("meta")
+        return model(torch.rand(2, 4))
+
+    found = explained(program)
+    assert (found.kind, found.claims[0].device) == ("meta-tensor", DeviceId("meta"))
+    assert "torch.rand" not in found.headline
+    assert found.fixes[0].code.startswith("model.to_empty(device='cpu')")  # where the batch is: there may be no GPU
+
+
+@BOTH
+def test_a_generator_is_no_tensor(told):
+    def program():
+        generator = torch.Generator()
+        return torch.randn(3, device="cuda:0", generator=generator)
+
+    headline = told(program).headline
+    assert headline == "`randn` was given a generator on cpu where it needs one on cuda:0"
+
+
+def test_what_cannot_be_pinned_is_left_where_it_is_and_nothing_else_is_said_of_it():
+    def program():
+        model = nn.Linear(4, 1).cuda()
+        x, y = torch.randn(8, 4).cuda(), torch.randn(8, 1).cuda()
+        loader = DataLoader(TensorDataset(x, y), batch_size=4, pin_memory=True)
+        for a, b in loader:
+            (model(a) - b).square().mean()
+
+    found = recorded(program)
+    assert (found.claims[0].call, found.claims[1].argument) == ("pin_memory", "input")
+    assert found.fixes[0].code == "loader = DataLoader(TensorDataset(x, y), batch_size=4, pin_memory=False)"
+
+
+class Rotary(nn.Module):
+    def forward(self, q, k):
+        cos = torch.arange(4, device=q.device).float().cos()
+        return q * cos, k * cos
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.rotary = nn.Linear(4, 12), Rotary()
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        q, k = self.rotary(q, k)
+        return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def test_the_tensor_of_the_models_own_dtype_is_not_to_blame():
+    def program():
+        model = Attention().cuda().bfloat16()
+        return model(torch.ones(2, 3, 4).cuda().bfloat16())
+
+    found = recorded(program)
+    claims = {claim.kind: claim for claim in found.claims}
+    assert (claims["typed"].dtype, claims["typed"].wanted) == ("float32", "bfloat16")
+    assert (claims["promoted"].by, claims["promoted"].site.line) == ("float", line_of(Rotary.forward, ".float()"))
+
+
+class Wrapping(nn.Module):
+    def forward(self, x):
+        try:
+            return x + torch.ones(3)
+        except RuntimeError as error:
+            raise RuntimeError("different devices: try metric.to(device)") from error
+
+
+def test_what_was_raised_in_the_end_is_told_too():
+    with pytest.raises(RuntimeError) as error:
+        Wrapping()(torch.ones(3, device="cuda:0"))
+    explanation = devwidget.explain(error.value)
+    assert explanation.findings[0].kind == "wrong-device"
+    assert any("try metric.to(device)" in note for note in explanation.notes)
+
+
+def test_without_a_finding_tensors_on_two_devices_are_not_said_to_show_nothing():
+    def program():
+        x, _y = torch.ones(3, device="cuda:0"), torch.ones(3)
+        if x.device != _y.device:
+            raise RuntimeError("device trouble")
+
+    with pytest.raises(RuntimeError) as error:
+        program()
+    explanation = devwidget.explain(error.value)
+    devices = {value.device for value in explanation.values}
+    assert explanation.findings == ()
+    assert ("do not show" in explanation.verdict) == (len(devices) < 2)
