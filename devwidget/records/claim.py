@@ -11,7 +11,8 @@ from devwidget.records.site import Site
 
 ClaimKind = Literal[
     "given", "needed", "mixed", "made", "moved", "lies", "came", "registered", "stayed", "apart", "assigned", "discarded",
-    "remained", "empty", "untrained", "shared", "copied", "typed", "cast", "promotes", "promoted", "crossed", "repeated", "filled",
+    "remained", "empty", "untrained", "shared", "copied", "typed", "cast", "promotes", "promoted", "crossed", "repeated",
+    "filled",
 ]  # fmt: skip
 """Of the claims; `devwidget/rules/claims_checker.py` says of each what must have been seen for it."""
 

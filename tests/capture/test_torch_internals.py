@@ -157,6 +157,7 @@ PYTHONS = {
     "_exit",
     "_getframe",
     "_current_frames",
+    "_start_method",
     "_collections_abc",
     "_thread",
     "_apply",
