@@ -56,6 +56,19 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
     return () if seen(tensor, "is_nested") else tuple(int(size) for size in seen(tensor, "shape"))
 
 
+def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The gradient of a leaf; to read that of others raises a warning."""
+    return tensor.grad if is_leaf(tensor) else None
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """As torch says; False for a view whose base was changed in place, as FSDP1 and broadcasts keep them, where it raises."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
+
+
 def viewed(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The tensor that another is a view of; () for one that is no view."""
     base = seen(tensor, "_base")

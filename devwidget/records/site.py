@@ -49,6 +49,11 @@ class Site:
         """Which line it is, of the user and of the library."""
         return self.file, self.line, self.library and (self.library.file, self.library.line)
 
+    @property
+    def line_id(self) -> str:
+        """The user's line, for what two findings share."""
+        return f"{self.file}:{self.line}"
+
     def __str__(self) -> str:
         own = f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
         called = self.library if self.is_users else None

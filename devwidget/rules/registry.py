@@ -125,7 +125,7 @@ def _cause(finding: Finding) -> object:
     if finding.cause:
         return finding.cause
     if finding.birth is not None:
-        return finding.birth.file, finding.birth.line
+        return finding.birth.line_id
     return finding.fault.place if finding.fault is not None else (finding.module, finding.headline)
 
 

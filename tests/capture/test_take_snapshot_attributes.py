@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
+from devwidget.capture.tensors import gradient_of
 from devwidget.records.tensor import TensorFacts
 
 
@@ -217,3 +218,16 @@ def test_a_tensor_set_before_super_init_is_found() -> None:
             super().__init__()
 
     assert names(Early()) == ["early"]
+
+
+def test_a_gradient_is_asked_of_a_leaf_alone():
+    """torch raises when it is asked whether a view is one whose base was changed in place, as DataParallel's copies are."""
+    leaf = torch.ones(2, 2, requires_grad=True)
+    base = leaf.clone()
+    view = base.unbind(0)[0]
+    view.sum().backward()
+    base.add_(1)
+    with pytest.raises(RuntimeError):
+        view.is_leaf
+    assert gradient_of(view) is None
+    assert gradient_of(leaf) is leaf.grad

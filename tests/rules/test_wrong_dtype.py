@@ -37,6 +37,18 @@ def test_a_float64_tensor_that_raises_and_spreads_is_one_finding():
     assert found.explains == (0, 1)
 
 
+def test_what_a_widened_result_widens_is_of_the_same_cause_when_nobody_saw_where_it_began():
+    """Such as after a click, when the batch was made long before."""
+    unseen = dataclasses.replace(DOUBLE, birth=None)
+    spreads = dataclasses.replace(
+        MIXED, operands=(unseen, operand("weight")), what="promotion", call="mul", site=site("y = h * x", 9)
+    )
+    widened = dataclasses.replace(DOUBLE, name="y", expression="y", birth=spreads.site)
+    again = dataclasses.replace(spreads, operands=(widened, operand("weight")), number=1, site=site("z = h * y", 10))
+    third = dataclasses.replace(again, operands=(unseen, operand("weight")), number=2, site=site("u = h * x", 11))
+    assert [found.explains for found in findings(spreads, again, third)] == [(0, 1), (2,)]
+
+
 def test_a_fault_of_devices_is_not_one_of_dtypes():
     assert [each.kind for each in findings(fault(operand("x"), operand("h", CPU, stray=True)))] == ["wrong-device"]
 

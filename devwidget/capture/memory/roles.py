@@ -17,7 +17,7 @@ from devwidget.capture.modules import own_tensors, registered
 from devwidget.capture.object_fields import dict_of
 from devwidget.capture.recording.state import State
 from devwidget.capture.snapshot.optimizer_state import groups_of
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import gradient_of, tensors_in
 
 _RANK = {
     role: rank
@@ -70,7 +70,7 @@ class Roles:
 
     def gradients(self, tensors: Iterable[torch.Tensor]) -> None:
         """What has arrived at leaves."""
-        self.claim("gradients", [grad for t in tensors if t.is_leaf and (grad := t.grad) is not None])
+        self.claim("gradients", [grad for tensor in tensors if (grad := gradient_of(tensor)) is not None])
 
     def inputs(self, values: Any) -> None:
         """What came from outside the modules, and was not computed from something that is trained."""

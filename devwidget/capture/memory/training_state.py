@@ -13,7 +13,7 @@ from devwidget.capture.patching.global_hooks import STEP_BEGINS
 from devwidget.capture.patching.lock import Lock
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import allocated_bytes
@@ -68,7 +68,7 @@ def training_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None) ->
 
 
 def _gradients(model: nn.Module) -> Iterator[torch.Tensor]:
-    return (grad for tensor in _parameters(model) if tensor.is_leaf and (grad := tensor.grad) is not None)
+    return (grad for tensor in _parameters(model) if (grad := gradient_of(tensor)) is not None)
 
 
 def _parameters(model: nn.Module) -> Iterator[torch.Tensor]:

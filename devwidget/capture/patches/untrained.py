@@ -16,7 +16,7 @@ from devwidget.capture.recording.state import State
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code import class_attributes
 from devwidget.capture.source_code.call_sites import to_site
-from devwidget.capture.tensors import is_parameter
+from devwidget.capture.tensors import is_leaf, is_parameter
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand
 
@@ -27,10 +27,10 @@ def check(state: State, optimizer: torch.optim.Optimizer, missing: UntrainedPara
         return
     missing.faults["untrained", id(optimizer)] = (_fault(state, "untrained", None, None, ()), ())
     for module, held, tensor in owners.unregistered_tensors(state.tracker):
-        leaf = tensor if tensor.is_leaf else leaf_behind(tensor)
+        leaf = tensor if is_leaf(tensor) else leaf_behind(tensor)
         if leaf is None or not module.training or not leaf.requires_grad or state.tracker.is_registered(leaf):
             continue
-        if not tensor.is_leaf:
+        if not is_leaf(tensor):
             fault = _lost_leaf(state, held, tensor)
         elif is_parameter(tensor) and tensor.grad is not None:
             fault = _never_trained(state, module, held, tensor)

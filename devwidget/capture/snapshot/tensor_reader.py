@@ -9,6 +9,7 @@ import torch
 from devwidget.capture.snapshot.odd_tensors import is_odd, read_odd
 from devwidget.capture.snapshot.quick_records import draft
 from devwidget.capture.snapshot.storages import Storages
+from devwidget.capture.tensors import gradient_of
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.tensor import Role, TensorFacts
@@ -98,7 +99,7 @@ class TensorReader:
         reading, device = read_odd(tensor), self._device(tensor.device)
         key = -id(tensor) if reading.storage_key is None else reading.storage_key
         number, _ = self.storages.number(key, tensor, path, name)
-        grad = tensor.grad if self._gradients and reading.shape is not None and _is_leaf(tensor) else None
+        grad = gradient_of(tensor) if self._gradients and reading.shape is not None else None
         grad_bytes, grad_device = (0, None) if grad is None else self._grad(grad)
         real = device.kind != "meta"
         return TensorFacts(
@@ -116,13 +117,6 @@ class TensorReader:
             tied_to=self.storages.tied_to((number, reading.shape, 0), path, name),
             note=join(note, reading.note),
         )
-
-
-def _is_leaf(tensor: torch.Tensor) -> bool:
-    try:
-        return tensor.is_leaf
-    except RuntimeError:  # a view whose base was changed in place, as FSDP1 keeps them
-        return False
 
 
 def join(*notes: str) -> str:

@@ -28,11 +28,15 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of floating types."""
     for fault, stray in strays_in(trace, "dtype"):
         yield _finding(fault, stray)
+    roots: dict[str, str] = {}
     for fault, stray in strays_in(trace, "promotion"):  # after the errors, so that one with the same birth speaks for both
-        yield _promotion(fault, stray)
+        born, failed = (site.line_id if site is not None else "" for site in (stray.birth, fault.site))
+        cause = roots.get(born) or born or failed
+        roots.setdefault(failed, cause)  # what this operator has widened is of the same cause
+        yield _promotion(fault, stray, cause)
 
 
-def _promotion(fault: Fault, stray: Operand) -> Finding:
+def _promotion(fault: Fault, stray: Operand, cause: str) -> Finding:
     return finding_of(
         fault,
         "wrong-dtype",
@@ -41,6 +45,7 @@ def _promotion(fault: Fault, stray: Operand) -> Finding:
         why=Message("element-wise operators promote to the wider type, which is slow on most GPUs and spreads"),
         birth=stray.birth,
         fixes=_fixes(fault, stray),
+        cause=cause,
     )
 
 
