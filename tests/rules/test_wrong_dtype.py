@@ -43,7 +43,7 @@ def test_what_a_widened_result_widens_is_of_the_same_cause_when_nobody_saw_where
     spreads = dataclasses.replace(
         MIXED, operands=(unseen, operand("weight")), what="promotion", call="mul", site=site("y = h * x", 9)
     )
-    widened = dataclasses.replace(DOUBLE, name="y", expression="y", birth=spreads.site)
+    widened = dataclasses.replace(DOUBLE, argument="y", expression="y", birth=spreads.site)
     again = dataclasses.replace(spreads, operands=(widened, operand("weight")), number=1, site=site("z = h * y", 10))
     third = dataclasses.replace(again, operands=(unseen, operand("weight")), number=2, site=site("u = h * x", 11))
     assert [found.explains for found in findings(spreads, again, third)] == [(0, 1), (2,)]
