@@ -6,8 +6,8 @@ import dataclasses
 import inspect
 from pathlib import Path
 
-from devwidget.records.claim import Claim
 from devwidget.records.device import CPU, DeviceId
+from devwidget.records.finding import Claim
 from devwidget.records.site import Site
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.claims_checker import REQUIRED

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-from devwidget.records.claim import Claim
+from devwidget.records.finding import Claim
 from devwidget.rules import claims_checker
 from devwidget.rules.claim_words import words_of
 

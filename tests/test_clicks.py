@@ -91,7 +91,7 @@ def test_a_click_is_a_call(case):
     compare(path)
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_a_click_is_a_call_for_every_case(path):
     compare(path)

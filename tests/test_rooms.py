@@ -53,7 +53,9 @@ FLOORS = {
         *("ranks", "comparing", "loading"),
     ),
     "rules": (
+        "claim_words",
         "wording",
+        "claims_checker",
         "needs",
         "repairs",
         "findings",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from devwidget.records.claim import Claim, ClaimKind
+from devwidget.records.finding import Claim, ClaimKind
 from devwidget.records.schema.message import Message, in_row, listed
 
 

@@ -8,9 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
-from devwidget.records.claim import Claim, ClaimKind
 from devwidget.records.device import DEVICE_NAME, PLACING_METHODS, DeviceId
-from devwidget.records.finding import Finding
+from devwidget.records.finding import Claim, ClaimKind, Finding
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.printable import sentence
 from devwidget.records.site import Site

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from devwidget.records.claim import Claim
-from devwidget.records.finding import Finding, Fix, Severity
+from devwidget.records.finding import Claim, Finding, Fix, Severity
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.claim_words import words_of

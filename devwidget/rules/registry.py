@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
-from devwidget.rules.claims_checker import without_unfounded
 from devwidget.rules.needs import Need, missing, unmet
 from devwidget.rules.running import asked, import_rules, worst_first
 
@@ -62,6 +61,8 @@ def all_rules() -> tuple[Rule, ...]:
 
 def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
     """The trace with its findings, worst first."""
+    from devwidget.rules.claims_checker import without_unfounded  # with the rules, not with `import devwidget`
+
     found: list[Finding] = []
     checked, not_checked = [], []
     chosen, unmet_needs = all_rules() if rules is None else tuple(rules), unmet(trace)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from devwidget.records.claim import Claim, ClaimKind
 from devwidget.records.device import DeviceId
+from devwidget.records.finding import Claim, ClaimKind
 from devwidget.records.trace import Fault, Operand, Trace
 
 _WORD = re.compile(r"[^\W\d]\w*")

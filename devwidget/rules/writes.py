@@ -6,8 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from devwidget.records.claim import Claim
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Crossing, Fault, Operand

@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from devwidget.records.claim import Claim
+from devwidget.records.finding import Claim
 from devwidget.records.trace import Held, Move, OpEvent, Promotion
 from devwidget.rules import claims_checker
 from devwidget.rules.registry import judge

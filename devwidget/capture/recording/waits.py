@@ -17,12 +17,15 @@ from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_a
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import (
+    ENGINE,
+    STEP,
     RawSite,
     call_text,
     is_library,
     is_own,
     line_of,
     locals_of,
+    owners,
     site_of,
     to_site,
 )
@@ -105,8 +108,9 @@ class Waits:
     def add(self, call: str, device: torch.device, frame: FrameType | None, times: int = 1) -> None:
         """The host waited in a call; `frame` is the one that made it."""
         tracker = self.tracker
-        near, library = _waiting(frame)
-        site = site_of(near) if near is not None else None
+        made = tracker.forward_lines.site()
+        near, library = _waiting(frame, (STEP,) if made is None else (STEP, ENGINE))
+        site = site_of(near) if near is not None else made
         called = _user_above(near) if near is not None and is_library(near.f_code.co_filename) else None
         module, phase = tracker.module, tracker.phase
         in_step = bool(tracker.here.stack) or tracker.forced in _STEPS
@@ -169,10 +173,13 @@ class Waits:
             )
 
 
-def _waiting(frame: FrameType | None) -> tuple[FrameType | None, bool]:
-    """The innermost frame of the user or of a library other than torch, and whether a library waits, torch's too."""
+def _waiting(frame: FrameType | None, ends: tuple[int, ...]) -> tuple[FrameType | None, bool]:
+    """The innermost frame of the user or of a library other than torch, and whether a library waits, torch's too.
+
+    Above a frame of the owners in `ends` stands nobody who asked for it.
+    """
     library = False
-    while frame is not None:
+    while frame is not None and owners[frame.f_code.co_filename] not in ends:
         name = frame.f_code.co_filename
         of_torch = name.startswith(_TORCH)
         if not (of_torch or is_own(name) or (is_library(name) and "-packages" not in name)):

@@ -131,19 +131,20 @@ def _leaves(nodes: Iterable[Any]) -> list[torch.Tensor]:
 def _older_nodes(nodes: dict[int, Any], first: int) -> list[Any]:
     """Those of the nodes that are older than the step.
 
-    Each thread counts for itself: what has a small number and leads to a node of the step was made in another thread of it.
+    Each thread counts for itself: what has a number that the step did not give here, and leads to a node of the step, was
+    made in another thread of it.
     """
-    numbers = {key: node._sequence_nr() for key, node in nodes.items()}
-    small = {key for key, number in numbers.items() if number < first}
-    if not small:
+    numbers, last = {key: node._sequence_nr() for key, node in nodes.items()}, torch_internals.next_autograd_number()
+    others = {key for key, number in numbers.items() if number < first or last <= number < _LEAVES_BEGIN}
+    if not others:
         return []
     above: dict[int, list[int]] = {}
     for key, node in nodes.items():
         for each in _nodes_below([node]):
             above.setdefault(id(each), []).append(key)
-    waiting = [key for key, number in numbers.items() if first <= number < _LEAVES_BEGIN]
+    waiting = [key for key, number in numbers.items() if first <= number < last]
     while waiting:
         for key in above.pop(waiting.pop(), ()):
-            small.discard(key)
+            others.discard(key)
             waiting.append(key)
-    return [nodes[key] for key in small]
+    return [nodes[key] for key in others]

@@ -8,8 +8,7 @@ import pathlib
 from typing import Any
 
 from devwidget._version import __version__
-from devwidget.records.claim import Claim
-from devwidget.records.finding import Edit, Finding, Fix
+from devwidget.records.finding import Claim, Edit, Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.report.formats.places import path_of

@@ -10,7 +10,7 @@ from devwidget.records.failure import Failure
 from devwidget.records.trace import Trace
 from devwidget.report.advice.memory_advice import memory_advice
 from devwidget.report.advice.parallel_advice import Advice, advice
-from devwidget.report.style.words import labelled, module_words, site_words
+from devwidget.report.style.words import labelled, module_words, row_words, site_words
 from devwidget.report.text.memory_words import holding_card, memory_cards
 from devwidget.views.parallel import parallel_calls
 
@@ -79,13 +79,8 @@ def _notes(trace: Trace, failure: Failure) -> Iterator[str]:
         for each in _live_then(trace):
             code = f"  `{each['code']}`" if each["code"] else ""
             role = say("{role} of `{module}`", role=each["role"], module=each["path"]) if each["path"] else each["role"]
-            yield say(
-                "live then on {device}: {size} {role}, {place}",
-                device=each["device"],
-                size=each["bytes"],
-                role=role,
-                place=each["place"] + code,
-            )
+            what = row_words((f"{each['bytes']} {role}", each["place"] + code))
+            yield say("live then on {device}: {what}", device=each["device"], what=what)
     errors = [finding for finding in trace.findings if finding.severity == "error"]
     if errors:
         yield say("found on the way: {headline}", headline=said(errors[0].headline))

@@ -12,9 +12,8 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from devwidget.records.claim import Claim, ClaimKind
 from devwidget.records.device import DeviceId
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Claim, ClaimKind, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
@@ -56,9 +55,11 @@ def _finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool)
 
 
 def _cause(fault: Fault, stray: Operand) -> str:
-    """What several tensors have in common: the module that was left behind, or the loader that pins."""
+    """What several faults have in common: the module that was left behind, the loader that pins, a name that was given."""
     if fault.call == "pin_memory":
         return f"pinned at {fault.site}"
+    if stray.field and stray.birth is None and fault.site is not None:
+        return f"{stray.expression} from the {stray.field} in {fault.site.function} of {fault.site.file}"
     return f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else ""
 
 

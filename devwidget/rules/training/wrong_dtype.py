@@ -11,8 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.claim import Claim
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of

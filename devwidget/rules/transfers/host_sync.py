@@ -25,12 +25,14 @@ _VALUES = _FORMATS | {
     "allclose", "equal", "is_nonzero",
 }  # fmt: skip
 """Calls that hand values to Python."""
-_SIZES = frozenset({
-    "__getitem__", "__setitem__", "argwhere", "bincount", "masked_select", "nonzero", "repeat_interleave", "unique",
-    "unique_consecutive", "where",
-})  # fmt: skip
+_CHOICES = frozenset({"argwhere", "nonzero", "where"})
+"""Of what the step goes on with: mostly what it is about, such as the rows of an expert."""
+_SIZES = _CHOICES | {
+    "__getitem__", "__setitem__", "bincount", "masked_select", "repeat_interleave", "unique", "unique_consecutive",
+}  # fmt: skip
 """Calls whose results have a size that the host must know, and slices by a number on a GPU."""
 _FOR_PEOPLE = frozenset({"prints", "keeps"})
+_CONDITIONS = ("if ", "elif ", "while ", "assert ")
 
 
 @rule("host-sync", needs=("forward",))
@@ -66,8 +68,8 @@ def _severity(wait: Wait, uses: frozenset[str], steps: int) -> Severity | None:
     if wait.library:
         return "info" if wait.phase in ("forward", "loss") and wait.in_step else None
     if wait.in_step:
-        lightly = wait.call in _SIZES or (uses and uses <= _FOR_PEOPLE)
-        return "info" if lightly and not _is_often(wait) else "warning"
+        lightly = uses and uses <= _FOR_PEOPLE and not _is_often(wait)
+        return "info" if lightly or wait.call in _CHOICES else "warning"
     if wait.turns < 2 or "steps" in uses:  # the result of all, or what an environment needs
         return None
     if _is_often(wait):
@@ -116,9 +118,17 @@ def _costs(wait: Wait) -> Iterator[str]:
 
 
 def _shown(wait: Wait) -> str:
-    if wait.call == "__bool__" and wait.expression.startswith(("if ", "elif ", "while ", "assert ")):  # not what follows it
-        return wait.expression.partition("\n")[0].rstrip(" :")
+    text = wait.site.text if wait.site is not None else ""
+    followed = (f"{wait.expression} {word} " for word in ("and", "or"))
+    if wait.call == "__bool__" and any(each in text for each in followed):  # Python tells this one's place for the next as well
+        return _condition(text)
+    if wait.call == "__bool__" and wait.expression.startswith(_CONDITIONS):  # not what follows it
+        return _condition(wait.expression)
     return wait.expression.replace("\n", " ") or wait.call.strip("_")
+
+
+def _condition(statement: str) -> str:
+    return statement.partition("\n")[0].rstrip(" :")
 
 
 def _fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
