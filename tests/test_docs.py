@@ -15,7 +15,7 @@ import yaml
 from devwidget.capture import torch_internals
 from devwidget.capture.snapshot import attribute_search
 from devwidget.distributed import asking
-from devwidget.records import claim
+from devwidget.records import finding
 from devwidget.records.device import CUDA
 from devwidget.report.formats import findings_json
 from devwidget.rules import claim_words
@@ -42,7 +42,7 @@ def test_the_pages_of_findings_are_what_the_rules_say_and_what_their_programs_pr
 
 def test_the_page_on_claims_has_each_kind_with_its_sentence_and_what_its_check_looks_for():
     build = script("build_claims")
-    assert set(build.REQUIRED) == set(typing.get_args(claim.ClaimKind)) == set(claim_words.WORDS)
+    assert set(build.REQUIRED) == set(typing.get_args(finding.ClaimKind)) == set(claim_words.WORDS)
     assert build.PAGE.read_text(encoding="utf-8") == build.page(), "run python docs/build_claims.py"
 
 

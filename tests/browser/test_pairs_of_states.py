@@ -58,10 +58,10 @@ def panels():
     fault = devwidget.show(broken, small)
     fault.run_trace()
     yield "fault", fault
+    fault.keep()
     with pytest.raises(BatchError):
         fault.run_trace(TraceRequest(batch="nothing_of_this_name"))
     yield "refused", fault
-    fault.keep()
     broken.mask = broken.mask.to("cuda:0")
     fault.show_trace(devwidget.trace(broken, small))
     yield "compared", fault

@@ -11,7 +11,7 @@ from torch import nn
 import devwidget
 from devwidget.capture.memory import backward_modules, curves
 from devwidget.capture.modules import ModuleSet
-from devwidget.capture.recording import births, parallel_calls
+from devwidget.capture.recording import births, forward_lines, parallel_calls
 
 
 class Loop:
@@ -56,6 +56,7 @@ def recorded(loop, steps):
 
 LIMITS = (
     (parallel_calls, "MOST_CALLS"),
+    (forward_lines, "MOST_NODES"),
     (births, "FIRST_SWEEP"),
     (curves, "MOST_EVENTS"),
     (curves, "MOST_POINTS"),

@@ -66,7 +66,7 @@ def test_a_refused_request_takes_what_was_found_before_away(opened):
     with pytest.raises(BatchError):
         panel.run_trace(TraceRequest(batch="missing"))
     assert (panel.trace, panel.findings, panel.view.traced) == (None, (), {})
-    assert panel.view.status["kind"] == "error"
+    assert panel.view.status["kind"] == "refused"
 
 
 def test_a_cancelled_trace_leaves_the_last_one(opened, monkeypatch):
