@@ -118,5 +118,5 @@ def test_in_a_kernel_the_offer_follows_the_traceback_and_why_answers():
     NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True, store_widget_state=False).execute()
     failed, why = notebook.cells[3].outputs, notebook.cells[4].outputs
     assert [out.output_type for out in failed] == ["error", "stream"]
-    assert failed[1].text == "devwidget: `%devwidget why` looks for the tensor and the line\n"
+    assert failed[1].text == "devwidget: `%devwidget why` names the tensor and the line\n"
     assert "x = torch.ones(1, 2, device='cuda:0')" in why[0].text
