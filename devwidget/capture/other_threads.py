@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-import re
 import sys
 import threading
 import traceback
@@ -13,10 +11,6 @@ from typing import Any
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import is_library, locals_of
 
-_WAITS = re.compile(
-    r"\b_?(acquire|wait|get|select|poll|recv\w*|accept|sleep|read\w*|join|device|proxy|wait_for_tstate_lock|waitpid)\("
-)
-"""Calls in which threads of libraries wait for work: locks, queues, sockets, pipes, the messages of a kernel."""
 _SERVES = "/torch/utils/data/_utils/"
 """The threads of a DataLoader only carry batches that somebody else has asked for."""
 
@@ -24,26 +18,24 @@ _SERVES = "/torch/utils/data/_utils/"
 def running_thread() -> str:
     """The name of another thread that runs code of the program; "" if all others wait for work.
 
-    A thread waits for work if each of its frames stands in library code that knows nothing of torch, and the innermost on a
-    line that waits: for a lock, a queue, a socket, a time. So do the threads of a kernel (heartbeat, output, history,
-    subshells), of tqdm, pytest-timeout, tensorboard and debuggers, and the idle workers of pools. A thread runs if a function
-    of the program, or of a library that has imported torch, is among its frames: also when it waits just now, for a batch or
-    for the interpreter's lock, since nobody knows when it goes on; but one that has joined this thread goes on when this one
-    has ended. A timer runs if what it will call is the program's.
+    A thread runs it if a function of the program, or of a library that has imported torch, is among its frames: also when it
+    waits just now, for a batch or for the interpreter's lock, since nobody knows when it goes on; but one that has joined this
+    thread goes on when this one has ended. A timer runs if what it will call is the program's. All others stand in library
+    code that knows nothing of torch: those of a kernel (heartbeat, output, history, subshells), of tqdm, pytest-timeout,
+    tensorboard and debuggers, and the idle workers of pools.
     Threads that run no Python, such as those of torch's kernels, have no frames and notice nothing.
     """
     known, frames = {thread.ident: thread for thread in threading.enumerate()}, sys._current_frames()
     frames.pop(threading.get_ident(), None)  # a frame that refers to itself lives until the collector comes
     for ident, frame in frames.items():
         thread = known.get(ident)
-        if not _waits_for_us(frame) and (not _waits(frame) or _calls_program(thread)):
+        if _calls_program(thread) or (_is_in_program(frame) and not _waits_for_us(frame)):
             return thread.name if thread is not None else str(ident)
     return ""
 
 
-def _waits(frame: FrameType) -> bool:
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)  # a frame that is just being entered has no line
-    return bool(_WAITS.search(line)) and not any(_is_programs(each) for each, _ in traceback.walk_stack(frame))
+def _is_in_program(frame: FrameType) -> bool:
+    return any(_is_programs(each) for each, _ in traceback.walk_stack(frame))
 
 
 def _waits_for_us(frame: FrameType | None) -> bool:

@@ -18,7 +18,8 @@ def run(folder, how):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     program = pathlib.Path(__file__).with_name("ddp.py")
-    subprocess.run([*command, str(program), str(folder), how], env=environ, check=True, timeout=150, capture_output=True)
+    ended = subprocess.run([*command, str(program), str(folder), how], env=environ, timeout=150, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 

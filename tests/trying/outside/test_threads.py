@@ -1,5 +1,6 @@
 """Trials run where no other thread can notice: threads that wait for work are no others."""
 
+import hashlib
 import logging
 import queue
 import sys
@@ -103,6 +104,14 @@ def test_threads_of_libraries_that_wait_do_not_matter():
         threads[-1].cancel()
         for thread in threads:
             thread.join()
+
+
+def test_a_thread_of_a_library_that_computes_does_not_matter():
+    """Such as the one that sends the output of a kernel."""
+    thread = threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha256", b"word", b"salt", 1_000_000))
+    thread.start()
+    assert running_thread() == ""
+    thread.join()
 
 
 def test_the_monitor_of_tqdm_does_not_matter():
