@@ -26,7 +26,7 @@ import devwidget
 from tests.gradients import difference, tensors
 
 HERE = Path(__file__).parent
-LONGEST_S = 90
+LONGEST_S = 900
 STEPS = {"one, eval": (1, False), "two, eval": (2, False), "two, train": (2, True)}
 WATCHED: dict[str, Callable[[], Any]] = {"record": devwidget.record, "simulate": lambda: devwidget.simulate(2)}
 SMALL = (64, 96, 128)
