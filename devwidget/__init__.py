@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from devwidget._version import __version__
 from devwidget.records.schema.record import presented_by
 
 __all__ = [
+    "Agent",
     "BatchError",
+    "Changes",
+    "Claim",
+    "Cluster",
+    "Comparison",
+    "DataParallelCall",
+    "DeviceId",
+    "DeviceMemory",
+    "DevicePlan",
+    "DeviceWidget",
     "DevwidgetError",
+    "Edit",
+    "Explanation",
+    "Fault",
+    "Finding",
+    "Fix",
+    "Generation",
     "Inputs",
+    "LargestBatch",
+    "Layout",
+    "LibraryLine",
+    "ModuleEvent",
+    "ModuleFacts",
+    "Move",
+    "OpEvent",
+    "Operand",
+    "ParallelPlan",
+    "Pipeline",
     "PlacementError",
+    "Plan",
+    "Rank",
+    "RankReport",
+    "RanksWidget",
+    "Record",
     "Recording",
+    "Simulation",
     "SimulationError",
+    "Site",
+    "Snapshot",
+    "TensorFacts",
+    "Trace",
+    "UnreadableError",
+    "Wait",
     "__version__",
     "allow",
     "check",
@@ -33,6 +72,47 @@ __all__ = [
     "snapshot",
     "trace",
 ]
+_RESULTS = {
+    "Agent": "devwidget.distributed.agent",
+    "Simulation": "devwidget.simulator.simulation",
+    "Changes": "devwidget.records.answers.what_if",
+    "Claim": "devwidget.records.finding",
+    "Cluster": "devwidget.records.ranks.cluster",
+    "Comparison": "devwidget.records.comparing.comparison",
+    "DataParallelCall": "devwidget.records.parallel",
+    "DeviceId": "devwidget.records.device",
+    "DeviceMemory": "devwidget.records.memory",
+    "DevicePlan": "devwidget.records.plan",
+    "DeviceWidget": "devwidget.ui.panel",
+    "Edit": "devwidget.records.finding",
+    "Explanation": "devwidget.records.explanation",
+    "Fault": "devwidget.records.trace",
+    "Finding": "devwidget.records.finding",
+    "Fix": "devwidget.records.finding",
+    "Generation": "devwidget.records.answers.generation",
+    "LargestBatch": "devwidget.records.answers.what_if",
+    "Layout": "devwidget.records.answers.layout",
+    "LibraryLine": "devwidget.records.site",
+    "ModuleEvent": "devwidget.records.trace",
+    "ModuleFacts": "devwidget.records.snapshot",
+    "Move": "devwidget.records.trace",
+    "OpEvent": "devwidget.records.trace",
+    "Operand": "devwidget.records.trace",
+    "ParallelPlan": "devwidget.records.ranks.parallel_plan",
+    "Pipeline": "devwidget.records.ranks.pipeline",
+    "Plan": "devwidget.records.plan",
+    "Rank": "devwidget.records.ranks.cluster",
+    "RankReport": "devwidget.records.ranks.rank",
+    "RanksWidget": "devwidget.ui.ranks_panel",
+    "Record": "devwidget.records.schema.record",
+    "Site": "devwidget.records.site",
+    "Snapshot": "devwidget.records.snapshot",
+    "TensorFacts": "devwidget.records.tensor",
+    "Trace": "devwidget.records.trace",
+    "UnreadableError": "devwidget.records.errors",
+    "Wait": "devwidget.records.trace",
+}
+"""Where the types of what the functions return live: records load nothing of torch, and panels only when they are named."""
 
 if TYPE_CHECKING:
     from devwidget.api import (
@@ -56,20 +136,42 @@ if TYPE_CHECKING:
         trace,
     )
     from devwidget.capture.step.batch import Inputs
-    from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
+    from devwidget.distributed.agent import Agent
+    from devwidget.records.answers.generation import Generation
+    from devwidget.records.answers.layout import Layout
+    from devwidget.records.answers.what_if import Changes, LargestBatch
+    from devwidget.records.comparing.comparison import Comparison
+    from devwidget.records.device import DeviceId
+    from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, UnreadableError
+    from devwidget.records.explanation import Explanation
+    from devwidget.records.finding import Claim, Edit, Finding, Fix
+    from devwidget.records.memory import DeviceMemory
+    from devwidget.records.parallel import DataParallelCall
+    from devwidget.records.plan import DevicePlan, Plan
+    from devwidget.records.ranks.cluster import Cluster, Rank
+    from devwidget.records.ranks.parallel_plan import ParallelPlan
+    from devwidget.records.ranks.pipeline import Pipeline
+    from devwidget.records.ranks.rank import RankReport
+    from devwidget.records.schema.record import Record
+    from devwidget.records.site import LibraryLine, Site
+    from devwidget.records.snapshot import ModuleFacts, Snapshot
+    from devwidget.records.tensor import TensorFacts
+    from devwidget.records.trace import Fault, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
+    from devwidget.simulator.simulation import Simulation
+    from devwidget.ui.panel import DeviceWidget
+    from devwidget.ui.ranks_panel import RanksWidget
 else:  # a type checker that saw this would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         """Loads the package at the first use of one of its names: a notebook that only imports it waits for nothing."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from devwidget import api
-
-        value = globals()[name] = getattr(api, name)
+        home = importlib.import_module(_RESULTS.get(name, "devwidget.api"))
+        value = globals()[name] = getattr(home, name)
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 @presented_by

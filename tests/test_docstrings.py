@@ -72,3 +72,10 @@ def test_a_record_describes_each_attribute_once_and_only_what_it_has(package: gr
             described = [a.name for found in sections(each.docstring.value, each, "attributes") for a in found]
             assert set(described) <= set(each.members), each.path
             assert len(described) == len(set(described)), each.path
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_what_a_public_function_returns_is_a_public_name(function: str) -> None:
+    told = inspect.signature(inspect.unwrap(getattr(devwidget, function))).return_annotation
+    of_python = {"None", "Iterator", "Any"}  # what a file holds is known when it is read
+    assert set(re.findall(r"\b[A-Z]\w+", told)) <= {*devwidget.__all__, *of_python}

@@ -189,3 +189,8 @@ def test_a_record_has_its_words_where_only_its_class_was_imported() -> None:
     told = fresh("from devwidget.records.snapshot import Snapshot; print(Snapshot(()))")
     assert told.strip()
     assert "Snapshot(" not in told
+
+
+def test_dir_shows_the_public_names_alone() -> None:
+    told = fresh("import devwidget as d; print([n for n in dir(d) if n not in d.__all__ and not n.startswith('__')])")
+    assert told.strip() == "[]"
