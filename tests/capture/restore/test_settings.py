@@ -1,8 +1,11 @@
 """Settings of torch, of Python and of NumPy are what they were after a step, and a new one of torch is noticed here."""
 
 import ast
+import decimal
+import gc
 import importlib
 import locale
+import logging
 import os
 import subprocess
 import sys
@@ -107,6 +110,11 @@ CHANGES = {
     "folder": (lambda: os.chdir("/"), os.getcwd),
     "paths": (lambda: sys.path.append("/nowhere"), lambda: list(sys.path)),
     "switch interval": (lambda: sys.setswitchinterval(0.25), sys.getswitchinterval),
+    "garbage collector": (lambda: gc.set_threshold(7, 7, 7), gc.get_threshold),
+    "exceptions nobody catches": (lambda: setattr(sys, "excepthook", print), lambda: sys.excepthook),
+    "level of a logger": (lambda: logging.getLogger("torch").setLevel(7), lambda: logging.getLogger("torch").level),
+    "handlers": (lambda: logging.root.addHandler(logging.NullHandler()), lambda: list(logging.root.handlers)),
+    "decimal": (lambda: setattr(decimal.getcontext(), "prec", 5), lambda: decimal.getcontext().prec),
     "locale": (lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8"), lambda: locale.setlocale(locale.LC_ALL)),
     "warnings": (lambda: warnings.filterwarnings("ignore", "something new"), lambda: list(warnings.filters)),
     "NumPy's errors": (lambda: numpy.seterr(all="raise"), numpy.geterr),

@@ -1,8 +1,11 @@
-"""Settings of Python and NumPy that a step may change: environment, folder, paths, warnings, what becomes of odd numbers."""
+"""Settings of Python and NumPy that a step may change: environment, folder, paths, warnings, logging, odd numbers."""
 
 from __future__ import annotations
 
+import decimal
+import gc
 import locale
+import logging
 import os
 import sys
 import warnings
@@ -21,6 +24,10 @@ def process_settings() -> Iterator[Switch]:
     yield Switch("current folder", os.getcwd, os.chdir)
     yield Switch("sys.path", lambda: list(sys.path), lambda kept: sys.path.__setitem__(slice(None), kept))
     yield Switch("switch interval", sys.getswitchinterval, sys.setswitchinterval)
+    yield Switch("sys.excepthook", lambda: sys.excepthook, lambda kept: setattr(sys, "excepthook", kept))
+    yield Switch("thresholds of the garbage collector", gc.get_threshold, lambda kept: gc.set_threshold(*kept))
+    yield Switch("logging", _read_loggers, _write_loggers)
+    yield Switch("decimal context", _read_decimal, _write_decimal)
     yield Switch("locale", lambda: locale.setlocale(locale.LC_ALL), lambda kept: locale.setlocale(locale.LC_ALL, kept))
     yield _warning_filters()
     numpy: Any = sys.modules.get("numpy")
@@ -43,6 +50,37 @@ def _set_environment(kept: dict[Any, Any]) -> None:
     for name, value in kept.items():
         if now.get(name) != value:
             os.environ[read(name)] = read(value)
+
+
+def _read_loggers() -> dict[str, tuple[Any, ...]]:
+    """Level, switches and handlers of each logger by name."""
+    named = [each for each in list(logging.root.manager.loggerDict.values()) if isinstance(each, logging.Logger)]
+    return {each.name: (each.level, each.disabled, each.propagate, tuple(each.handlers)) for each in (logging.root, *named)}
+
+
+def _write_loggers(kept: dict[str, tuple[Any, ...]]) -> None:
+    for name, (level, disabled, propagate, handlers) in kept.items():
+        logger = logging.getLogger(name)
+        logger.setLevel(level)  # forgets what all loggers have cached of it
+        logger.disabled, logger.propagate, logger.handlers[:] = disabled, propagate, handlers
+
+
+_OF_DECIMAL = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+
+
+def _read_decimal() -> dict[str, Any]:
+    """Fields of this thread's context: contexts do not compare."""
+    context = decimal.getcontext()
+    return {field: getattr(context, field) for field in _OF_DECIMAL} | {
+        "flags": dict(context.flags),
+        "traps": dict(context.traps),
+    }
+
+
+def _write_decimal(kept: dict[str, Any]) -> None:
+    context = decimal.getcontext()  # the same object: the program may hold it
+    for field, value in kept.items():
+        setattr(context, field, value)
 
 
 def _warning_filters() -> Switch:
