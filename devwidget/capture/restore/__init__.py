@@ -15,6 +15,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.restore.generators import global_states
+from devwidget.capture.restore.handed_out import watch_handed_out
 from devwidget.capture.restore.names import Names
 from devwidget.capture.restore.search import Search
 from devwidget.capture.restore.settings.process_settings import process_settings
@@ -135,6 +136,7 @@ def keeping(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[
     saved.add(model=model, optimizer=optimizer, loss_fn=loss_fn)
     with Undo() as undo:
         undo.enter(saved.watching())
+        watch_handed_out(saved._storages, undo)
         undo.add(saved.put_back)  # inside the mode: an inference mode that ends only now brings back torch's state of inside
         yield saved
 

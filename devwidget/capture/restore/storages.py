@@ -25,7 +25,7 @@ NumPy or through a pointer. Of larger ones only the parts are saved that the ste
 those of the host some bytes are compared, which tells that all of one was written unseen."""
 SAMPLES = 256
 MOST_UNDECLARED_BYTES = 16 << 20
-"""Copied of what is given to operators that do not say what they write."""
+"""Copied of what is given to operators that do not say what they write, and of memory that is handed out."""
 _LONGEST_TEXT = 2**31 - 1
 """Bytes that `ctypes.string_at` can copy: its length is an `int` of C, and wraps."""
 _MOST_PIECES = 64
@@ -86,9 +86,11 @@ class Storages:
                 self.before_write(part, declared=declared)
         elif key in self._holders:
             first, last = _extent(tensor, self._sizes[key])
-            if not declared and (key in self._seen or last - first > self._left_undeclared):
-                return
-            self._left_undeclared -= 0 if declared else last - first
+            if not declared:
+                new = sum(stop - start for start, stop in _gaps(self._pieces.get(key, []), first, last))
+                if new > self._left_undeclared:
+                    return
+                self._left_undeclared -= new
             self._seen.add(key)
             self._save(key, first, last)
 

@@ -84,7 +84,21 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_a_large_tensor_that_is_written_past_the_dispatcher_is_named(name):
+def test_a_large_tensor_that_is_written_past_the_dispatcher_is_put_back(name):
+    model = buffered(HIDDEN[name], torch.arange(1.0, LARGE + 1))
+    assert _traced(model) == ()
+    assert torch.equal(model.seen, torch.arange(1.0, LARGE + 1))
+
+
+def test_one_element_that_numpy_writes_beside_what_torch_writes_is_put_back():
+    model = buffered(lambda m, x: (m.seen[:9].add_(1), m.seen.numpy().__setitem__(77, 5)), torch.zeros(LARGE))
+    assert _traced(model) == ()
+    assert not model.seen.any()
+
+
+@pytest.mark.parametrize("name", sorted(HIDDEN.keys() - {"apply_", "map_"}))
+def test_memory_beyond_the_bound_that_is_handed_out_is_not_copied_and_its_writes_are_named(name, monkeypatch):
+    monkeypatch.setattr(storages, "MOST_UNDECLARED_BYTES", 1000)
     assert _traced(buffered(HIDDEN[name], torch.rand(LARGE) + 1)) == (UNSEEN,)
 
 
