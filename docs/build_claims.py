@@ -28,6 +28,23 @@ OTHERWISE = {
     "promotes": {"wanted": "float64"},
     "filled": {"name": "losses", "device": None, "source": GPU0, "target": CPU},
     "remained": {"target": None},
+    "waits": {"name": "loss.item()", "device": GPU0, "count": 300, "total": 100},
+    "chained": {"count": 3},
+    "early": {"source": GPU0},
+    "changed": {"source": GPU0, "target": GPU1, "count": 2, "total": 9},
+    "linked": {"source": GPU0, "target": GPU1, "how": "no"},
+    "nowhere": {"name": "gpu", "others": ("cuda:0", "cuda:1", "cpu")},
+    "lacking": {"call": "inv", "dtype": "float16"},
+    "computed": {"name": "style"},
+    "prefixed": {"owner": "Net", "name": "head.weight", "others": ("module.head.weight",), "count": 4, "total": 4},
+    "kept": {"owner": "Adagrad", "name": "sum"},
+    "omitted": {"owner": "Adam", "others": ("head.weight", "head.bias")},
+    "wrapped": {"numbers": (2, 3), "devices": (GPU0,)},
+    "outside": {"argument": "head.weight", "device": CPU},
+    "gathered": {"owner": "Net", "count": 2},
+    "cut": {"numbers": (2, 8, 4), "count": 0, "total": 8},
+    "starved": {"count": 1, "total": 2},
+    "lost": {"name": "calls"},
 }
 """What reads wrong in the sentence of a kind with the example's fields."""
 TEXT = """# How we know
@@ -46,9 +63,9 @@ and must not say otherwise; `explain` has nothing but an exception, and reads th
 |---|---|---|
 {rows}
 
-What is waited for, what optimizers keep and what ranks do is not written as claims: the pages of these
-[findings](findings/index.md) say what they look at. This page is written by `python docs/build_claims.py` from the code that
-checks.
+What ranks do is told of many processes at once and is held against what each of them answered: the pages of
+[findings over ranks](findings/over-ranks.md) say what that is. This page is
+written by `python docs/build_claims.py` from the code that checks.
 """
 
 

@@ -22,7 +22,8 @@ Confidence = Literal["sure", "likely", "choice"]
 ClaimKind = Literal[
     "given", "needed", "mixed", "made", "moved", "lies", "came", "registered", "stayed", "apart", "assigned", "discarded",
     "remained", "empty", "untrained", "shared", "copied", "typed", "cast", "promotes", "promoted", "crossed", "repeated",
-    "filled",
+    "filled", "waits", "called", "chained", "early", "changed", "linked", "nowhere", "lacking", "computed", "prefixed", "kept",
+    "omitted", "wrapped", "outside", "gathered", "cut", "starved", "lost", "bare",
 ]  # fmt: skip
 """Of the claims; `devwidget/rules/claims_checker.py` says of each what must have been seen for it."""
 
@@ -52,7 +53,9 @@ class Claim:
         owner: class of the module that keeps it.
         how: as `Held.how`, or as `Operand.field`.
         others: paths under which modules hold the same tensor, or one that it was copied from.
-        bytes: of one crossing.
+        bytes: of one crossing, or of all that are meant.
+        count, total: how often, or how many, and of how many.
+        numbers: `device_ids`, or a shape.
         site: the line that did it.
     """
 
@@ -73,6 +76,9 @@ class Claim:
     how: str = ""
     others: tuple[str, ...] = ()
     bytes: Size = 0
+    count: Size = 0
+    total: Size = 0
+    numbers: tuple[int, ...] = ()
     site: Site | None = None
 
 

@@ -25,6 +25,8 @@ class ModuleFacts:
         training: its training flag.
         wrapper: "" or what wraps it: `DataParallel`, `DistributedDataParallel`, `compiled`, `accelerate`, ...
         note: what a reader should know, such as `also at decoder.embed` or `cuda:0, offloads to cpu`.
+        runs: where a hook of accelerate runs it, such as `runs on cuda:0`; "" without one.
+        device_map: devices of its `hf_device_map` with the number of modules on each; "" without one.
     """
 
     path: str
@@ -36,6 +38,8 @@ class ModuleFacts:
     training: bool = True
     wrapper: str = ""
     note: str = ""
+    runs: str = ""
+    device_map: str = ""
 
 
 @dataclass(frozen=True, slots=True)

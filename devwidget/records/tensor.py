@@ -29,6 +29,8 @@ class TensorFacts:
         grad_device: where its `.grad` lives.
         tied_to: full path of the tensor that was met first with the same storage and the same shape; "" if none.
         note: what a reader should know: `lazy`, `offloaded to disk`, `shard 0 of 4`, `packed`, ...
+        placements: how a DTensor lies over its mesh, such as `shard 0 of 4 along dim 0`; "" for all others.
+        kept: where a weight that is away between calls is kept, such as `offloaded to cpu`; "" for all others.
     """
 
     name: str
@@ -44,3 +46,5 @@ class TensorFacts:
     grad_device: DeviceId | None = None
     tied_to: str = ""
     note: str = ""
+    placements: str = ""
+    kept: str = ""

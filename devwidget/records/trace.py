@@ -147,6 +147,61 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultDetails:
+    """What is known of a fault of one family only; each field keeps its default in the others.
+
+    Attributes:
+        problem: which of the problems of its family: `state` or `missing` (optimizer), `scalar`, `axis` or `samples` (io),
+            `write` or `parameters` (replica), `constant` (dtype).
+        optimizer: its class.
+        state: name of the state that is elsewhere.
+        history: `moved` if the parameter moved after the state was allocated, `put` if the program put it there; "" if unknown.
+        reason: why the optimizer lacks parameters: `frozen`, `younger` or `loss`.
+        owner: class of the module.
+        key, right: a name in the checkpoint, and what the module calls it.
+        count, total: names that miss by the prefix, and all names.
+        device_ids: of the wrapper.
+        found: where the wrapped model is.
+        replicas: their number.
+        dim: the axis along which inputs are cut.
+        batch: how long the batch is along it.
+        samples: how many there were.
+        attribute: what a replica lost, or a parameter that it has by name.
+        dtype: for which there is no kernel.
+        wanted: the dtype of the others.
+        tuples: names of tuples whose items the call was given, with their lengths.
+        at_hand: variables of the failing line that are on the right device.
+        in_replica: it failed in a replica, whose device differs from call to call.
+    """
+
+    problem: str = ""
+    optimizer: str = ""
+    state: str = ""
+    history: str = ""
+    reason: str = ""
+    owner: str = ""
+    key: str = ""
+    right: str = ""
+    count: Size = 0
+    total: Size = 0
+    device_ids: tuple[int, ...] = ()
+    found: tuple[DeviceId, ...] = ()
+    replicas: Size = 0
+    dim: int = 0
+    batch: Size = 0
+    samples: Size = 0
+    attribute: str = ""
+    dtype: str = ""
+    wanted: str = ""
+    tuples: tuple[tuple[str, Size], ...] = ()
+    at_hand: tuple[str, ...] = ()
+    in_replica: bool = False
+
+
+NO_DETAILS = FaultDetails()
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """A call that failed, or would have failed without healing.
 
@@ -170,7 +225,7 @@ class Fault:
         expression: source of the failing call; for `what="device"` of the argument at fault.
         birth: for faults without operands, the line that decided it.
         model_name: how the user's code calls the root module; "" if unknown.
-        facts: further facts for the rules, in fixed order by name.
+        details: what is known of faults of its family only.
     """
 
     number: int
@@ -188,7 +243,7 @@ class Fault:
     expression: str = ""
     birth: Site | None = None
     model_name: str = ""
-    facts: tuple[tuple[str, str], ...] = ()
+    details: FaultDetails = NO_DETAILS
 
 
 @dataclass(frozen=True, slots=True)

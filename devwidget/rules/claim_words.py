@@ -170,6 +170,152 @@ def _filled(claim: Claim) -> str:
     )
 
 
+def _waits(claim: Claim) -> str:
+    times = Message("1 time") if claim.count == 1 else Message("{count} times", count=claim.count)
+    if claim.total:
+        times = Message("{times} in {steps} steps", times=times, steps=claim.total)
+    return Message("the host waits for {device} at `{shown}`, {times}", device=claim.device, shown=claim.name, times=times)
+
+
+def _called(claim: Claim) -> str:
+    return Message("called at {place}", place=claim.site)
+
+
+def _chained(claim: Claim) -> str:
+    return Message(
+        "one chain of data crosses between {names} {count} times in one forward pass, {total} bytes in all",
+        names=listed(map(str, claim.devices)),
+        count=claim.count,
+        total=claim.bytes,
+    )
+
+
+def _early(claim: Claim) -> str:
+    return Message(
+        "{bytes} bytes from {source} are read on the host while they may still be under way",
+        bytes=claim.bytes,
+        source=claim.source,
+    )
+
+
+def _changed(claim: Claim) -> str:
+    return Message(
+        "{wrong} of {count} copies from {source} to {target} arrived changed",
+        wrong=claim.count,
+        count=claim.total,
+        source=claim.source,
+        target=claim.target,
+    )
+
+
+_LINKS = {
+    "yes": Message("the driver lets these two GPUs copy directly"),
+    "no": Message("the driver copies through the host between these two GPUs"),
+    "unknown": Message("nobody can tell whether these two GPUs copy directly"),
+}
+
+
+def _linked(claim: Claim) -> str:
+    return _LINKS[claim.how]
+
+
+def _nowhere(claim: Claim) -> str:
+    here = ", ".join(claim.others)
+    return Message("`{requested}` is no device of this machine, which has {here}", requested=claim.name, here=here)
+
+
+def _lacking(claim: Claim) -> str:
+    place = Message("{dtype} on {target}", dtype=claim.dtype, target=claim.target) if claim.dtype else str(claim.target)
+    return Message("`{call}` has no kernel for {place}", call=claim.call, place=place)
+
+
+def _computed(claim: Claim) -> str:
+    told = Message("has no `.grad`") if claim.call == "grad" else Message("was given to an optimizer")
+    return Message("`{expression}` {told} and is no leaf: an operation made it", expression=claim.name, told=told)
+
+
+def _prefixed(claim: Claim) -> str:
+    return Message(
+        "`{owner}` calls it `{right}`, the checkpoint `{key}`: {count} of {total} keys miss by the prefix",
+        owner=claim.owner,
+        right=claim.name,
+        key=claim.others[0],
+        count=claim.count,
+        total=claim.total,
+    )
+
+
+def _kept(claim: Claim) -> str:
+    return Message(
+        "`{optimizer}` keeps `{state}` on {device} for parameters on {target}",
+        optimizer=claim.owner,
+        state=claim.name,
+        device=claim.device,
+        target=claim.target,
+    )
+
+
+MOST_NAMES = 4
+"""Names of parameters in a headline."""
+
+
+def _omitted(claim: Claim) -> str:
+    first, *others = claim.others
+    missing = (
+        Message("`{names}`", names=", ".join(claim.others))
+        if len(others) < MOST_NAMES
+        else Message("`{first}` and {count} more", first=first, count=len(others))
+    )
+    return Message("`{optimizer}` does not know {missing}, which received gradients", optimizer=claim.owner, missing=missing)
+
+
+def _wrapped(claim: Claim) -> str:
+    return Message(
+        "`DataParallel` with device_ids [{device_ids}] wraps a model on {found}",
+        device_ids=", ".join(map(str, claim.numbers)),
+        found=", ".join(map(str, claim.devices)),
+    )
+
+
+def _outside(claim: Claim) -> str:
+    return Message(
+        "`{name}` is on {device}, `device_ids[0]` is {target}", name=claim.argument, device=claim.device, target=claim.target
+    )
+
+
+def _gathered(claim: Claim) -> str:
+    return Message(
+        "`{owner}.forward` returns a scalar, and {replicas} of them are gathered into a vector",
+        owner=claim.owner,
+        replicas=claim.count,
+    )
+
+
+def _cut(claim: Claim) -> str:
+    return Message(
+        "an input of shape {shape} is cut along axis {dim}, where the batch has length {batch}",
+        shape=list(claim.numbers),
+        dim=claim.count,
+        batch=claim.total,
+    )
+
+
+def _starved(claim: Claim) -> str:
+    return Message(
+        "{samples} samples cannot feed {replicas} replicas, and the values that are no tensors go to all",
+        samples=claim.count,
+        replicas=claim.total,
+    )
+
+
+def _lost(claim: Claim) -> str:
+    return Message("`self.{name}` is written in a replica and lost with it", name=claim.name)
+
+
+def _bare(claim: Claim) -> str:
+    return Message("`self.parameters()` is empty in a replica")
+
+
 WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
     "given": _given,
     "needed": _needed,
@@ -195,4 +341,23 @@ WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
     "crossed": _crossed,
     "repeated": _repeated,
     "filled": _filled,
+    "waits": _waits,
+    "called": _called,
+    "chained": _chained,
+    "early": _early,
+    "changed": _changed,
+    "linked": _linked,
+    "nowhere": _nowhere,
+    "lacking": _lacking,
+    "computed": _computed,
+    "prefixed": _prefixed,
+    "kept": _kept,
+    "omitted": _omitted,
+    "wrapped": _wrapped,
+    "outside": _outside,
+    "gathered": _gathered,
+    "cut": _cut,
+    "starved": _starved,
+    "lost": _lost,
+    "bare": _bare,
 }

@@ -351,6 +351,154 @@ def _copied_there(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iter
         yield "no such copy was seen"
 
 
+def _waits(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The host waited at this line for this device, so often in all, in as many steps as the trace has."""
+    there = [each for each in evidence.trace.waits if each.site == claim.site and each.device == claim.device]
+    if sum(each.count for each in there) < claim.count or not there:
+        yield "it was not seen to wait there as often"
+    if claim.total and claim.total != evidence.trace.steps:
+        yield f"the trace has {evidence.trace.steps} steps"
+    calls = {each.call.strip("_") for each in there}
+    text = "" if claim.site is None or any(each.library for each in there) else claim.site.text
+    if text and claim.name not in calls and not stands_in(claim.name, text):
+        yield f"the line has no {claim.name!r}"
+
+
+def _called(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The line called the library in which the host waited."""
+    if all(each.called != claim.site for each in evidence.trace.waits):
+        yield "no wait was seen below that line"
+
+
+def _chained(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """One crossing between these devices has the others behind it, in the same forward pass, so many and of so many bytes."""
+    known = {crossing.number: crossing for crossing in evidence.trace.crossings}
+    chains = [[*(known[n] for n in last.chain if n in known), last] for last in known.values()]
+    ways = [
+        [c for c in chain if {c.source, c.target} == set(claim.devices) and (c.step, c.phase) == (chain[-1].step, "forward")]
+        for chain in chains
+    ]
+    if not any((len(way), sum(c.bytes for c in way)) == (claim.count, claim.bytes) for way in ways):
+        yield "no data was seen to go that way so often"
+
+
+def _early(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """A line read what an asynchronous copy of so many bytes from that device brings, and nothing had waited for it."""
+    there = evidence.crossings.get(_line(claim.site), []) if claim.site is not None else []
+    if not any((each.source, each.bytes) == (claim.source, claim.bytes) and each.unsafe_read is not None for each in there):
+        yield "no such read was seen"
+
+
+def _changed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """Checksums at both ends were compared for so many copies between the two GPUs, and so many differed."""
+    there = [each for each in evidence.trace.copy_checks if (each.source, each.target) == (claim.source, claim.target)]
+    if (sum(each.wrong for each in there), sum(each.count for each in there)) != (claim.count, claim.total):
+        yield "that many copies were not compared, or not found changed"
+
+
+def _linked(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The driver was asked about these two GPUs, or could not be."""
+    there = [each for each in evidence.trace.copy_checks if (each.source, each.target) == (claim.source, claim.target)]
+    if all(each.peer_access != claim.how for each in there):
+        yield "the driver has not said so"
+
+
+def _nowhere(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The device was asked for, and the machine was asked which it has."""
+    if fault is None or (fault.requested, fault.available) != (claim.name, claim.others) or claim.name in claim.others:
+        yield "it was not asked for, or is there"
+
+
+def _lacking(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The call failed for want of a kernel, on that device; with a dtype, one of its tensors has it."""
+    if fault is None or (fault.what, fault.call, fault.target) != ("kernel", claim.call, claim.target):
+        yield "no such call was seen to fail"
+    elif claim.dtype and all(each.dtype != claim.dtype for each in fault.operands):
+        yield f"none of its tensors was {claim.dtype}"
+
+
+def _computed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor was refused by an optimizer, or had no gradient where the code looked for it, since it is no leaf."""
+    if fault is None or (fault.what, fault.call) != ("leaf", claim.call) or not _operands(claim, fault):
+        yield "no such tensor was met"
+
+
+def _prefixed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The module and the checkpoint have these names, which differ by the prefix, and so many others do."""
+    found = fault.details if fault is not None else None
+    told = (claim.owner, claim.name, claim.others, claim.count, claim.total)
+    if found is None or (found.owner, found.right, (found.key,), found.count, found.total) != told:
+        yield "no such names met"
+
+
+def _kept(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The optimizer's state has this device, and its parameter the other."""
+    found = fault.details if fault is not None else None
+    if found is None or (found.optimizer, found.state) != (claim.owner, claim.name):
+        yield "the optimizer keeps no such state"
+    elif fault is not None and (fault.operands[0].device, fault.target) != (claim.device, claim.target):
+        yield f"it was on {fault.operands[0].device}"
+
+
+def _omitted(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """These parameters got gradients and are in no group of any optimizer that was seen."""
+    there = tuple(each.expression for each in fault.operands) if fault is not None else ()
+    if fault is None or (fault.details.optimizer, there) != (claim.owner, claim.others):
+        yield "they were not seen to be left out"
+
+
+def _wrapped(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The wrapper has these `device_ids`, and the wrapped model tensors on these devices."""
+    found = fault.details if fault is not None else None
+    if found is None or (found.device_ids, found.found) != (claim.numbers, claim.devices):
+        yield "the wrapper has others"
+
+
+def _outside(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The tensor of the wrapped model has this device, and is wanted on the other."""
+    yield from _tensor(claim, fault)
+    if fault is None or fault.target != claim.target:
+        yield f"it is not wanted on {claim.target}"
+
+
+def _gathered(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """So many replicas each gave a number."""
+    found = fault.details if fault is not None else None
+    if found is None or (found.problem, found.owner, found.replicas) != ("scalar", claim.owner, claim.count):
+        yield "replicas gave something else"
+
+
+def _cut(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """An input has this shape, and is cut along that axis; the batch is longer or shorter there."""
+    found = fault.details if fault is not None else None
+    shapes = [each.shape for each in fault.operands] if fault is not None else []
+    if found is None or (found.problem, found.dim, found.batch) != ("axis", claim.count, claim.total):
+        yield "it is cut otherwise"
+    elif shapes and claim.numbers not in shapes:
+        yield f"no input has the shape {list(claim.numbers)}"
+
+
+def _starved(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """So many samples were given to more replicas."""
+    found = fault.details if fault is not None else None
+    told = ("samples", claim.count, claim.total)
+    if found is None or (found.problem, found.samples, found.replicas) != told or claim.count >= claim.total:
+        yield "there were enough"
+
+
+def _lost(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The attribute had another value after the replica had run, and a line of its class writes it."""
+    found = fault.details if fault is not None else None
+    if found is None or (found.problem, found.attribute) != ("write", claim.name):
+        yield "no replica was seen to write it"
+
+
+def _bare(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """A replica asked for its parameters and had none."""
+    if fault is None or fault.details.problem != "parameters":
+        yield "no replica was seen to ask"
+
+
 Required = Callable[[Evidence, Claim, Fault | None], Iterator[str]]
 REQUIRED: dict[ClaimKind, Required] = {
     "given": _given,
@@ -377,5 +525,24 @@ REQUIRED: dict[ClaimKind, Required] = {
     "crossed": _crossed,
     "repeated": _copied_there,
     "filled": _copied_there,
+    "waits": _waits,
+    "called": _called,
+    "chained": _chained,
+    "early": _early,
+    "changed": _changed,
+    "linked": _linked,
+    "nowhere": _nowhere,
+    "lacking": _lacking,
+    "computed": _computed,
+    "prefixed": _prefixed,
+    "kept": _kept,
+    "omitted": _omitted,
+    "wrapped": _wrapped,
+    "outside": _outside,
+    "gathered": _gathered,
+    "cut": _cut,
+    "starved": _starved,
+    "lost": _lost,
+    "bare": _bare,
 }
 """What must have been seen for each kind of claim."""

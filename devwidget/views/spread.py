@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
-from devwidget.records.schema.message import Message, in_row, out_of_row
+from devwidget.records.schema.message import in_row
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.tensor import TensorFacts
 
@@ -69,7 +69,7 @@ def whole_bytes(tensor: TensorFacts) -> int:
 
 def is_sharded(tensor: TensorFacts) -> bool:
     """The tensor is a DTensor: a shard or a copy on several ranks."""
-    return "shard " in tensor.note or tensor.note.startswith("replicated on")
+    return bool(tensor.placements)
 
 
 def _is_registered(tensor: TensorFacts) -> bool:
@@ -119,19 +119,13 @@ def _units(modules: tuple[ModuleFacts, ...], kind: str) -> list[list[ModuleFacts
 
 
 def _cut_of(modules: Iterable[ModuleFacts]) -> str:
-    notes = (tensor.note for module in modules for tensor in module.tensors if is_sharded(tensor))
-    return next((_cut(note) for note in notes), "")
-
-
-def _cut(note: str) -> str:
-    """How a tensor is cut, without the shape of the part that is here."""
-    return note.facts["placements"] if isinstance(note, Message) and "placements" in note.facts else note.partition(", here")[0]
+    return next((tensor.placements for module in modules for tensor in module.tensors if is_sharded(tensor)), "")
 
 
 def _tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     if any(module.wrapper in SHARDS for module in modules):
         return
-    cut = [module for module in modules if any(tensor.note and is_sharded(tensor) for tensor in module.tensors)]
+    cut = [module for module in modules if any(map(is_sharded, module.tensors))]
     if cut:
         yield Spread("tensor parallel", cut[0].path, "", 0, tuple(_share(each.path, [each], _cut_of([each])) for each in cut))
 
@@ -146,17 +140,11 @@ def _offloaded(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
 
 def _hook_words(module: ModuleFacts) -> str:
     """Where a hook runs its module, and where the weights are meanwhile."""
-    kept = dict.fromkeys(_first(tensor.note) for tensor in module.tensors if tensor.note.startswith("offloaded"))
-    return in_row((_first(module.note), *kept))
-
-
-def _first(note: str) -> str:
-    """The first of the notes that were joined; in a text that is no message they are told apart by their marks."""
-    return next(out_of_row(note)) if isinstance(note, Message) else re.split("[,;]", note)[0]
+    return in_row((module.runs, *dict.fromkeys(tensor.kept for tensor in module.tensors if tensor.kept)))
 
 
 def _device_maps(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     for module in modules:
-        if "device map: " in module.note:
-            note = module.note.partition("device map: ")[2].partition(";")[0]
-            yield Spread("device map", module.path, note, 0, (_share(module.path, _below(modules, module.path)),))
+        if module.device_map:
+            shares = (_share(module.path, _below(modules, module.path)),)
+            yield Spread("device map", module.path, module.device_map, 0, shares)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -340,3 +341,12 @@ def test_distributed_data_parallel_names_its_rank_and_repeats_nothing() -> None:
     snapshot = take_snapshot(model)
     assert (snapshot.modules[0].wrapper, snapshot.modules[0].note) == ("DistributedDataParallel", "rank 0 of 4")
     assert {each.role for facts in snapshot.modules for each in facts.tensors} == {"parameter", "buffer"}
+
+
+def test_a_sparse_tensor_is_read_in_a_process_that_has_recorded_nothing() -> None:
+    program = (
+        "import torch, devwidget\nmodel = torch.nn.Module()\nmodel.register_buffer('it', torch.eye(3).to_sparse())\n"
+        "print(devwidget.snapshot(model).modules[0].tensors[0].note)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "sparse, 3 values"

@@ -39,11 +39,6 @@ def fault(*operands: Operand, **more: Any) -> Fault:
     return Fault(**{**facts, **more})  # type: ignore[arg-type]
 
 
-def facts(**named: str) -> tuple[tuple[str, str], ...]:
-    """What a fault knows beyond its operands, as records keep it."""
-    return tuple(sorted(named.items()))
-
-
 def crossing(number: int, source: DeviceId, target: DeviceId, **more: Any) -> Crossing:
     known = {"bytes": 64, "shape": (16,), "module": "block", "phase": "forward", "step": 0}
     return Crossing(number, source, target, **{**known, "site": site(f"x = x.to('{target}')", 10 + number), **more})

@@ -6,11 +6,11 @@ from unittest import mock
 import pytest
 
 from devwidget.records.finding import Claim
-from devwidget.records.trace import Held, Move, OpEvent, Promotion
+from devwidget.records.trace import CopyCheck, FaultDetails, Held, Move, OpEvent, Promotion
 from devwidget.rules import claims_checker
 from devwidget.rules.registry import judge
 from devwidget.rules.wording import about
-from tests.rules.builders import CPU, GPU0, GPU1, META, attribute, chain, crossing, fault, findings, operand, site, step
+from tests.rules.builders import CPU, GPU0, GPU1, META, attribute, chain, crossing, fault, findings, operand, site, step, wait
 from tests.strict_claims import Unfounded, quietly
 
 MADE = site("h = torch.zeros(2, 3)", 19)
@@ -178,3 +178,66 @@ def test_in_tests_an_unfounded_claim_fails():
 def test_what_a_trace_finds_keeps_its_claims():
     trace = judge(step(faults=(fault(operand("x"), operand("h", CPU, stray=True, held=Held(None, "h", "global"))),)))
     assert [claim.kind for claim in trace.findings[0].claims] == ["given", "lies"]
+
+
+def met(what, **more):
+    return fault(operand("w", CPU, stray=True), what=what, **more)
+
+
+ADAGRAD = met("optimizer", details=FaultDetails("state", "Adagrad", state="sum"))
+ADAM = met("optimizer", details=FaultDetails("missing", "Adam"))
+WRAPPER = met("parallel", details=FaultDetails(device_ids=(2, 3), found=(CPU,)))
+SCALAR = met("io", details=FaultDetails("scalar", owner="Net", replicas=2))
+AXIS = met("io", details=FaultDetails("axis", dim=0, batch=8))
+FEW = met("io", details=FaultDetails("samples", samples=1, replicas=2))
+WRITTEN = met("replica", details=FaultDetails("write", attribute="calls"))
+LOADED = met("checkpoint", details=FaultDetails(owner="Net", key="module.w", right="w", count=4, total=4))
+OF_FAULTS = {
+    "kept": (ADAGRAD, {"owner": "Adagrad", "name": "sum", "device": CPU, "target": GPU0}, {"device": GPU0}),
+    "omitted": (ADAM, {"owner": "Adam", "others": ("w",)}, {"others": ("b",)}),
+    "wrapped": (WRAPPER, {"numbers": (2, 3), "devices": (CPU,)}, {"devices": (GPU0,)}),
+    "outside": (WRAPPER, {"argument": "w", "device": CPU, "target": GPU0}, {"device": GPU1}),
+    "gathered": (SCALAR, {"owner": "Net", "count": 2}, {"count": 3}),
+    "cut": (AXIS, {"numbers": (2, 3), "count": 0, "total": 8}, {"numbers": (3, 2)}),
+    "starved": (FEW, {"count": 1, "total": 2}, {"count": 2}),
+    "lost": (WRITTEN, {"name": "calls"}, {"name": "steps"}),
+    "bare": (met("replica", details=FaultDetails("parameters")), {}, {"fault": 7}),
+    "prefixed": (LOADED, {"owner": "Net", "name": "w", "others": ("module.w",), "count": 4, "total": 4}, {"count": 3}),
+    "nowhere": (met("device", requested="gpu", available=("cpu",)), {"name": "gpu", "others": ("cpu",)}, {"name": "cpu"}),
+    "lacking": (met("kernel", call="inv"), {"call": "inv", "target": GPU0, "dtype": "float32"}, {"dtype": "float16"}),
+    "computed": (met("leaf", call="grad"), {"name": "w", "call": "grad"}, {"name": "h"}),
+}
+
+
+@pytest.mark.parametrize("kind", OF_FAULTS)
+def test_what_is_told_of_a_fault_is_what_was_met(kind):
+    seen, fields, wrong = OF_FAULTS[kind]
+    claim = Claim(kind, seen.number, **fields)
+    assert problem(claim, seen) == ""
+    assert problem(dataclasses.replace(claim, **wrong), seen) != ""
+
+
+def test_a_wait_is_told_with_its_device_line_and_number():
+    waited = wait(count=3)
+    claim = Claim("waits", name="loss.item()", device=waited.device, count=3, site=waited.site)
+    assert problem(claim, waits=(waited,)) == ""
+    for wrong in ({"count": 4}, {"device": CPU}, {"total": 9}, {"name": "other.item()"}, {"site": MADE}):
+        assert problem(dataclasses.replace(claim, **wrong), waits=(waited,)) != ""
+
+
+def test_a_chain_of_crossings_is_told_with_their_number_and_bytes():
+    crossings = chain(GPU0, GPU1, GPU0, GPU1)
+    claim = Claim("chained", devices=(GPU0, GPU1), count=3, bytes=sum(each.bytes for each in crossings))
+    assert problem(claim, crossings=crossings) == ""
+    assert problem(dataclasses.replace(claim, count=4), crossings=crossings) != ""
+
+
+def test_an_early_read_and_damaged_copies_were_seen():
+    copied = crossing(1, GPU0, CPU, unsafe_read=MADE)
+    early = Claim("early", bytes=copied.bytes, source=GPU0, site=copied.site)
+    assert (problem(early, crossings=(copied,)), problem(early) != "") == ("", True)
+    check = CopyCheck(0, GPU0, GPU1, 64, None, "forward", MADE, 9, 2, "no")
+    for kind, told in (("changed", {"count": 2, "total": 9}), ("linked", {"how": "no"})):
+        claim = Claim(kind, source=GPU0, target=GPU1, **told)
+        assert problem(claim, copy_checks=(check,)) == ""
+        assert problem(dataclasses.replace(claim, target=CPU), copy_checks=(check,)) != ""

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
+from devwidget.records.trace import FaultDetails
 from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
-from tests.rules.builders import facts as known
 
 KIND = "optimizer-misplaced"
 STEP = site("optimizer.step()", 30, "train")
@@ -13,17 +13,17 @@ SUM = operand("state['sum']", CPU, expression="", stray=True)
 
 
 def state_left_behind(**more):
-    facts = known(problem="state", state="sum", optimizer="Adagrad")
+    details = FaultDetails(problem="state", state="sum", optimizer="Adagrad")
     built = site("optimizer = torch.optim.Adagrad(model.parameters())", 6, "train")
-    return fault(SUM, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, facts=facts,
+    return fault(SUM, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, details=details,
                  **more)  # fmt: skip
 
 
 def never_given(reason):
-    facts = known(problem="missing", missing="head.weight, head.bias", optimizer="Adam", reason=reason)
+    details = FaultDetails(problem="missing", optimizer="Adam", reason=reason)
     built = site("optimizer = torch.optim.Adam(model.parameters())", 6, "train")
-    weight = operand("head.weight", expression="")
-    return fault(weight, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, facts=facts,
+    late = operand("head.weight"), operand("head.bias")
+    return fault(*late, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, details=details,
                  error="")  # fmt: skip
 
 

@@ -1,33 +1,32 @@
 """parallel-misplaced: a wrapper around a model that is elsewhere."""
 
 from devwidget.records.device import DeviceId
-from devwidget.records.trace import Held
+from devwidget.records.trace import FaultDetails, Held
 from tests.rules.builders import CPU, GPU0, fault, findings, is_silent, operand, site
-from tests.rules.builders import facts as known
 
 KIND = "parallel-misplaced"
 THIRD = DeviceId("cuda", 2)
 
 
-def wrapped(found, device, target):
+def wrapped(found, target):
     birth = site("net = nn.DataParallel(model, device_ids=[2, 3])", 7, "build")
-    facts = known(device_ids="2, 3", found=found, wrapped="Net")
-    return findings(fault(operand("w", device), what="parallel", facts=facts, target=target, birth=birth, module=""))
+    details = FaultDetails(device_ids=(2, 3), found=(found,), owner="Net")
+    return findings(fault(operand("w", found), what="parallel", details=details, target=target, birth=birth, module=""))
 
 
 def test_a_model_on_another_gpu_moves_to_the_first_of_device_ids(golden):
-    (found,) = wrapped("cuda:0", GPU0, THIRD)
+    (found,) = wrapped(GPU0, THIRD)
     golden(f"{KIND}.txt", found)
 
 
 def test_a_model_meant_for_the_cpu_loses_its_wrapper(golden):
-    (found,) = wrapped("cpu", CPU, THIRD)
+    (found,) = wrapped(CPU, THIRD)
     golden(f"{KIND}-cpu.txt", found)
 
 
 def test_what_its_parameters_cause_inside_is_the_same_finding():
-    facts = known(device_ids="0, 1", found="cpu", wrapped="Net")
-    wrapper = fault(operand("w", CPU), what="parallel", facts=facts, target=GPU0, module="")
+    details = FaultDetails(device_ids=(0, 1), found=(CPU,), owner="Net")
+    wrapper = fault(operand("w", CPU), what="parallel", details=details, target=GPU0, module="")
     weight = operand("weight", CPU, stray=True, held=Held("module", "weight", "parameter", "Net", left_behind=""))
     (found,) = findings(wrapper, fault(operand("x"), weight, number=1, module="module"))
     assert (found.kind, found.explains) == (KIND, (0, 1))

@@ -1,14 +1,14 @@
 """replica-state-lost: what a replica has not, or takes with it."""
 
+from devwidget.records.trace import FaultDetails
 from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
-from tests.rules.builders import facts as known
 
 KIND = "replica-state-lost"
 
 
 def lost(statement, problem, attribute, line=8, **more):
     return fault(what="replica", call="DataParallel.forward", module="", site=site(statement, line), target=None, error="",
-                 facts=known(problem=problem, attribute=attribute), **more)  # fmt: skip
+                 details=FaultDetails(problem=problem, attribute=attribute), **more)  # fmt: skip
 
 
 def test_an_attribute_written_in_forward_is_one_finding(golden):

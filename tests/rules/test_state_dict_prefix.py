@@ -1,16 +1,16 @@
 """state-dict-prefix: keys of a wrapped model in a plain one, and the other way round."""
 
+from devwidget.records.trace import FaultDetails
 from tests.rules.builders import CPU, META, fault, findings, is_silent, operand, site
-from tests.rules.builders import facts as known
 
 KIND = "state-dict-prefix"
 LOADED = site("plain.load_state_dict(saved, strict=False)", 9, "train")
 
 
 def loaded(key, right, **more):
-    facts = known(count="4", key=key, owner="Net", right=right, total="4")
+    details = FaultDetails(count=4, key=key, owner="Net", right=right, total=4)
     return fault(what="checkpoint", call="load_state_dict", module=None, phase="build", site=LOADED, target=None, error="",
-                 expression="saved", facts=facts, **more)  # fmt: skip
+                 expression="saved", details=details, **more)  # fmt: skip
 
 
 def test_keys_with_the_prefix_for_a_plain_model_are_one_finding(golden):
@@ -25,7 +25,7 @@ def test_plain_keys_for_a_wrapped_model_are_one_finding(golden):
 
 
 def test_a_checkpoint_without_a_name_or_a_line_still_has_a_cure():
-    (found,) = findings(fault(what="checkpoint", facts=loaded("module.w", "w").facts))
+    (found,) = findings(fault(what="checkpoint", details=loaded("module.w", "w").details))
     assert found.fixes[0].code == "checkpoint = {key.removeprefix('module.'): value for key, value in checkpoint.items()}"
 
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from devwidget.records.trace import FaultDetails
 from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
-from tests.rules.builders import facts as known
 
 KIND = "unsupported-on-device"
 COUNTED = fault(
@@ -21,7 +21,7 @@ def test_a_dtype_without_a_kernel_is_one_finding(golden):
     inverse = fault(
         operand("x", dtype="float16", stray=True), what="kernel", call="linalg_inv", site=site("y = torch.linalg.inv(x)", 8),
         error="RuntimeError: linalg.inv: Low precision dtypes not supported", expression="torch.linalg.inv(x)",
-        facts=known(dtype="float16"),
+        details=FaultDetails(dtype="float16"),
     )  # fmt: skip
     (found,) = findings(inverse)
     golden(f"{KIND}-dtype.txt", found)

@@ -36,14 +36,13 @@ def test_a_wrapper_without_a_gpu_says_that_it_cuts_nothing():
 
 
 def test_what_waits_in_memory_and_on_disk_is_told_apart():
-    kept = tensor("weight", (4, 4), CPU, note="offloaded to cpu")
-    note = "offloaded to disk; 64 bytes once it is loaded"
-    away = replace(tensor("weight", (4, 4), replace(CPU, kind="meta")), bytes=0, note=note)
+    kept = tensor("weight", (4, 4), CPU, kept="offloaded to cpu")
+    away = replace(tensor("weight", (4, 4), replace(CPU, kind="meta")), bytes=0, kept="offloaded to disk")
     modules = (
-        ModuleFacts("", "Net", -1, 0, wrapper="accelerate", note="device map: 0 x1, cpu x1, disk x1"),
-        ModuleFacts("a", "Linear", 0, 1, (tensor("weight", (4, 4), GPU0),), wrapper="accelerate", note="runs on cuda:0"),
-        ModuleFacts("b", "Linear", 0, 1, (kept,), wrapper="accelerate", note="runs on cuda:0, offloaded in between"),
-        ModuleFacts("c", "Linear", 0, 1, (away,), wrapper="accelerate", note="runs on cuda:0, offloaded in between"),
+        ModuleFacts("", "Net", -1, 0, wrapper="accelerate", device_map="0 x1, cpu x1, disk x1"),
+        ModuleFacts("a", "Linear", 0, 1, (tensor("weight", (4, 4), GPU0),), wrapper="accelerate", runs="runs on cuda:0"),
+        ModuleFacts("b", "Linear", 0, 1, (kept,), wrapper="accelerate", runs="runs on cuda:0"),
+        ModuleFacts("c", "Linear", 0, 1, (away,), wrapper="accelerate", runs="runs on cuda:0"),
     )
     hooks, mapped = spreads(Snapshot(modules))
     assert [(share.name, share.here, share.whole) for share in hooks.shares] == [

@@ -24,7 +24,7 @@ from devwidget.capture.source_code.provenance import origin
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import error_text, message
 from devwidget.records.site import Site
-from devwidget.records.trace import Operand
+from devwidget.records.trace import FaultDetails, Operand
 
 
 def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
@@ -49,7 +49,7 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
         site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
             path = state.tracker.path_of(parts[index])
-            write(state, "replica", path, site, "", problem="write", attribute=name, owner=class_name(kind))
+            write(state, "replica", path, site, "", FaultDetails(problem="write", attribute=name, owner=class_name(kind)))
 
 
 _MISSING = object()
@@ -70,7 +70,7 @@ def without_parameters(state: State, replica: nn.Module, error: StopIteration) -
     if not owners:
         return False
     example = tensor_in(replica, site)
-    write(state, "replica", state.tracker.failed, site, "StopIteration", problem="parameters", attribute=example)
+    write(state, "replica", state.tracker.failed, site, "StopIteration", FaultDetails(problem="parameters", attribute=example))
     for part in parts if state.heal else ():
         own(part)["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
@@ -100,7 +100,7 @@ def cut_wrongly(
     """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
     operands = tuple(cut(state, tensor, caller) for tensor in odd)
     site, text = innermost_site(error.__traceback__), error_text(error)
-    write(state, "io", state.tracker.failed, site, text, operands, problem="axis", batch=str(batch), dim=str(dim))
+    write(state, "io", state.tracker.failed, site, text, FaultDetails(problem="axis", batch=batch, dim=dim), operands)
 
 
 def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
@@ -131,9 +131,9 @@ def too_few_samples(
 ) -> None:
     """A replica got the values that are not tensors and none of the tensors."""
     path, text = state.tracker.path_of(wrapper), error_text(error)
-    operands, numbers = (cut(state, inputs[0], caller),), {"samples": str(samples), "replicas": str(count)}
+    details = FaultDetails(problem="samples", samples=samples, replicas=count)
     built = built or built_at(wrapper, state, caller)
-    write(state, "io", path, None, text, operands, birth=built, problem="samples", **numbers)
+    write(state, "io", path, None, text, details, (cut(state, inputs[0], caller),), built)
 
 
 def one_loss(state: State, losses: Any, error: Exception) -> torch.Tensor | None:
@@ -153,7 +153,7 @@ def one_loss(state: State, losses: Any, error: Exception) -> torch.Tensor | None
 def scalar_outputs(state: State, path: str, kind: type, replicas: int) -> None:
     """Each replica gave a number, and gather made a vector of them."""
     site = in_class(kind, lambda filename, owner: class_attributes.last_return(filename, owner, "forward"))
-    write(state, "io", path, site, "", problem="scalar", replicas=str(replicas), owner=class_name(kind))
+    write(state, "io", path, site, "", FaultDetails(problem="scalar", replicas=replicas, owner=class_name(kind)))
 
 
 def innermost_site(trace: TracebackType | None) -> Site | None:
@@ -174,9 +174,9 @@ def write(
     path: str | None,
     site: Site | None,
     error: str,
+    details: FaultDetails,
     operands: tuple[Operand, ...] = (),
     birth: Site | None = None,
-    **facts: str,
 ) -> None:
     """Write down a fault of a replica."""
     fault = fault_at(
@@ -188,9 +188,9 @@ def write(
         phase="forward",
         error=error,
         operands=operands,
-        healed=state.heal and facts["problem"] != "axis",
+        healed=state.heal and details.problem != "axis",
         birth=birth,
         model_name=state.tracker.model_name,
-        facts=tuple(sorted(facts.items())),
+        details=details,
     )
     state.log.fault(fault)

@@ -18,7 +18,7 @@ from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.source_code.frames import user_frames
 from devwidget.capture.source_code.past.histories import decisions
 from devwidget.records.site import Site
-from devwidget.records.trace import Held
+from devwidget.records.trace import FaultDetails, Held
 
 
 def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
@@ -72,10 +72,10 @@ def report_misplaced(
             healed=state.heal,
             birth=_birth(wrapper, name, tensor, devices, state),
             model_name=state.tracker.model_name,
-            facts=(
-                ("device_ids", ", ".join(str(i) for i in wrapper.device_ids)),
-                ("found", ", ".join(sorted(devices))),
-                ("wrapped", owner),
+            details=FaultDetails(
+                owner=owner,
+                device_ids=tuple(wrapper.device_ids),
+                found=tuple(sorted(map(device_id, map(torch.device, devices)))),
             ),
         )
     )

@@ -32,7 +32,7 @@ from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_statement
-from devwidget.records.trace import Operand
+from devwidget.records.trace import FaultDetails, Operand
 
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
 
@@ -93,8 +93,8 @@ def lost_state(context: ErrorContext) -> None:
             written = in_class(type(owner), look)
             path = context.state.tracker.path_of(owner)
             if written is not None and any(is_a(m, nn.DataParallel) for _, m in context.state.tracker.modules()):
-                facts = {"problem": "write", "attribute": part.attr, "owner": type(owner).__name__}
-                faults.write(context.state, "replica", path, written, context.error_text, **facts)  # type: ignore[arg-type]
+                details = FaultDetails(problem="write", attribute=part.attr, owner=type(owner).__name__)
+                faults.write(context.state, "replica", path, written, context.error_text, details)
 
 
 def here_text(context: ErrorContext) -> str:

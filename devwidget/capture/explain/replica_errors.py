@@ -30,7 +30,7 @@ from devwidget.records.device import DEVICE_NAME, DeviceId
 from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
-from devwidget.records.trace import Operand
+from devwidget.records.trace import FaultDetails, Operand
 
 CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device (\d+)")
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
@@ -48,7 +48,8 @@ def from_replica(context: ErrorContext) -> None:
     module = context.state.tracker.path_of(owners[0] if len(owners) == 1 else wrapper.module)
     if caught[1] == "StopIteration":
         first = faults.tensor_in(owners[0] if owners else wrapper.module, site)
-        faults.write(context.state, "replica", module, site, caught[1], problem="parameters", attribute=first)
+        details = FaultDetails(problem="parameters", attribute=first)
+        faults.write(context.state, "replica", module, site, caught[1], details)
         return
     if _too_few(context, wrapper, int(caught[2])):
         return
@@ -135,8 +136,8 @@ def _wrong_cut(context: ErrorContext, wrapper: Any, module: str | None, site: Si
         for tensor in odd
     )  # fmt: skip
     text = message(context.error).strip().splitlines()[-1]
-    numbers = {"batch": str(batch), "dim": str(wrapper.dim)}
-    faults.write(context.state, "io", module, site, text, operands, None, problem="axis", **numbers)
+    details = FaultDetails(problem="axis", batch=batch, dim=wrapper.dim)
+    faults.write(context.state, "io", module, site, text, details, operands)
     return True
 
 
@@ -161,7 +162,7 @@ def _write(context: ErrorContext, module: str | None, site: Site | None, text: s
     partner = statements.first_parameter(site.file, site.line) if site is not None else ""
     others = (lost_operand(target, partner, partner),) if partner else ()
     fault = fault_at(context.state.tracker, "operands", "forward", site, module=module, phase="forward", error=text,
-                     operands=(stray, *others), target=target, facts=(("replica", "one"),))  # fmt: skip
+                     operands=(stray, *others), target=target, details=FaultDetails(in_replica=True))  # fmt: skip
     context.state.log.fault(fault)
 
 

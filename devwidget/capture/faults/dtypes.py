@@ -15,6 +15,7 @@ from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.recording.event_log import short
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.errors import message
+from devwidget.records.trace import FaultDetails
 
 _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weight|bias) type", re.IGNORECASE)
 
@@ -29,7 +30,7 @@ def meet(call: FailedCall) -> Any:
     wanted = _wanted(floats, call.state.tracker.running)
     strays = [t for t in floats if t.dtype != wanted]
     out = call.again(lambda t: t.to(wanted) if any(t is stray for stray in strays) else t)
-    call.report("dtype", strays, floats[0].device, out, wanted=short(wanted))
+    call.report("dtype", strays, floats[0].device, out, FaultDetails(wanted=short(wanted)))
     return out
 
 
@@ -41,7 +42,7 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
         return max(limits.min, min(limits.max, value)) if is_exactly(value, (int, float)) else value
 
     out = call.again_with(tuple(map(fit, call.args)), {key: fit(value) for key, value in call.kwargs.items()})
-    call.report("dtype", [tensor], tensor.device, out, wanted=short(tensor.dtype), problem="constant")
+    call.report("dtype", [tensor], tensor.device, out, FaultDetails("constant", wanted=short(tensor.dtype)))
     return out
 
 

@@ -22,7 +22,7 @@ from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import call_text, caller, locals_of, raw_site
 from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
-from devwidget.records.trace import Fault, Operand
+from devwidget.records.trace import NO_DETAILS, Fault, FaultDetails, Operand
 
 """Not a failure: a checkpoint has computed again all that backward asked for."""
 NOT_OURS = object()
@@ -88,7 +88,9 @@ class FailedCall:
         """The call with these tensors moved, differentiably, so that gradients find their way back."""
         return self.again(lambda t: t.to(target) if any(t is stray for stray in strays) else t)
 
-    def report(self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, **facts: str) -> None:
+    def report(
+        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, details: FaultDetails = NO_DETAILS
+    ) -> None:
         """Write this call down, once for each line, module and birth: a loop may fail ten thousand times.
 
         Args:
@@ -96,30 +98,29 @@ class FailedCall:
             strays: the tensors in the wrong place, or of the wrong dtype.
             target: where they should have been.
             out: what healing gave, NOT_OURS if it failed.
-            facts: further facts for the rules.
+            details: what is known of faults of this family only.
         """
         site = raw_site(self.frame)
         births = [birth.root().site for stray in strays if (birth := self.state.births.get(stray)) is not None]
         if self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, frozenset(births))):
-            self.state.log.fault(self._fault(what, strays, target, facts, healed=out is not NOT_OURS))
+            self.state.log.fault(self._fault(what, strays, target, details, healed=out is not NOT_OURS))
 
     def report_operands(self, operands: tuple[Operand, ...], target: torch.device, *, healed: bool) -> None:
         """Write this call down with operands that are no tensors."""
         site = raw_site(self.frame)
         if self.state.log.is_new_fault(("operands", site, self.name, self.state.tracker.module)):
-            facts: dict[str, str] = {}
-            fault = self._fault("operands", (), target, facts, healed=healed)
+            fault = self._fault("operands", (), target, NO_DETAILS, healed=healed)
             self.state.log.fault(dataclasses.replace(fault, operands=(*fault.operands, *operands)))
 
     def _fault(
-        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, facts: dict[str, str], *, healed: bool
+        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, details: FaultDetails, *, healed: bool
     ) -> Fault:
         names = operand_names.Names(self.state, self.frame)
         site = raw_site(self.frame)
         near = caller(self.frame)
         given = arguments(self.func, self.args, self.kwargs)
         sources = self._sources(names, given, direct=near is not None and site is not None and near.f_code is site.code)
-        of_dtype = what == "dtype" or bool(facts.get("dtype"))
+        of_dtype = what == "dtype" or bool(details.dtype)
         operands = []
         for argument, tensor in given:
             stray = any(tensor is other for other in strays)
@@ -141,7 +142,7 @@ class FailedCall:
             healed=healed,
             expression=call_text(site),
             model_name=names.model_name(),
-            facts=tuple(sorted({**facts, **names.line_facts(call_text(site), operands, target)}.items())),
+            details=dataclasses.replace(details, **names.line_details(call_text(site), operands, target)),
         )
 
     def _module(self) -> str | None:

@@ -244,8 +244,8 @@ class Names:
         owner = next((module for path, module in self._state.tracker.modules() if path == held.module), None)
         return made_by(operand, attribute_makers(owner, held.name, tensor.device), target) if owner is not None else operand
 
-    def line_facts(self, text: str, operands: Sequence[Operand], target: torch.device) -> dict[str, str]:
-        """Tuples that operands are items of, as `state:2`, and variables of the failing line that are on the right device."""
+    def line_details(self, text: str, operands: Sequence[Operand], target: torch.device) -> dict[str, Any]:
+        """Tuples that operands are items of, and variables of the failing line that are on the right device."""
         frame = self._frame
         if frame is None:
             return {}
@@ -254,8 +254,7 @@ class Names:
         node = parsed_expression(text)
         named = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)] if node is not None else []
         there = [name for name in named if is_tensor(value := lookup(frame, name)) and value.device == target]
-        facts = {"tuples": " ".join(f"{name}:{size}" for name, size in tuples.items()), "at hand": " ".join(there)}
-        return {name: fact for name, fact in facts.items() if fact}
+        return {"tuples": tuple(tuples.items()), "at_hand": tuple(there)}
 
     def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
         """The line that asked to move one of these tensors and dropped the result."""

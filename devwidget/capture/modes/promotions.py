@@ -15,7 +15,7 @@ from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import RawSite, call_text, caller
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import tensors_in
-from devwidget.records.trace import Operand
+from devwidget.records.trace import FaultDetails, Operand
 
 
 def look(state: State, name: str, operands: Any, result: torch.Tensor, called: FrameType, site: RawSite | None) -> None:
@@ -44,7 +44,7 @@ def look(state: State, name: str, operands: Any, result: torch.Tensor, called: F
             target=device_id(result.device),
             expression=call_text(site),
             model_name=names.model_name(),
-            facts=(("wanted", short(narrow[0].dtype)),),
+            details=FaultDetails(wanted=short(narrow[0].dtype)),
         )
     )
 

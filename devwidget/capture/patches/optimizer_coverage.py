@@ -31,5 +31,4 @@ class UntrainedParameters:
         for fault, ids in self.faults.values():
             left = tuple(o for o, key in zip(fault.operands, ids, strict=True) if key not in self.trained)
             if left:
-                facts = {**dict(fault.facts), "missing": ", ".join(o.expression for o in left)}
-                yield dataclasses.replace(fault, operands=left, facts=tuple(sorted(facts.items())))
+                yield dataclasses.replace(fault, operands=left)

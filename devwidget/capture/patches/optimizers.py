@@ -36,7 +36,7 @@ from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
 from devwidget.records.site import Site
-from devwidget.records.trace import Fault, Operand
+from devwidget.records.trace import NO_DETAILS, Fault, FaultDetails, Operand
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Ten
     """The optimizer was given a tensor that a move or another operation computed."""
     names = operand_names.Names(state, frame)
     operands = tuple(names.with_birth(_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
-    _write(state, names, frame, "leaf", error_text(error), operands, {})
+    _write(state, names, frame, "leaf", error_text(error), operands, NO_DETAILS)
 
 
 def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, begun: Begun, frame: FrameType) -> None:
@@ -124,8 +124,8 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, begu
             names = operand_names.Names(state, frame)
             born = state.births.get(value)
             beside = born is not None and _is_from(state, born, parameter)
-            facts = {"problem": "state", "state": key, "optimizer": class_name(type(optimizer))}
-            facts |= {"history": "moved" if beside else "put"} if born is not None else {}
+            history = "" if born is None else "moved" if beside else "put"
+            details = FaultDetails("state", class_name(type(optimizer)), state=key, history=history)
             birth = born.root().site if born is not None and not beside else None
             if beside and born is not None and born.number > begun.get(optimizer, born.number):  # at an earlier step
                 moved = state.births.get(parameter)
@@ -134,7 +134,7 @@ def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, begu
             known = to_site(birth) or _built(frame, optimizer)
             operand = _operand(f"state[{key!r}]", value)
             error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
-            _write(state, names, frame, "optimizer", error, (operand,), facts, known, device_id(parameter.device))
+            _write(state, names, frame, "optimizer", error, (operand,), details, known, device_id(parameter.device))
             if state.heal:
                 with state.tracker.because("healed"):
                     entries[key] = value.to(parameter.device)
@@ -181,9 +181,9 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
         names = operand_names.Names(state, frame)
         reason = "frozen" if any(id(parameter) in frozen for _, parameter in late) else "younger" if late else "loss"
         late = [*late, *of_loss]
-        facts = {"problem": "missing", "missing": "", "optimizer": class_name(type(optimizer)), "reason": reason}
+        details = FaultDetails("missing", class_name(type(optimizer)), reason=reason)
         operands = tuple(_operand(name, parameter) for name, parameter in late)
-        fault = _fault(state, names, frame, "optimizer", "", operands, facts, to_site(built.site))
+        fault = _fault(state, names, frame, "optimizer", "", operands, details, to_site(built.site))
         missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in late))
 
 
@@ -203,9 +203,9 @@ def _older(
         return
     site = _built(frame, optimizer)
     if site is not None:
-        facts = {"problem": "missing", "missing": "", "optimizer": class_name(type(optimizer)), "reason": "loss"}
+        details = FaultDetails("missing", class_name(type(optimizer)), reason="loss")
         operands = tuple(_operand(name, parameter) for name, parameter in of_loss)
-        fault = _fault(state, operand_names.Names(state, frame), frame, "optimizer", "", operands, facts, site)
+        fault = _fault(state, operand_names.Names(state, frame), frame, "optimizer", "", operands, details, site)
         missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in of_loss))
 
 
@@ -232,7 +232,7 @@ def _write(state: State, *rest: Any) -> None:
 
 def _fault(
     state: State, names: operand_names.Names, frame: Any, what: Any, error: str, operands: tuple[Operand, ...],
-    facts: dict[str, str], birth: Site | None = None, target: Any = None,
+    details: FaultDetails, birth: Site | None = None, target: Any = None,
 ) -> Fault:  # fmt: skip
     return fault_at(
         state.tracker,
@@ -246,5 +246,5 @@ def _fault(
         healed=state.heal,
         birth=birth,
         model_name=names.model_name(),
-        facts=tuple(sorted(facts.items())),
+        details=details,
     )

@@ -16,6 +16,7 @@ from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.undo import Undo
+from devwidget.records.trace import FaultDetails
 
 
 def checkpoints(state: State, undo: Undo) -> None:
@@ -82,12 +83,8 @@ def report(state: State, module: nn.Module, given: Any, names: dict[str, str], f
             expression=expression,
             birth=birth,
             model_name=found.model_name(),
-            facts=(
-                ("count", str(len(names))),
-                ("key", key),
-                ("owner", class_name(type(module))),
-                ("right", right),
-                ("total", str(len(items_of(given) or ()))),
+            details=FaultDetails(
+                owner=class_name(type(module)), key=key, right=right, count=len(names), total=len(items_of(given) or ())
             ),
         )
     )

@@ -187,7 +187,8 @@ def replace_modes(modes: Iterable[Any]) -> None:
     _here.stack = stack
     if _HAS_ENGINE_THREADS:
         _stash(_SLOT, stack)
-    _include(KEY, stack is not None)
+    if KEY is not None:  # nothing was watched before the first registration, and no thread has the key
+        _include(KEY, stack is not None)
 
 
 def hide_from_modes() -> Any:

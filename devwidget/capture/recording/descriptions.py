@@ -12,7 +12,7 @@ from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.device import DeviceId
 from devwidget.records.phase import Phase
 from devwidget.records.site import Site
-from devwidget.records.trace import Family, Fault, Held, Operand
+from devwidget.records.trace import Family, Fault, FaultDetails, Held, Operand
 
 
 class OperandFacts(TypedDict, total=False):
@@ -43,7 +43,7 @@ class FaultFacts(TypedDict, total=False):
     expression: str
     birth: Site | None
     model_name: str
-    facts: tuple[tuple[str, str], ...]
+    details: FaultDetails
 
 
 def operand_of(tensor: torch.Tensor, argument: str, expression: str, **facts: Unpack[OperandFacts]) -> Operand:

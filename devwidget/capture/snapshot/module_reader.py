@@ -14,7 +14,7 @@ from devwidget.capture.snapshot.attribute_search import STANDARD, Search
 from devwidget.capture.snapshot.class_site import class_site
 from devwidget.capture.snapshot.module_tree import ModuleTree, Visit
 from devwidget.capture.snapshot.quick_records import draft
-from devwidget.capture.snapshot.special_modules import SPECIAL, special_notes, special_tensors
+from devwidget.capture.snapshot.special_modules import SPECIAL, read_special, special_tensors
 from devwidget.capture.snapshot.tensor_reader import TensorReader, join
 from devwidget.capture.snapshot.wrapper_facts import Wrapping, class_name, wrapping, written_class
 from devwidget.capture.tensors import is_tensor
@@ -84,9 +84,12 @@ class ModuleReader:
         extra, is_special = self._layouts.get(names := tuple(own)) or self._layout(names)
         kind = self._kinds.get(id(type(module))) or self._kind(module)
         tensors = self._registered(path, own)
-        wrapper = note = ""
+        wrapper = note = runs = devices = ""
         if kind.wrapping.word or place in self._tree.also or is_special:
-            wrapper, note = self._special(place, path, own, kind, tensors)
+            special = read_special(own)
+            wrapper, runs, devices = special.word or kind.wrapping.word, special.runs, special.device_map
+            tensors[:] = special_tensors(path, own, tensors, self.tensors)
+            note = join(kind.wrapping.note(own), *special.notes, _also(self._tree.also.get(place, ())))
         if kind.class_tensors or (extra and not kind.wrapping.hides):
             maybe = self._search.candidates(own, extra)
             if maybe or kind.class_tensors:
@@ -95,7 +98,9 @@ class ModuleReader:
         if training is None and kind.wrapping.word == "scripted":  # it keeps its flag elsewhere, a frozen one has none
             training = getattr(module, "training", False)
         training = training is True
-        facts: ModuleFacts = _Draft(path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note)
+        facts: ModuleFacts = _Draft(
+            path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note, runs, devices
+        )
         facts.__class__ = ModuleFacts
         return facts
 
@@ -117,11 +122,6 @@ class ModuleReader:
             if name not in own and name not in registered and name not in own["_buffers"]:
                 into.append(self.tensors.read(path, name, "attribute", tensor, note))
         return Message("too many objects to search all of {names}", names=", ".join(cut)) if cut else ""
-
-    def _special(self, place: int, path: str, own: dict[str, Any], kind: _Kind, tensors: list[TensorFacts]) -> tuple[str, str]:
-        word, notes = special_notes(own)
-        tensors[:] = special_tensors(path, own, tensors, self.tensors)
-        return word or kind.wrapping.word, join(kind.wrapping.note(own), *notes, _also(self._tree.also.get(place, ())))
 
     def _layout(self, names: tuple[str, ...]) -> tuple[list[str], bool]:
         """Of all attributes of a module those that not every module has, and whether one of them is special."""

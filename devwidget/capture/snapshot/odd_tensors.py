@@ -24,6 +24,7 @@ class Reading(NamedTuple):
         bytes, storage_bytes: on this process' device.
         note: what a reader should know.
         storage_key: identity of the storage where there is just one, None otherwise.
+        placements: as `TensorFacts.placements`.
     """
 
     shape: tuple[int, ...] | None
@@ -31,6 +32,7 @@ class Reading(NamedTuple):
     storage_bytes: int
     note: str
     storage_key: int | None = None
+    placements: str = ""
 
 
 def is_odd(tensor: torch.Tensor) -> bool:
@@ -64,7 +66,8 @@ def read_odd(tensor: torch.Tensor) -> Reading:
         return Reading(_shape(tensor), 0, 0, Message("fake: no data behind it"))
     try:
         with uninterrupted(), no_gradients(), without_any_dispatch_mode():
-            return _of_parts(tensor, *_parts(tensor))
+            reading = _of_parts(tensor, *_parts(tensor))
+            return reading._replace(placements=_placements(tensor)) if is_distributed(tensor) else reading
     except Exception as error:  # a tensor class writes its own parts down, and may raise anything
         return Reading(_shape(tensor), 0, 0, Message("size not readable ({error})", error=class_name(type(error))))
 
@@ -116,7 +119,12 @@ def _shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 def shard_note(tensor: Any) -> str:
     """Which part of a DTensor this rank holds, such as `shard 0 of 4 along dim 0, here (2, 8)`. No communication."""
-    mesh, here = tensor.device_mesh, tuple(tensor._local_tensor.shape)
+    here = str(tuple(tensor._local_tensor.shape))
+    return Message("{placements}, here {shape}", placements=_placements(tensor), shape=here)
+
+
+def _placements(tensor: Any) -> str:
+    mesh = tensor.device_mesh
     coordinate = mesh.get_coordinate() or [None] * mesh.ndim
     words = []
     for axis, placement in enumerate(tensor.placements):
@@ -127,4 +135,4 @@ def shard_note(tensor: Any) -> str:
             words.append(Message("shard {rank} of {ranks} along dim {dim}", rank=rank, ranks=ranks, dim=placement.dim))
         else:
             words.append(Message("partial sum over {ranks}", ranks=ranks))
-    return Message("{placements}, here {shape}", placements=in_row(words), shape=str(here))
+    return in_row(words)

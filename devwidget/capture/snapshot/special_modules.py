@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from devwidget.capture.object_fields import items_of
 from devwidget.capture.snapshot.offloaded import kept_note, kept_tensor
 from devwidget.capture.snapshot.packed import packed_weight
 from devwidget.capture.snapshot.tensor_reader import TensorReader, join
-from devwidget.capture.snapshot.wrapper_facts import counted, hook_note, hooks_of
+from devwidget.capture.snapshot.wrapper_facts import counted, hook_notes, hooks_of
 from devwidget.capture.tensors import is_tensor
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.tensor import TensorFacts
 
 SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_device_map", "_packed_params"})
 """Attributes that only such modules have."""
 
 
-def special_notes(own: dict[str, Any]) -> tuple[str, list[str]]:
-    """Word and notes for what was done to this one module; `own` is its `__dict__`."""
-    word = ""
+class Special(NamedTuple):
+    """What was done to one module: a word for it, notes, and the fields of that name of `ModuleFacts`."""
+
+    word: str
+    notes: list[str]
+    runs: str
+    device_map: str
+
+
+def read_special(own: dict[str, Any]) -> Special:
+    """What was done to this one module; `own` is its `__dict__`."""
+    word = runs = devices = ""
     notes: list[str] = []
     if own.get("_compiled_call_impl") is not None:
         word, notes = "compiled", [Message("compiled in place")]
@@ -28,11 +37,13 @@ def special_notes(own: dict[str, Any]) -> tuple[str, list[str]]:
         word = "replica"
     if "_hf_hook" in own:
         word = "accelerate"
-        notes += [note for hook in hooks_of(own) if (note := hook_note(hook))]
+        hooks = [note for hook in hooks_of(own) for note in hook_notes(hook) if note]
+        runs = hooks[0] if hooks else ""
+        notes.append(in_row(hooks))
     if "hf_device_map" in own:
         devices = counted(place for _, place in items_of(own["hf_device_map"]) or ())
         notes.append(Message("device map: {devices}", devices=devices))
-    return word, notes
+    return Special(word, notes, runs, devices)
 
 
 def special_tensors(path: str, own: dict[str, Any], read: list[TensorFacts], reader: TensorReader) -> list[TensorFacts]:
@@ -50,5 +61,6 @@ def _offloaded(own: dict[str, Any], path: str, facts: TensorFacts, reader: Tenso
     """A weight that shows as meta, with the facts of the copy that accelerate keeps."""
     note, kept = kept_note(own, facts.name), kept_tensor(own, facts.name)
     if is_tensor(kept):
-        return replace(reader.read(path, facts.name, facts.role, kept, note), requires_grad=facts.requires_grad)
-    return replace(facts, note=join(note, facts.note))
+        read = reader.read(path, facts.name, facts.role, kept, note)
+        return replace(read, requires_grad=facts.requires_grad, kept=note)
+    return replace(facts, note=join(note, facts.note), kept=note)

@@ -116,6 +116,7 @@ class TensorReader:
             grad_device=grad_device,
             tied_to=self.storages.tied_to((number, reading.shape, 0), path, name),
             note=join(note, reading.note),
+            placements=reading.placements,
         )
 
 

@@ -122,13 +122,13 @@ def hooks_of(own: dict[str, Any]) -> list[Any]:
     return list(parts_of(dict_of(hook).get("hooks", [hook])))
 
 
-def hook_note(hook: Any) -> str:
-    """Where an accelerate hook runs its module, and whether the weights are away in between."""
+def hook_notes(hook: Any) -> tuple[str, str]:
+    """Where an accelerate hook runs its module, and that the weights are away in between; "" for what is not so."""
     fields = dict_of(hook)
     device = fields.get("execution_device")
     where = f"{kind_here()}:{device}" if type(device) is int else word(device)
     runs = "" if device is None else Message("runs on {device}", device=where)
-    return in_row((runs, Message("offloaded in between") if fields.get("offload") is True else ""))
+    return runs, Message("offloaded in between") if fields.get("offload") is True else ""
 
 
 def counted(values: Iterable[object]) -> str:

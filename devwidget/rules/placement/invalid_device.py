@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import CUDA, KINDS, PLACING_METHODS, AcceleratorKind
-from devwidget.records.finding import Confidence, Finding, Fix
+from devwidget.records.finding import Claim, Confidence, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
@@ -29,7 +29,6 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(fault: Fault) -> Finding:
-    here = ", ".join(fault.available)
     ordinal = fault.requested.partition(":")[2].isdigit()
     why = (
         Message("ordinals count the visible devices from 0")
@@ -43,7 +42,7 @@ def _finding(fault: Fault) -> Finding:
     return finding_of(
         fault,
         "invalid-device",
-        headline=Message("`{requested}` is no device of this machine, which has {here}", requested=fault.requested, here=here),
+        headline=Claim("nowhere", fault.number, name=fault.requested, others=fault.available),
         why=why,
         birth=fault.birth or fault.site,
         fixes=_fixes(fault),

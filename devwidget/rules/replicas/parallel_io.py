@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Trace
@@ -26,72 +26,60 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each input or output that does not fit the wrapper."""
     for fault in trace.faults:
         if fault.what == "io":
-            yield _finding(fault, dict(fault.facts))
+            yield _finding(fault)
 
 
-def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
+def _finding(fault: Fault) -> Finding:
     birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
     return finding_of(
         fault,
         "parallel-io",
-        headline=_headline(fault, facts),
+        headline=_headline(fault),
         why=Message("DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it"),
         birth=birth,
-        fixes=_fixes(fault, facts, birth),
+        fixes=_fixes(fault, birth),
         notes=(Message("the replica failed with {error}", error=fault.error),) if fault.error else (),
     )
 
 
-def _headline(fault: Fault, facts: dict[str, str]) -> str:
-    if facts["problem"] == "scalar":
-        return Message(
-            "`{owner}.forward` returns a scalar, and {replicas} of them are gathered into a vector",
-            owner=facts["owner"],
-            replicas=facts["replicas"],
-        )
-    if facts["problem"] == "axis":
-        shape = list(fault.operands[0].shape) if fault.operands else []
-        return Message(
-            "an input of shape {shape} is cut along axis {dim}, where the batch has length {batch}",
-            shape=shape,
-            dim=facts["dim"],
-            batch=facts["batch"],
-        )
-    return Message(
-        "{samples} samples cannot feed {replicas} replicas, and the values that are no tensors go to all",
-        samples=facts["samples"],
-        replicas=facts["replicas"],
-    )
+def _headline(fault: Fault) -> Claim:
+    told, number = fault.details, fault.number
+    if told.problem == "scalar":
+        return Claim("gathered", number, owner=told.owner, count=told.replicas)
+    if told.problem == "axis":
+        shape = fault.operands[0].shape if fault.operands else ()
+        return Claim("cut", number, numbers=shape, count=told.dim, total=told.batch)
+    return Claim("starved", number, count=told.samples, total=told.replicas)
 
 
-def _fixes(fault: Fault, facts: dict[str, str], birth: Site | None) -> Iterator[Fix | None]:
-    if facts["problem"] == "scalar":
+def _fixes(fault: Fault, birth: Site | None) -> Iterator[Fix | None]:
+    if fault.details.problem == "scalar":
         yield _reduced(fault)
         yield Fix(Message("reduce the gathered losses before backward"), "loss = loss.mean()", "sure")
         yield Fix(Message("return one value for each sample, or loss.unsqueeze(0)"), "", "choice")
-    elif facts["problem"] == "axis":
-        yield _batch_first(fault, facts, birth)
+    elif fault.details.problem == "axis":
+        yield _batch_first(fault, birth)
         yield Fix(Message("make the state inside forward, from the replica's own share of the batch"), "", "likely")
         yield Fix(Message("pass it with the batch first and transpose(0, 1) it inside forward"), "", "choice")
     else:
         words = Message("use no more GPUs than there are samples")
-        yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, facts), "likely")
+        yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, fault.details.samples), "likely")
         yield Fix(
             Message("use batches of at least as many samples as there are GPUs, or drop_last=True in the loader"), "", "likely"
         )
 
 
-def _fewer(draft: Draft, statement: ast.stmt, facts: dict[str, str]) -> None:
+def _fewer(draft: Draft, statement: ast.stmt, samples: int) -> None:
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DataParallel"):
-            draft.keyword(node, "device_ids", f"list(range({facts['samples']}))")
+            draft.keyword(node, "device_ids", f"list(range({samples}))")
 
 
-def _batch_first(fault: Fault, facts: dict[str, str], birth: Site | None) -> Fix | None:
+def _batch_first(fault: Fault, birth: Site | None) -> Fix | None:
     """The line that makes the input puts the batch first, and `forward` puts it back."""
     made, used = code_at(birth), code_at(fault.site)
     shape = fault.operands[0].shape if fault.operands else ()
-    batch = int(facts["batch"])
+    batch = fault.details.batch
     if made is None or used is None or made[0].file != used[0].file or batch not in shape:
         return None
     axis, (code, statement) = shape.index(batch), made

@@ -12,7 +12,8 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.device import CPU
+from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
@@ -33,57 +34,47 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _met_inside(trace: Trace, wrapper: Fault) -> Iterator[int]:
     """Numbers of the faults that the same parameters cause in the module that is run without its wrapper."""
-    places = dict(wrapper.facts)["found"].split(", ")
+    places = wrapper.details.found
     for fault, stray in strays_in(trace, "operands"):
-        if stray.held is not None and stray.held.how in ("parameter", "buffer") and str(stray.device) in places:
+        if stray.held is not None and stray.held.how in ("parameter", "buffer") and stray.device in places:
             yield fault.number
 
 
 def _finding(fault: Fault) -> Finding:
-    facts = dict(fault.facts)
-    name = fault.operands[0].argument
+    ids, found = fault.details.device_ids, fault.details.found
+    outside = fault.operands[0]
     return finding_of(
         fault,
         "parallel-misplaced",
-        headline=Message(
-            "`DataParallel` with device_ids [{device_ids}] wraps a model on {found}",
-            device_ids=facts["device_ids"],
-            found=facts["found"],
-        ),
+        headline=Claim("wrapped", fault.number, numbers=ids, devices=found),
         why=Message("the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there"),
         birth=fault.birth or fault.site,
-        fixes=_fixes(fault, facts),
-        notes=(
-            Message(
-                "`{name}` is on {device}, `device_ids[0]` is {target}",
-                name=name,
-                device=fault.operands[0].device,
-                target=fault.target,
-            ),
-        ),
+        fixes=_fixes(fault),
+        notes=(Claim("outside", fault.number, argument=outside.argument, device=outside.device, target=fault.target),),
         operands=(),
     )
 
 
-def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
+def _fixes(fault: Fault) -> Iterator[Fix | None]:
     model, target = fault.model_name or "model", str(fault.target)
-    first = facts["found"].partition(":")[2]
-    if "," in facts["found"]:
+    found = fault.details.found
+    first = found[0].index if len(found) == 1 else None
+    if len(found) > 1:
         yield mended(fault.birth, Message("make it where the rest of the model is"), lambda d, s: _made(d, s, target))
-    if facts["found"] == "cpu":
+    if found == (CPU,):
         yield mended(fault.birth, Message("for a model meant for the CPU, remove the wrapper"), _unwrapped, "choice")
         yield mended(
             fault.birth, Message("for GPUs, move the model before it is wrapped"), lambda d, s: _moved(d, s, target), "choice"
         )
         yield Fix(Message("for GPUs, move the model before it is wrapped"), f"{model}.to({target!r})", "choice")
         return
-    if first.isdigit() and "," not in facts["found"]:
+    if first is not None:
         words = Message("begin the list with the model's GPU")
-        yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, int(first)), "likely")
+        yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, first), "likely")
     yield mended(fault.birth, Message("move the model to `device_ids[0]`"), lambda d, s: _moved(d, s, target), "likely")
     yield Fix(Message("move the model to `device_ids[0]`"), f"{model}.to({target!r})", "likely")
-    if first.isdigit():
-        ids = facts["device_ids"].replace(" ", "")
+    if first is not None:
+        ids = ",".join(map(str, fault.details.device_ids))
         yield Fix(Message("hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", ids=ids), "", "choice")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
@@ -25,18 +25,16 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each attribute that is lost, or look-up that finds nothing."""
     for fault in trace.faults:
         if fault.what == "replica":
-            yield _finding(fault, dict(fault.facts))
+            yield _finding(fault)
 
 
-def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
-    written = facts["problem"] == "write"
-    name = facts["attribute"]
+def _finding(fault: Fault) -> Finding:
+    written = fault.details.problem == "write"
+    name = fault.details.attribute
     return finding_of(
         fault,
         "replica-state-lost",
-        headline=Message("`self.{name}` is written in a replica and lost with it", name=name)
-        if written
-        else Message("`self.parameters()` is empty in a replica"),
+        headline=Claim("lost", fault.number, name=name) if written else Claim("bare", fault.number),
         why=Message("DataParallel makes its replicas anew at every call and throws them away")
         if written
         else Message("a replica keeps its parameters as plain tensors, so that gradients flow back through the copies"),

@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.code import targets
@@ -26,79 +27,69 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each optimizer and problem."""
     for fault in trace.faults:
         if fault.what == "optimizer":
-            yield _finding(fault, dict(fault.facts))
+            yield _finding(fault)
 
 
-def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
-    optimizer = facts["optimizer"]
-    if facts["problem"] == "state":
-        headline = Message(
-            "`{optimizer}` keeps `{state}` on {device} for parameters on {target}",
-            optimizer=optimizer,
-            state=facts["state"],
-            device=fault.operands[0].device,
-            target=fault.target,
-        )
-        why = Message("the state {when}, and does not move with the model", when=_when(optimizer, facts.get("history", "")))
+def _finding(fault: Fault) -> Finding:
+    told = fault.details
+    optimizer = told.optimizer
+    if told.problem == "state":
+        device = fault.operands[0].device
+        claim = Claim("kept", fault.number, owner=optimizer, name=told.state, device=device, target=fault.target)
+        why = Message("the state {when}, and does not move with the model", when=_when(optimizer, told.history))
     else:
-        headline = Message(
-            "`{optimizer}` does not know {missing}, which received gradients",
-            optimizer=optimizer,
-            missing=_few(facts["missing"]),
-        )
+        claim = Claim("omitted", fault.number, owner=optimizer, others=tuple(each.expression for each in fault.operands))
         ages = {
             "frozen": Message("were frozen when the optimizer was built"),
             "loss": Message("belong to the loss, not to the model"),
         }
-        age = ages.get(facts["reason"], Message("are younger than the optimizer"))
+        age = ages.get(told.reason, Message("are younger than the optimizer"))
         why = Message("the parameters {age}, and it only trains those it was given", age=age)
     return Finding(
         kind="optimizer-misplaced",
         severity="error",
         module=None,
-        headline=headline,
+        headline=words_of(claim),
+        claims=(claim,),
         why=why,
         fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=chosen(_fixes(fault, facts)),
+        fixes=chosen(_fixes(fault)),
         operands=described(fault.operands[:4]),
         explains=(fault.number,),
-        cause=f"{optimizer} {facts['problem']} {fault.birth or fault.site}",
+        cause=f"{optimizer} {told.problem} {fault.birth or fault.site}",
     )
 
 
-def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
-    model = fault.model_name or "model"
-    if facts["problem"] == "state":
-        if facts["optimizer"] not in _EAGER:
+def _fixes(fault: Fault) -> Iterator[Fix | None]:
+    model, told = fault.model_name or "model", fault.details
+    if told.problem == "state":
+        if told.optimizer not in _EAGER:
             yield mended(fault.birth, Message("put the state where its parameters are"), _restored_there)
         yield mended(fault.birth, Message("put the state where its parameters are"),
                      lambda draft, statement: _state_there(draft, statement, fault))  # fmt: skip
-        if facts["optimizer"] in _LAZY:
+        if told.optimizer in _LAZY:
             yield mended(fault.site, Message("put the state where its parameters are before the step"), _before_the_step)
             return
         words = Message("build the optimizer after the model has moved")
         yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
         yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
         return
-    if facts["reason"] == "loss":
+    if told.reason == "loss":
         words = Message("give it the parameters of the loss too")
-        yield mended(fault.birth, words, lambda draft, statement: _with_the_loss(draft, statement, facts), "sure")
+        missing = fault.operands[0].expression
+        yield mended(fault.birth, words, lambda draft, statement: _with_the_loss(draft, statement, missing), "sure")
         yield Fix(Message("or add the group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
         return
-    when = (
-        Message("after the parameters are freed")
-        if facts["reason"] == "frozen"
-        else Message("after the last layer is in place")
-    )
+    when = Message("after the parameters are freed") if told.reason == "frozen" else Message("after the last layer is in place")
     yield mended(fault.birth, Message("build the optimizer {when}", when=when), _later, "sure")
     yield Fix(Message("build the optimizer {when}", when=when), "", "sure")
     yield Fix(Message("or add the group"), f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
 
 
-def _with_the_loss(draft: Draft, statement: ast.stmt, facts: dict[str, str]) -> None:
+def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
     """`SGD(model.parameters())` becomes `SGD([*model.parameters(), *head.parameters()])`, if `head` is there by then."""
-    kind, bound = facts["missing"].partition(".")[0], draft.code.bound(statement)
+    kind, bound = missing.partition(".")[0], draft.code.bound(statement)
     built = [
         ast.unparse(target)
         for node in ast.walk(draft.code.scope(statement))
@@ -143,18 +134,6 @@ def _when(optimizer: str, history: str) -> Message:
     if history == "put":
         return Message("was put there after the optimizer had allocated it beside its parameters")
     return Message("belongs beside the parameters, which have moved since its allocation if nobody put it elsewhere")
-
-
-def _few(names: str) -> str:
-    """`a` and `b`; of many names the first ones, and how many more there are."""
-    first, *others = names.split(", ")
-    if len(others) < MOST_NAMES:
-        return Message("`{names}`", names=names)
-    return Message("`{first}` and {count} more", first=first, count=len(others))
-
-
-MOST_NAMES = 4
-"""Names of parameters in a headline."""
 
 
 def _restored_there(draft: Draft, statement: ast.stmt) -> None:

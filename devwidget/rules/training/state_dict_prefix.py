@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
@@ -24,33 +24,29 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each checkpoint whose names miss the module's by a prefix."""
     for fault in trace.faults:
         if fault.what == "checkpoint":
-            yield _finding(fault, dict(fault.facts))
+            yield _finding(fault)
 
 
-def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
+def _finding(fault: Fault) -> Finding:
+    told = fault.details
     return finding_of(
         fault,
         "state-dict-prefix",
-        headline=Message(
-            "`{owner}` calls it `{right}`, the checkpoint `{key}`: {count} of {total} keys miss by the prefix",
-            owner=facts["owner"],
-            right=facts["right"],
-            key=facts["key"],
-            count=facts["count"],
-            total=facts["total"],
+        headline=Claim(
+            "prefixed", fault.number, owner=told.owner, name=told.right, others=(told.key,), count=told.count, total=told.total
         ),
         why=Message(
             "DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence"
         ),
         birth=fault.birth,
-        fixes=_fixes(fault, facts),
+        fixes=_fixes(fault),
         operands=(),
     )
 
 
-def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
+def _fixes(fault: Fault) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
-    if len(facts["key"]) > len(facts["right"]):
+    if len(fault.details.key) > len(fault.details.right):
         yield mended(fault.site, Message("take the prefix off"), _without_prefix, "sure")
         code = f"{name} = {{key.removeprefix('module.'): value for key, value in {name}.items()}}"
         yield Fix(Message("take the prefix off"), code, "sure")

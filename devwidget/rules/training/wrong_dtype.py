@@ -62,7 +62,7 @@ def _constant(fault: Fault, stray: Operand) -> Finding:
 
 
 def _finding(fault: Fault, stray: Operand) -> Finding:
-    if dict(fault.facts).get("problem") == "constant":
+    if fault.details.problem == "constant":
         return _constant(fault, stray)
     types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
     return finding_of(
@@ -78,7 +78,7 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
 
 def _notes(fault: Fault, stray: Operand) -> tuple[Claim, ...]:
     """Which of them has another type, and what gave it that."""
-    typed = about("typed", fault, stray, dtype=stray.dtype, wanted=dict(fault.facts)["wanted"])
+    typed = about("typed", fault, stray, dtype=stray.dtype, wanted=fault.details.wanted)
     since = stray.promotion
     if stray.from_move and stray.birth is not None:
         return typed, about("cast", fault, stray, dtype=stray.dtype, site=stray.birth)
@@ -88,7 +88,7 @@ def _notes(fault: Fault, stray: Operand) -> tuple[Claim, ...]:
 
 
 def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
-    wanted = dict(fault.facts)["wanted"]
+    wanted = fault.details.wanted
     cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
         yield mended(

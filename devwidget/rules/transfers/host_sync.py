@@ -12,9 +12,10 @@ import ast
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from devwidget.records.finding import Finding, Fix, Severity
+from devwidget.records.finding import Claim, Finding, Fix, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace, Wait
+from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.repairs.value_uses import loop_over, uses_of
@@ -83,29 +84,20 @@ def _is_often(wait: Wait) -> bool:
 
 
 def _finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Finding:
-    called = (Message("called at {place}", place=wait.called),) if wait.called is not None else ()
+    in_steps = steps if steps > 1 and wait.turns > 1 else 0
+    waits = Claim("waits", name=_shown(wait), device=wait.device, count=wait.count, total=in_steps, site=wait.site)
+    called = (Claim("called", site=wait.called),) if wait.called is not None else ()
     return Finding(
         kind="host-sync",
         severity=severity,
         module=wait.module,
-        headline=Message(
-            "the host waits for {device} at `{shown}`, {times}",
-            device=wait.device,
-            shown=_shown(wait),
-            times=_times(wait, steps),
-        ),
+        headline=words_of(waits),
         why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
-        notes=(*_costs(wait), *called),
+        notes=(*_costs(wait), *map(words_of, called)),
         fault=wait.site,
         fixes=chosen(_fixes(wait, uses)),
+        claims=(waits, *called),
     )
-
-
-def _times(wait: Wait, steps: int) -> str:
-    times = Message("1 time") if wait.count == 1 else Message("{count} times", count=wait.count)
-    if steps < 2 or wait.turns < 2:
-        return times
-    return Message("{times} in {steps} steps", times=times, steps=steps)
 
 
 def _costs(wait: Wait) -> Iterator[str]:

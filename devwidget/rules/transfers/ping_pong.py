@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
-from devwidget.records.schema.message import Message, listed
+from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Crossing, Trace
+from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.edits import Draft, chosen, fix
@@ -46,17 +47,13 @@ def _finding(chain: list[Crossing]) -> Finding:
     sites = [crossing.site for crossing in chain]
     fault = max(reversed(sites), key=sites.count)  # of a way out and a way back the way back
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
-    names = listed(sorted((str(first.source), str(first.target))))
+    pair = tuple(sorted((first.source, first.target)))
+    claim = Claim("chained", devices=pair, count=len(chain), bytes=total, site=fault)
     return Finding(
         kind="ping-pong",
         severity="warning",
         module=next(c.module for c in chain if c.site == fault),
-        headline=Message(
-            "one chain of data crosses between {names} {count} times in one forward pass, {total} bytes in all",
-            names=names,
-            count=len(chain),
-            total=total,
-        ),
+        headline=words_of(claim),
         why=Message("each crossing waits for the computation before it, so neither device is busy for long"),
         fault=fault,
         birth=chain[0].site if chain[0].site != fault else None,
@@ -70,7 +67,8 @@ def _finding(chain: list[Crossing]) -> Finding:
                 ),
             )
         ),
-        cause=f"{names} at {fault}",
+        claims=(claim,),
+        cause=f"{pair[0]}, {pair[1]} at {fault}",
     )
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Crossing, Trace
+from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 
@@ -28,15 +29,13 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _finding(crossing: Crossing) -> Finding:
     wait = f"torch.{crossing.source.kind}.synchronize()"
+    claim = Claim("early", bytes=crossing.bytes, source=crossing.source, site=crossing.site)
     return Finding(
         kind="unsafe-async-copy",
         severity="error",
         module=crossing.unsafe_module,
-        headline=Message(
-            "{bytes} bytes from {source} are read on the host while they may still be under way",
-            bytes=crossing.bytes,
-            source=crossing.source,
-        ),
+        headline=words_of(claim),
+        claims=(claim,),
         why=Message("with `non_blocking=True` the copy returns at once, and nothing on the host waits for it"),
         fault=crossing.unsafe_read,
         birth=crossing.site,
