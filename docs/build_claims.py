@@ -11,6 +11,7 @@ from devwidget.records.finding import Claim
 from devwidget.records.site import Site
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.claims_checker import REQUIRED
+from devwidget.rules.ranks import rank_claims
 
 PAGE = Path(__file__).resolve().parent / "how-we-know.md"
 GPU0, GPU1 = DeviceId("cuda", 0), DeviceId("cuda", 1)
@@ -63,15 +64,25 @@ and must not say otherwise; `explain` has nothing but an exception, and reads th
 |---|---|---|
 {rows}
 
-What ranks do is told of many processes at once and is held against what each of them answered: the pages of
-[findings over ranks](findings/over-ranks.md) say what that is. This page is
-written by `python docs/build_claims.py` from the code that checks.
+What is told of ranks is held against what each of them answered; nobody is spoken of who was not heard:
+
+| claim | such as | what must have been heard |
+|---|---|---|
+{of_ranks}
+
+This page is written by `python docs/build_claims.py` from the code that checks.
 """
 
 
 def page() -> str:
     """The page as it should be."""
-    return TEXT.format(rows="\n".join(map(_row, sorted(REQUIRED))))
+    of_ranks = "\n".join(map(_row_of_ranks, sorted(rank_claims.REQUIRED)))
+    return TEXT.format(rows="\n".join(map(_row, sorted(REQUIRED))), of_ranks=of_ranks)
+
+
+def _row_of_ranks(kind: str) -> str:
+    claim = Claim(kind, name="default", call="all_reduce", count=7, how="not begun", ranks=(2, 3))
+    return f"| {kind} | {rank_claims.words_of(claim)} | {inspect.getdoc(rank_claims.REQUIRED[kind])} |".replace("\n", " ")
 
 
 def _row(kind: str) -> str:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from unittest import mock
 
 from devwidget.records.finding import Claim
+from devwidget.records.ranks.cluster import Cluster
 from devwidget.rules import claims_checker
 from devwidget.rules.claim_words import words_of
+from devwidget.rules.ranks import rank_claims
 
 
 class Unfounded(BaseException):
@@ -17,6 +19,7 @@ class Unfounded(BaseException):
 
 quietly = claims_checker.is_borne_out
 """As it is where no test looks."""
+quietly_of_ranks = rank_claims.is_borne_out
 
 
 def _is_borne_out(evidence: claims_checker.Evidence, claim: Claim) -> bool:
@@ -26,8 +29,18 @@ def _is_borne_out(evidence: claims_checker.Evidence, claim: Claim) -> bool:
     return True
 
 
+def _is_borne_out_by_ranks(cluster: Cluster, claim: Claim) -> bool:
+    problem = rank_claims.refutes(cluster, claim)
+    if problem:
+        raise Unfounded(f"{rank_claims.words_of(claim)!r}: {problem}; {claim}")
+    return True
+
+
 @contextlib.contextmanager
 def strict_claims() -> Iterator[None]:
     """Every claim of every finding is borne out, or this fails."""
-    with mock.patch.object(claims_checker, "is_borne_out", _is_borne_out):
+    with (
+        mock.patch.object(claims_checker, "is_borne_out", _is_borne_out),
+        mock.patch.object(rank_claims, "is_borne_out", _is_borne_out_by_ranks),
+    ):
         yield

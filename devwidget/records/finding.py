@@ -23,9 +23,10 @@ ClaimKind = Literal[
     "given", "needed", "mixed", "made", "moved", "lies", "came", "registered", "stayed", "apart", "assigned", "discarded",
     "remained", "empty", "untrained", "shared", "copied", "typed", "cast", "promotes", "promoted", "crossed", "repeated",
     "filled", "waits", "called", "chained", "early", "changed", "linked", "nowhere", "lacking", "computed", "prefixed", "kept",
-    "omitted", "wrapped", "outside", "gathered", "cut", "starved", "lost", "bare",
+    "omitted", "wrapped", "outside", "gathered", "cut", "starved", "lost", "bare", "answered", "waiting", "absent",
 ]  # fmt: skip
-"""Of the claims; `devwidget/rules/claims_checker.py` says of each what must have been seen for it."""
+"""Of the claims. `devwidget/rules/claims_checker.py` says of each what must have been seen for it, of the last three, which are
+about ranks, `devwidget/rules/ranks/rank_claims.py`."""
 
 _CONTEXT = 2
 
@@ -56,6 +57,7 @@ class Claim:
         bytes: of one crossing, or of all that are meant.
         count, total: how often, or how many, and of how many.
         numbers: `device_ids`, or a shape.
+        ranks: who is spoken of.
         site: the line that did it.
     """
 
@@ -79,6 +81,7 @@ class Claim:
     count: Size = 0
     total: Size = 0
     numbers: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
     site: Site | None = None
 
 

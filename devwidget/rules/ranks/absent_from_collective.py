@@ -8,16 +8,18 @@ Source: https://docs.pytorch.org/docs/stable/distributed.html
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Collective
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.rank_claims import words_of
 
 Why = Literal["dead", "stopped", "not begun", "unknown", ""]
 """Of a rank for which others wait; "" for one that does its part."""
@@ -119,14 +121,9 @@ def _finding(
     collective = first.collective
     assert collective is not None
     seconds = max(rank.collective.seconds for rank in ranks if rank.collective is not None)
-    facts = {"kind": collective.kind, "number": collective.sequence, "group": collective.group}
-    who = told(rank.number for rank in ranks)
-    wait = (
-        Message("{ranks} waits in `{kind}` number {number} of `{group}`", ranks=who, **facts)
-        if len(ranks) == 1
-        else Message("{ranks} wait in `{kind}` number {number} of `{group}`", ranks=who, **facts)
-    )
-    of_one, of_many = _HEADLINES.get(why, _unknown)(wait, told(rank.number for rank in others))
+    waits = Claim("waiting", name=collective.group, call=collective.kind, count=collective.sequence, ranks=_numbers(ranks))
+    absence = dataclasses.replace(waits, kind="absent", how=why, ranks=_numbers(others))
+    of_one, of_many = _HEADLINES.get(why, _unknown)(words_of(waits), told(absence.ranks))
     notes = [Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
     if unknown and absent:
         notes.append(Message("whether {others} began it is not known here", others=told(rank.number for rank in unknown)))
@@ -138,7 +135,12 @@ def _finding(
         birth=next(filter(None, (line_of(cluster, rank) for rank in absent)), None),
         fixes=(Fix(_FIXES[why], "", "choice"), *([Fix(_FIXES["unknown"], "", "choice")] if unknown and absent else [])),
         notes=(*notes, *_whereabouts(cluster, unknown)),
+        claims=(waits, absence),
     )  # fmt: skip
+
+
+def _numbers(ranks: list[Rank]) -> tuple[int, ...]:
+    return tuple(rank.number for rank in ranks)
 
 
 def line_of(cluster: Cluster, rank: Rank) -> Site | None:

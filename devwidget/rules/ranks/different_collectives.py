@@ -15,6 +15,7 @@ from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.ranks.absent_from_collective import line_of, waiting
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.rank_claims import answered
 
 _SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
 """Kinds in which every rank gives as much as the others."""
@@ -38,6 +39,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
                 fault=line_of(cluster, odd),
                 fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
                            "group = dist.new_group(ranks)", "choice"),),
+                claims=answered(rank.number for rank in ranks),
             )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, named, peers_in, told
+from devwidget.rules.ranks.rank_claims import answered
 
 
 @cluster_rule("drifted-copies")
@@ -42,6 +43,7 @@ def _finding(drifted: dict[str, list[list[int]]], step: int) -> Finding:
         if len(paths) == 1
         else Message("{paths} on {ranks} differ from the others", **facts)
     )
+    compared = {number for ranks in drifted[paths[0]] for number in ranks}
     return Finding(
         "drifted-copies", "error", paths[0].rpartition(".")[0],
         Message("{what} after step {step}", what=what, step=step) if step != NOWHERE else what,
@@ -53,4 +55,5 @@ def _finding(drifted: dict[str, list[list[int]]], step: int) -> Finding:
         notes=()
         if step != NOWHERE
         else (Message("how many steps each rank has taken is not known: after different numbers copies differ"),),
+        claims=answered(sorted(compared)),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, ranks_of, told
+from devwidget.rules.ranks.rank_claims import answered
 
 
 @cluster_rule("empty-ranks")
@@ -33,6 +34,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         Message("a dimension is cut in chunks of equal size, and there are fewer rows than ranks to give them to"),
         fixes=(Fix(Message("shard over fewer ranks, and keep copies of the shards on the others"), fix, "choice"),),
         notes=(Message("the longest first dimension that is cut has {rows} rows", rows=f"{rows:,}"),),
+        claims=answered(empty),
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.ranks.rank import RankMemory
 from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.rank_claims import answered
 
 _CHOOSE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
 _WHY_CROWDED = Message(
@@ -55,6 +56,7 @@ def _crowded(ranks: list[Rank]) -> Finding:
                 ranks=told(rank.number for rank in ranks), device=str(ranks[0].device), host=ranks[0].host),
         _WHY_CROWDED,
         fixes=(Fix(Message("give each rank its own card, before anything of CUDA is used"), _CHOOSE),),
+        claims=answered(rank.number for rank in ranks),
     )  # fmt: skip
 
 
@@ -76,4 +78,5 @@ def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
             Fix(Message("choose the card of the rank before anything of CUDA is used"), _CHOOSE),
             Fix(Message("load checkpoints to the CPU"), 'torch.load(path, map_location="cpu")'),
         ),
+        claims=answered(rank.number for rank in (*(rank for rank, _ in found), *owners)),
     )  # fmt: skip

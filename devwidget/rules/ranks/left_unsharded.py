@@ -14,6 +14,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.rank_claims import answered
 
 
 @cluster_rule("left-unsharded")
@@ -32,4 +33,5 @@ def check(cluster: Cluster) -> Iterator[Finding]:
                 Message("a layer that is whole takes as many times its share as there are ranks"),
                 also=paths[1:],
                 fixes=(Fix(Message("shard it again"), f"model.get_submodule({paths[0]!r}).reshard()"),),
+                claims=answered(rank.number for rank in ranks),
             )  # fmt: skip

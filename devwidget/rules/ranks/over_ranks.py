@@ -12,6 +12,7 @@ from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Holding
 from devwidget.records.ranks.runs import in_words, numbers_in, runs_of
 from devwidget.records.schema.message import Message
+from devwidget.rules.ranks.rank_claims import without_unheard
 from devwidget.rules.running import asked, import_rules, worst_first
 
 Check = Callable[[Cluster], Iterator[Finding]]
@@ -65,7 +66,9 @@ def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) 
             checked.append(each.kind)
         else:
             not_checked.append(crash)
-    return dataclasses.replace(cluster, findings=worst_first(found), checked=tuple(checked), not_checked=tuple(not_checked))
+    founded, unheard = without_unheard(cluster, found)
+    not_checked += unheard
+    return dataclasses.replace(cluster, findings=worst_first(founded), checked=tuple(checked), not_checked=tuple(not_checked))
 
 
 def told(ranks: Iterable[int]) -> str:

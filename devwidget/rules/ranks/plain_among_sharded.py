@@ -14,6 +14,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, named, ranks_of, tensor_path, told
+from devwidget.rules.ranks.rank_claims import answered
 
 WRAPPER = "FSDP2"
 """What capture calls a module that `fully_shard` was given."""
@@ -60,4 +61,5 @@ def _finding(cluster: Cluster, plain: tuple[tuple[int, str], ...], ranks: list[i
         fault=module.defined,
         fixes=(Fix(Message("give it the root too, after its layers"), "fully_shard(model)"),),
         notes=(Message("fine if you synchronise them yourself, as with `ignored_params`"),),
+        claims=answered(ranks),
     )  # fmt: skip

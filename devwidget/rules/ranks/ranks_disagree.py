@@ -15,6 +15,7 @@ from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.rank import OWN_DEVICE, LocalTensor
 from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.ranks.over_ranks import Peers, cluster_rule, modules_of, peers_in, tensor_path, told
+from devwidget.rules.ranks.rank_claims import answered
 
 Difference = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
 """Of what, and each value with the placements that have it."""
@@ -92,6 +93,7 @@ def _finding(
         fault=cluster.modules[module].defined,
         fixes=(_FIX,),
         notes=(Message("the same of {others}", others=others),) if others else (),
+        claims=answered(rank for each in ranks.values() for rank in each),
     )  # fmt: skip
 
 
@@ -132,4 +134,5 @@ def _modules(cluster: Cluster, peers: Peers) -> Iterator[Finding]:
                 fault=cluster.modules[lacking[0]].defined,
                 fixes=(_FIX,),
                 notes=() if copies else (Message("fine if these ranks are stages of a pipeline, which nothing here says"),),
+                claims=answered((*here, *there)),
             )  # fmt: skip

@@ -14,6 +14,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.rank_claims import answered
 
 
 @cluster_rule("step-disagrees")
@@ -35,6 +36,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
                     group=name,
                 ),
                 fixes=(Fix(Message("leave a step out together"), "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
+                claims=answered(rank.number for rank in ranks),
             )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, ranks_of, tensor_path, told
+from devwidget.rules.ranks.rank_claims import answered
 
 LEAST_SHARE, LEAST_BYTES = 0.1, 2**20
 """Shares differ by a row or two in every model; less than a tenth of the largest, or than one MiB, changes no plan."""
@@ -55,6 +56,7 @@ def _finding(cluster: Cluster, most: int, least: int, sizes: dict[int, int]) -> 
         notes=(Message("most of it comes from `{path}`: {rows} against {other} rows", path=worst, rows=rows, other=other),)
         if worst
         else (),
+        claims=answered((*ranks_of(cluster, most), *ranks_of(cluster, least))),
     )  # fmt: skip
 
 
