@@ -28,11 +28,10 @@ from placement_page import write_page
 
 import devwidget
 from devwidget.capture.step.batch import Arguments, arguments
-from devwidget.planning.batches import with_lengths
 from devwidget.planning.layouts import placing, search
-from devwidget.planning.layouts.blocks import Block, paths_of_blocks
-from devwidget.planning.layouts.measuring import measure
-from devwidget.planning.layouts.splits import Need, groups_of, placed
+from devwidget.planning.layouts.blocks import Block, Need, measure, paths_of_blocks
+from devwidget.planning.layouts.splits import groups_of, placed
+from devwidget.planning.placement import with_lengths
 from devwidget.records.answers.layout import Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError

@@ -30,7 +30,7 @@ from torch import nn
 
 import devwidget
 from devwidget.distributed.asking import ask
-from devwidget.distributed.folder import socket_of
+from devwidget.distributed.job import socket_of
 from devwidget.distributed.unix_http import Line
 from tests.distributed.jobs import Job, four_processes, wait_for
 

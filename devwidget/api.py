@@ -32,7 +32,7 @@ from devwidget.capture.step.step import Step
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.language.speaking import set_language as set_language
-from devwidget.memory.accounting import account
+from devwidget.memory import account
 from devwidget.records.answers.layout import Layout
 from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, nearest
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from devwidget.capture.restore import SavedState
     from devwidget.distributed.agent import Agent
-    from devwidget.distributed.written import Written
+    from devwidget.distributed.report import Written
     from devwidget.trying.outside.own_threads import Inside
     from devwidget.trying.outside.watch import Watch
     from devwidget.trying.subjects import Subjects
@@ -210,7 +210,7 @@ def record(
     """
     written = None
     if path is not None:
-        from devwidget.distributed.written import Written
+        from devwidget.distributed.report import Written
 
         written = Written(path, checksums, lambda: read_memory(virtual_gpus()))
     return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written)
@@ -667,7 +667,7 @@ def open(path: str | pathlib.Path) -> Any:
         FileNotFoundError: if there is no such file.
         ValueError: if it is none of these.
     """
-    from devwidget.opening.files import open_file
+    from devwidget.opening import open_file
 
     return open_file(path)
 
@@ -795,7 +795,7 @@ def place(
         DevwidgetError: if the blocks run on no split, or accelerate is not there, whose hooks carry activations between GPUs.
         SimulationError: as for `plan`.
     """
-    from devwidget.planning.layouts.placing import make_layout
+    from devwidget.planning.layouts import make_layout
 
     refuse_loss(loss_fn)
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}
@@ -919,7 +919,7 @@ def pipeline(schedule: Any, *, ranks: int = 4, microbatches: int = 8, stages_per
     Raises:
         DevwidgetError: if torch has no such schedule, or refuses these sizes.
     """
-    from devwidget.planning.parallel.schedules import read_pipeline
+    from devwidget.planning.parallel.pipeline import read_pipeline
 
     return read_pipeline(schedule, ranks, microbatches, stages_per_rank)
 

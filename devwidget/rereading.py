@@ -13,7 +13,7 @@ from devwidget.capture.changes.module_watch import NotWatchable
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.memory.accounting import Held, categorized, held_bytes
+from devwidget.memory import Held, categorized, held_bytes
 from devwidget.records.snapshot import Snapshot
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.planning.layouts.blocks import Block, paths_of_blocks
-from devwidget.planning.layouts.splits import Need, assignments, beside, best_split, crossings, groups_of
+from devwidget.planning.layouts.blocks import Block, Need, paths_of_blocks
+from devwidget.planning.layouts.splits import assignments, beside, best_split, crossings, groups_of
 from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError

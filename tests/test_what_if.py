@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import devwidget
-from devwidget.planning.largest import Largest
+from devwidget.planning.sizes import Largest
 from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError

@@ -18,8 +18,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching.global_hooks import STEP_ENDS
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
-from devwidget.distributed.folder import HANDLER, file_of, job_folder, made_private, socket_of, write_whole
-from devwidget.distributed.identity import Identity, identity
+from devwidget.distributed.job import HANDLER, Identity, file_of, identity, job_folder, made_private, socket_of, write_whole
 from devwidget.distributed.report import ReadMemory, Reporter
 from devwidget.distributed.unix_http import end_connections
 from devwidget.records.errors import DevwidgetError, error_text

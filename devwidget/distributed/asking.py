@@ -1,4 +1,4 @@
-"""Asking all ranks of a folder at once: each within its time, and what each silence means."""
+"""Asks all ranks of a folder at once, each within its time, and tells what each silence means."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pathlib
 import socket as sockets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 from devwidget.distributed.collectives import Progress, progress_in
-from devwidget.distributed.folder import HANDLER, file_of, ranks_in, refuse_shared, socket_of
-from devwidget.distributed.process_state import process_state
+from devwidget.distributed.job import HANDLER, file_of, ranks_in, refuse_shared, socket_of
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.loading.json_io import load, loads
 from devwidget.records.ranks.merging import Heard
@@ -157,3 +157,19 @@ def _written(path: pathlib.Path) -> RankReport | None:
     except (OSError, ValueError):  # there is none, or somebody else's; who asks is told that the rank is missing
         return None
     return found if type(found) is RankReport else None
+
+
+ProcessState = Literal["running", "stopped", "gone", "unknown"]
+
+_PROCESSES = pathlib.Path("/proc")
+
+
+def process_state(pid: int) -> ProcessState:
+    """Whether a process of this machine runs, is stopped by a signal, or is gone; `unknown` where there is no `/proc`."""
+    if pid <= 0 or not (_PROCESSES / "self").exists():
+        return "unknown"
+    try:
+        letter = (_PROCESSES / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):  # it ended between two steps
+        return "gone"
+    return "gone" if letter in "ZX" else "stopped" if letter in "Tt" else "running"

@@ -1,9 +1,10 @@
-"""What a rank holds of its model: no collective, no operator, no wait, only the fields of the tensors."""
+"""Reads what a rank holds of its model from the fields of its tensors, without any wait; values only on request."""
 
 from __future__ import annotations
 
 import math
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import TENSOR_GROUPS, own, registered
+from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own, registered
 from devwidget.capture.snapshot.module_reader import known_class
 from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.odd_tensors import is_distributed, is_odd, read_odd
@@ -225,3 +226,28 @@ def _groups(module: nn.Module) -> tuple[Any, ...]:
     if groups is None:
         groups = filter(None, [state._fsdp_param_group])  # a single one, or None, in torch 2.11
     return tuple(groups)
+
+
+MOST_ELEMENTS = 4096
+"""Of one tensor that are looked at, at equal distances."""
+
+
+def checksums_of(model: nn.Module) -> tuple[tuple[str, str], ...]:
+    """Path and checksum of each parameter that no axis cuts; buffers, such as the means of a norm, may differ."""
+    whole = ((path, _whole(tensor)) for path, tensor in named_tensors(model, "_parameters"))
+    return tuple((path, _checksum(tensor)) for path, tensor in whole if tensor is not None)
+
+
+def _whole(tensor: Any) -> torch.Tensor | None:
+    """The tensor of this rank if all ranks have the same one."""
+    if not is_distributed(tensor):
+        return tensor if type(tensor) in (nn.Parameter, torch.Tensor) and not seen(tensor, "is_meta") else None
+    return tensor._local_tensor if all(each.is_replicate() for each in tensor._spec.placements) else None
+
+
+def _checksum(tensor: torch.Tensor) -> str:
+    with torch.no_grad():
+        flat = tensor.detach().reshape(-1)
+        step = max(1, flat.numel() // MOST_ELEMENTS)
+        sampled = flat[::step].contiguous().view(torch.uint8) if flat.numel() else flat.to(torch.uint8)
+        return f"{zlib.crc32(bytes(sampled.cpu().tolist())):08x}"

@@ -1,4 +1,4 @@
-"""What this process says of itself, put together from all that can be read without touching the job."""
+"""Reports what this process holds and does, read without touching the job; and writes that to the folder of the job."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from devwidget.capture.modules import is_module
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.tensors import seen
-from devwidget.distributed.checksums import checksums_of
 from devwidget.distributed.collectives import Progress, ProgressReader
-from devwidget.distributed.holdings import local_part, read_holdings
-from devwidget.distributed.identity import Identity, job_name
-from devwidget.distributed.model_search import find_model, find_stages
-from devwidget.distributed.stack import is_in_step, main_frames, stack_of
+from devwidget.distributed.holdings import checksums_of, local_part, read_holdings
+from devwidget.distributed.job import Identity, file_of, identity, job_name, made_private, trace_of, write_whole
+from devwidget.distributed.main_thread import find_model, find_stages, is_in_step, main_frames, stack_of
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport
+from devwidget.records.ranks.steps import step_of
 from devwidget.records.ranks.traced import TracedStep
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.writing import dumps
+from devwidget.records.trace import Trace
 
 _TRIES = 5
 _recorded: list[TracedStep] = []
@@ -125,3 +126,28 @@ def _resident_bytes() -> int:
     """As Linux counts them; 0 where there is no such file."""
     counts = pathlib.Path("/proc/self/statm")
     return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if counts.exists() else 0
+
+
+class Written:
+    """The files of one rank; no rank waits for another, and whoever reads them puts them together.
+
+    Args:
+        path: the folder of the job, the same for all ranks.
+        checksums: tell of each parameter that no axis cuts what is in it; that reads values, which waits for a GPU.
+        memory: how full each device is.
+
+    Raises:
+        DevwidgetError: if this process is no rank, or other users may enter the folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], checksums: bool, memory: ReadMemory) -> None:
+        self._who = identity()
+        self._folder = made_private(pathlib.Path(path), for_sockets=False)
+        self._checksums, self._memory = checksums, memory
+
+    def write(self, trace: Trace, model: nn.Module | None) -> None:
+        """Both files; without a model the largest that a variable of the main thread holds."""
+        remember_step(step_of(trace))
+        report = Reporter(model, self._memory, counts=False).report(self._who, checksums=self._checksums)
+        write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
+        write_whole(file_of(self._folder, self._who.rank), dumps(report))

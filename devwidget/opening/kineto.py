@@ -6,14 +6,16 @@ Source of the format: `export_chrome_trace`, and the loggers of Kineto (`output_
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from devwidget.opening.allocations import FOREIGN, History, curve_of
-from devwidget.opening.enclosing import Around, Event, around, class_of, is_span
 from devwidget.opening.refusals import refusing
+from devwidget.opening.stacks import Stack, read_stack
 from devwidget.records.device import DeviceId
 from devwidget.records.loading.json_io import reread
 from devwidget.records.loading.typed_reader import Unexpected
@@ -33,7 +35,7 @@ _CPU = DeviceId("cpu", None)
 _WAITING = {"aten::_local_scalar_dense": "item", "aten::nonzero": "nonzero", "aten::masked_select": "masked_select"}
 _DTYPES = {"float": "float32", "double": "float64", "long int": "int64", "int": "int32", "c10::Half": "float16"}
 _DTYPES |= {"c10::BFloat16": "bfloat16", "bool": "bool", "unsigned char": "uint8"}
-Placed = tuple[Event, Around, int]
+Event = dict[str, Any]
 _TEXT, _NUMBER = frozenset((str,)), frozenset((int, float))
 _KINDS = {"ts": _NUMBER, "dur": _NUMBER, "name": _TEXT, "cat": _TEXT, "ph": _TEXT}
 _NUMBERS = frozenset(
@@ -230,3 +232,83 @@ def _external(event: Event) -> int:
 
 def _names(modules: Iterable[Event]) -> Iterator[str]:
     return (str(module["name"]).removeprefix("nn.Module: ") for module in modules)
+
+
+_SPANS = frozenset({"python_function", "cpu_op", "user_annotation"})
+_FUNCTION = re.compile(r"(.*)\((\d+)\): (.*)")
+_MODULE = "nn.Module: "
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Where an event was.
+
+    Attributes:
+        stack: line of the user and part of the step; the line is that of the `def` of the innermost function.
+        module: names of the modules that ran, below the outermost one, joined by dots; None outside of modules.
+        modules: the events of these modules, the outermost first.
+    """
+
+    stack: Stack
+    module: str | None
+    modules: tuple[Event, ...]
+
+
+Placed = tuple[Event, Around, int]
+"""An event, where it was, and its number in the order of time."""
+
+
+def around(spans: Iterable[Event], asked: Iterable[Event]) -> Iterator[tuple[Event, Around]]:
+    """Each of the asked events of one thread, with what is open when it begins, in the order of time."""
+    known: dict[tuple[int, ...], Around] = {}
+    open_spans: list[Event] = []
+    wanted = {id(event) for event in asked}
+    both = {id(event): event for event in (*spans, *asked)}.values()
+    for event in sorted(both, key=lambda each: (each["ts"], -each.get("dur", 0))):
+        while open_spans and open_spans[-1]["ts"] + open_spans[-1]["dur"] <= event["ts"]:
+            open_spans.pop()
+        if event.get("cat") in _SPANS:
+            open_spans.append(event)
+        if id(event) in wanted:
+            key = tuple(map(id, open_spans))
+            if key not in known:
+                known[key] = _around(open_spans)
+            yield event, known[key]
+
+
+def is_span(event: Event) -> bool:
+    """Whether other events can be inside of it."""
+    return event.get("cat") in _SPANS and event.get("ph") == "X"
+
+
+def class_of(module: Event) -> str:
+    """`Linear` of `nn.Module: Linear_0`."""
+    return name_of(module).rpartition("_")[0]
+
+
+def name_of(module: Event) -> str:
+    """`Linear_0`: the profiler numbers the modules of a class."""
+    return str(module["name"]).removeprefix(_MODULE)
+
+
+def _around(spans: Sequence[Event]) -> Around:
+    modules = tuple(span for span in spans if span["name"].startswith(_MODULE))
+    path = ".".join(map(name_of, modules[1:])) if modules else None
+    return Around(read_stack([frame for span in reversed(spans) for frame in _frames(span)]), path, modules)
+
+
+def _frames(span: Event) -> Iterator[dict[str, Any]]:
+    """The span as the frame of a stack: what tells nothing of the user or of the part of the step is left out."""
+    name = span["name"]
+    function = _FUNCTION.fullmatch(name) if span["cat"] == "python_function" else None
+    if function and not _is_standard(function[1]):
+        yield {"filename": function[1], "line": int(function[2]), "name": function[3]}
+    elif name.startswith("autograd::engine"):
+        yield {"filename": "??", "line": 0, "name": f"torch::{name}"}
+    elif name.startswith("Optimizer.step#"):
+        yield {"filename": "torch/optim/optimizer.py", "line": 0, "name": "step"}
+
+
+def _is_standard(file: str) -> bool:
+    """The profiler cuts the folders of `sys.path` off, also that of the standard library."""
+    return re.split(r"[/\\]", file)[0].removesuffix(".py") in sys.stdlib_module_names

@@ -1,8 +1,9 @@
-"""The half of `plan` that needs torch: places a copy of the model on virtual GPUs and watches one step of it."""
+"""Plans a step with torch: places a copy of the model on virtual GPUs and watches one step of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,15 +13,15 @@ from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
-from devwidget.planning.batches import with_lengths
 from devwidget.planning.changes import Changed
-from devwidget.planning.child.process import ask
-from devwidget.planning.placement import Placement, placed_copy
-from devwidget.planning.refusals import refuse
+from devwidget.planning.child_process import ask
+from devwidget.planning.placement import Placement, placed_copy, with_lengths
 from devwidget.planning.rehearsal import rehearse
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.planning.what_if import WhatIf
+from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.plan import Plan, may_be_asked
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import parse_cluster
 
 
@@ -65,3 +66,30 @@ def _plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed
     name = placement if isinstance(placement, str) else "device map"
     guesses = tuple(moment.record() for moment in watcher.guesses)
     return Plan(type(model).__name__, name, tuple(phases), devices, copied.device_map, guesses, asked["card"] or "")
+
+
+_WORDS = ("as is", "data parallel", "auto")
+
+
+def refuse(optimizer: object, placement: object) -> None:
+    """Refuse what makes no sense.
+
+    Raises:
+        DevwidgetError: with what would have been right.
+    """
+    kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+    if optimizer is not None and not issubclass(kind, torch.optim.Optimizer):
+        raise DevwidgetError(
+            Message("the optimizer is a `{kind}`", kind=kind.__name__), instead=Message("pass an optimizer or its class")
+        )
+    if not isinstance(placement, Mapping) and placement not in _WORDS:
+        raise DevwidgetError(
+            Message("{placement} is no placement{hint}", placement=repr(placement), hint=nearest(str(placement), _WORDS)),
+            instead=Message("one of {known}, or a dict such as {'encoder': 0, 'head': 1}", known=", ".join(map(repr, _WORDS))),
+        )
+    if placement not in _WORDS[:2] and importlib.util.find_spec("accelerate") is None:
+        raise DevwidgetError(
+            Message("a device map needs accelerate"),
+            why=Message("its hooks carry activations between the parts"),
+            instead="pip install accelerate",
+        )

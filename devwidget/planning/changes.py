@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from devwidget.capture.modules import registered, walk
-from devwidget.planning.gpus import gpu
+from devwidget.planning.watcher import gpu
 from devwidget.records.schema.message import Message
 
 LEAST_BLOCKS = 2

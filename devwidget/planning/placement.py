@@ -1,28 +1,32 @@
-"""The model again, without values, placed on virtual GPUs as the user asks."""
+"""Places the model and its batch, without values, on virtual GPUs as the user asks."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from devwidget import simulator
 from devwidget.capture.modules import named_tensors, own_tensors, walk
+from devwidget.capture.object_fields import parts_of
 from devwidget.capture.restore import keeping
+from devwidget.capture.step.batch import Arguments
+from devwidget.capture.tensors import DEEPEST, is_tensor, replace_tensors
 from devwidget.planning.changes import Changed
-from devwidget.planning.child.tensors import place_of
-from devwidget.planning.gpus import gpu, is_on_gpu
-from devwidget.planning.watcher import Watcher
+from devwidget.planning.child_process import place_of
+from devwidget.planning.watcher import Watcher, gpu, is_on_gpu
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import UNLIMITED, Cluster
+from devwidget.simulator.devices.labels import CPU_DEVICE
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import watch
-from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
+from devwidget.simulator.without_values.meta_copies import MetaCopies, meta_copy_of_model
 
 Placement = str | Mapping[str, Any]
 
@@ -126,3 +130,54 @@ def proposed(model: nn.Module, capacities: Sequence[int]) -> dict[str, Any]:
 
 def _name(place: Any) -> str:
     return str(gpu(place) if isinstance(place, int) else place)
+
+
+class LengthsOnGpu(DevwidgetError):
+    """A model packs sequences by the lengths that it is given, which CUDA wants on the CPU."""
+
+
+Result = TypeVar("Result")
+
+
+def with_lengths(run: Callable[[bool], Result]) -> Result:
+    """What a step gives: run with all of the batch on GPUs; where lengths have to stay on the CPU, again without them.
+
+    Args:
+        run: is told whether lengths stay.
+    """
+    try:
+        return run(False)
+    except LengthsOnGpu:
+        return run(True)
+
+
+def batch_for(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Arguments:
+    """What the copy is called with."""
+    packed = {id(sizes) for sizes in step_sizes((inputs.args, inputs.kwargs, inputs.target))}
+    cpu = MetaCopies(lambda tensor: CPU_DEVICE)
+
+    def on(device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
+        there = MetaCopies(lambda tensor: device)
+
+        def copy(tensor: torch.Tensor) -> torch.Tensor:
+            if id(tensor) in packed:  # C++ reads its memory
+                return tensor
+            return cpu.of(tensor) if lengths_stay and _may_be_lengths(tensor) else there.of(tensor)
+
+        return copy
+
+    args, kwargs = replace_tensors((inputs.args, inputs.kwargs), on(copied.home))
+    return Arguments(args, kwargs, replace_tensors(inputs.target, on(copied.last)))
+
+
+def _may_be_lengths(tensor: torch.Tensor) -> bool:
+    return tensor.dtype == torch.int64 and tensor.dim() == 1 and place_of(tensor).type == "cpu"
+
+
+def step_sizes(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
+    """How many sequences of each packed batch have each step: on the CPU wherever the batch is."""
+    if issubclass(type(value), PackedSequence):
+        yield value.batch_sizes
+    elif depth and not is_tensor(value):
+        for part in parts_of(value):
+            yield from step_sizes(part, depth - 1)

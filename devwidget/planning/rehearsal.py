@@ -1,23 +1,23 @@
-"""One step of the copy, phase by phase."""
+"""Runs one step of the copy, phase by phase, with the user's optimizer made again for its parameters."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from devwidget.capture.modules import named_tensors
+from devwidget.capture.object_fields import parts_of
+from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.step.step import Step
-from devwidget.planning.batches import LengthsOnGpu, batch_for
-from devwidget.planning.gpus import gpu
-from devwidget.planning.lines import deepest_line
-from devwidget.planning.optimizers import optimizer_for
-from devwidget.planning.placement import PlacedCopy
-from devwidget.planning.watcher import Watcher
+from devwidget.planning.placement import LengthsOnGpu, PlacedCopy, batch_for
+from devwidget.planning.watcher import Watcher, deepest_line, gpu
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
@@ -127,3 +127,21 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
         fails = Message("the {phase} fails in this placement: {error}", phase=Message(phase), error=message(error))
         raise kind(fails, why=Message("the plan runs the step once")) from error
     return phase
+
+
+def optimizer_for(model: nn.Module, copied: nn.Module, optimizer: Any) -> torch.optim.Optimizer | None:
+    """An optimizer of the same class and settings for the copy; groups are matched by the names of parameters."""
+    if optimizer is None:
+        return None
+    parameters = dict(named_tensors(copied, "_parameters"))
+    if isinstance(optimizer, type):
+        made: torch.optim.Optimizer = optimizer(parameters.values())
+        return made
+    names = {id(parameter): name for name, parameter in named_tensors(model, "_parameters")}
+    groups = [
+        {**group, "params": [parameters[names[id(p)]] for p in parts_of(group.get("params")) if id(p) in names]}
+        for group in groups_of(optimizer)
+    ]
+    known = inspect.signature(type(optimizer)).parameters
+    same: torch.optim.Optimizer = type(optimizer)(groups, **{k: v for k, v in optimizer.defaults.items() if k in known})
+    return same

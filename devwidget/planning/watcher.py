@@ -1,25 +1,29 @@
-"""Sees every allocation of the step, on every GPU, and knows at the peak what is known of it."""
+"""Watches every allocation of the step on every GPU: how much is held at the peak, of what, in which module and line."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
+import pathlib
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import FrameType, TracebackType
 
 import torch
 from torch import nn
 
 from devwidget.capture.modules import named_tensors
-from devwidget.capture.source_code.call_sites import RawSite, to_site
+from devwidget.capture.source_code.call_sites import RawSite, is_own, site_of, to_site
 from devwidget.capture.step.current_module import CurrentModule
-from devwidget.memory.accounting import block_bytes
-from devwidget.planning.gpus import gpu, is_on_gpu
-from devwidget.planning.lines import line_below
+from devwidget.memory import block_bytes
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, PlanMoment
 from devwidget.records.trace import Phase
 from devwidget.simulator.devices.ledger import Account
+from devwidget.simulator.devices.simulation_state import SimulationState
 
 
 @dataclass(frozen=True)
@@ -167,3 +171,54 @@ def bytes_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
         size = block_bytes(tensor.untyped_storage().nbytes(), DeviceId(tensor.device.type, tensor.get_device()))
         sums[tensor.get_device()] = sums.get(tensor.get_device(), 0) + size
     return sums
+
+
+_FOLDERS = tuple(str(pathlib.Path(sysconfig.get_path(name))) + "/" for name in ("stdlib", "platstdlib"))
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+_BOTTOM = ("run_phase", "make_plan")
+"""The functions below which everything happens."""
+
+
+def line_below(frame: FrameType | None) -> RawSite | None:
+    """The innermost line that is neither torch's nor ours; None if the step itself is reached first, as in backward."""
+    while frame is not None and _is_machinery(frame.f_code.co_filename):
+        if frame.f_code.co_name in _BOTTOM and is_own(frame.f_code.co_filename):
+            return None
+        frame = frame.f_back
+    return None if frame is None else site_of(frame)
+
+
+def deepest_line(traceback: TracebackType | None) -> RawSite | None:
+    """The innermost such line that an exception passed."""
+    found = None
+    while traceback is not None:
+        if not _is_machinery(traceback.tb_frame.f_code.co_filename):
+            found = RawSite(traceback.tb_frame.f_code, traceback.tb_lasti)
+        traceback = traceback.tb_next
+    return found
+
+
+@functools.cache
+def _is_machinery(filename: str) -> bool:
+    installed = any(mark in filename for mark in _PACKAGES)
+    if is_own(filename) or filename.startswith(("<", *_machinery())):
+        return True
+    return filename.startswith(_FOLDERS) and not installed
+
+
+@functools.cache
+def _machinery() -> tuple[str, ...]:
+    """Where torch lives, and accelerate, whose hooks stand between the parts of a model."""
+    found = importlib.util.find_spec("accelerate")
+    homes = [torch.__file__, *([found.origin] if found is not None and found.origin else [])]
+    return tuple(str(pathlib.Path(home).parent) + "/" for home in homes)
+
+
+def gpu(index: int) -> torch.device:
+    """One of them."""
+    return torch.device(SimulationState.accelerator.type, index)
+
+
+def is_on_gpu(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is on any of them."""
+    return tensor.device.type == SimulationState.accelerator.type

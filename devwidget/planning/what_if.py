@@ -13,12 +13,11 @@ from torch import nn
 
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
-from devwidget.planning.batches import step_sizes
 from devwidget.planning.changes import Changed, Option, options, resized, size_of
-from devwidget.planning.child.process import ask
-from devwidget.planning.fitting import Grid, fit
+from devwidget.planning.child_process import ask
 from devwidget.planning.generation import make_generation
-from devwidget.planning.largest import Largest, tightest
+from devwidget.planning.placement import step_sizes
+from devwidget.planning.sizes import Grid, Largest, fit, tightest
 from devwidget.records.answers.fitted import Fitted
 from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize

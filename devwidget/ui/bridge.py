@@ -7,12 +7,15 @@ carry data to the page. `Live` is separate because a thread writes it, and trait
 
 from __future__ import annotations
 
+import functools
+import gzip
 from typing import Any
 
 import anywidget
 from traitlets import Bool, Bytes, Dict, Int, Unicode
 
 from devwidget.report.page.assets import PANEL, TREE, joined, static_text
+from devwidget.report.page.plotly_file import plotly_path
 
 
 class Control(anywidget.AnyWidget):
@@ -73,3 +76,18 @@ class PlotlyCode(anywidget.AnyWidget):
 def reference(widget: Any) -> str:
     """How the page finds a widget from another one."""
     return f"anywidget:{widget.model_id}"
+
+
+_shared: list[PlotlyCode] = []
+
+
+def shared_plotly() -> PlotlyCode:
+    """The kernel's only PlotlyCode; a new one if somebody closed it."""
+    if not _shared or _shared[0].comm is None:
+        _shared[:] = [PlotlyCode(code=_packed())]
+    return _shared[0]
+
+
+@functools.cache
+def _packed() -> bytes:
+    return gzip.compress(plotly_path().read_bytes(), compresslevel=6)

@@ -1,10 +1,13 @@
-"""How a panel is displayed: live where a page can run it, as text and plain HTML in a notebook that was saved."""
+"""How a widget is displayed: live where a page runs it, as plain HTML where it was saved, in the language of reports."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+import weakref
+from typing import Any, Protocol
+
+from devwidget.language.speaking import follow
 
 
 class Displayed:
@@ -58,3 +61,31 @@ def _is_kernel() -> bool:
     """Whether a page shows what is displayed, and not a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
+
+
+class Spoken(Protocol):
+    """A widget with words."""
+
+    def speak(self) -> None:
+        """Say everything in the language of reports."""
+
+
+_widgets: weakref.WeakSet[Spoken] = weakref.WeakSet()
+
+
+def speak_along(widget: Spoken) -> None:
+    """Let a widget say everything again after each change, for as long as somebody has it."""
+    _widgets.add(widget)
+
+
+def fall_silent(widget: Spoken) -> None:
+    """Leave a closed widget alone."""
+    _widgets.discard(widget)
+
+
+def _speak() -> None:
+    for widget in list(_widgets):
+        widget.speak()
+
+
+follow(_speak)

@@ -33,13 +33,11 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui import refresh
 from devwidget.ui.actions import PanelActions, TraceRequest
-from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference
-from devwidget.ui.displayed import Displayed
+from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference, shared_plotly
+from devwidget.ui.displayed import Displayed, fall_silent, speak_along
 from devwidget.ui.jobs import MainThreadJobs
-from devwidget.ui.plotly_code import shared_plotly
 from devwidget.ui.questions import Questions
 from devwidget.ui.ranks_panel import RanksWidget
-from devwidget.ui.spoken import fall_silent, speak_along
 from devwidget.views.memory import Held, categorized, held_by
 from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place

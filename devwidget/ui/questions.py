@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import builtins
+import contextlib
+import io
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from devwidget.language.speaking import say
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.report.exports import export
 from devwidget.report.page.content import detail_content
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.actions import Panel, TraceRequest
-from devwidget.ui.printed import printed
 
 Message = dict[str, Any]
 T = TypeVar("T")
@@ -94,3 +97,27 @@ def _echo(value: object) -> str | int | None:
     if type(value) is int and abs(value) < 2**53:
         return value
     return value if isinstance(value, str) and len(value) <= _LONGEST_ID and value.isprintable() else None
+
+
+MOST = 20_000
+"""Characters kept, the last ones: a model that prints every tensor must not fill a page."""
+
+
+@contextlib.contextmanager
+def printed(show: Callable[[str], None]) -> Iterator[None]:
+    """Collect what is printed inside, and hand it over at the end, whatever ended it; refuse what is asked."""
+    text, asks = io.StringIO(), builtins.input
+    show("")
+    try:
+        builtins.input = _refuse
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            yield
+    finally:
+        builtins.input = asks
+        said = text.getvalue()
+        cut = say("... {count} characters before", count=f"{len(said) - MOST:,}")
+        show(said if len(said) <= MOST else f"{cut}\n{said[-MOST:]}")
+
+
+def _refuse(prompt: object = "") -> str:
+    raise EOFError(say("`input()` cannot ask while the panel traces, because no cell runs; run `panel.run_trace()` in a cell"))

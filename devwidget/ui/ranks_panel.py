@@ -18,8 +18,7 @@ from devwidget.report.page.ranks.content import ranks_content
 from devwidget.report.page.ranks.page import plain_cluster
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.bridge import Control, reference
-from devwidget.ui.displayed import Displayed
-from devwidget.ui.spoken import fall_silent, speak_along
+from devwidget.ui.displayed import Displayed, fall_silent, speak_along
 
 
 class RanksView(anywidget.AnyWidget):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.memory.accounting import account
+from devwidget.memory import account
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES
 from devwidget.simulator import simulate

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from devwidget.distributed.folder import FOLDER_VARIABLE, made_private
+from devwidget.distributed.job import FOLDER_VARIABLE, made_private
 
 ROOT = pathlib.Path(__file__).parents[2]
 TRAINING = pathlib.Path(__file__).with_name("training.py")

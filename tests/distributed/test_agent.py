@@ -18,8 +18,7 @@ import torch
 
 import devwidget
 from devwidget.distributed.asking import ask
-from devwidget.distributed.folder import HANDLER, made_private, socket_of
-from devwidget.distributed.identity import identity
+from devwidget.distributed.job import HANDLER, identity, made_private, socket_of
 from devwidget.distributed.unix_http import Line
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import loads

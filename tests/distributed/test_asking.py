@@ -17,9 +17,8 @@ import pytest
 
 import devwidget
 from devwidget.distributed import asking, unix_http
-from devwidget.distributed.asking import FIRST_WAIT, SECOND_WAIT, ask, ask_folder
-from devwidget.distributed.folder import file_of, socket_of
-from devwidget.distributed.process_state import process_state
+from devwidget.distributed.asking import FIRST_WAIT, SECOND_WAIT, ask, ask_folder, process_state
+from devwidget.distributed.job import file_of, socket_of
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import dumps
 from devwidget.records.ranks.merging import Heard

@@ -13,11 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from devwidget.distributed.identity import identity
+from devwidget.distributed.job import identity
 from devwidget.distributed.report import Reporter
 from devwidget.planning.parallel.forked import in_a_fork
-from devwidget.planning.parallel.mesh import Mesh
-from devwidget.planning.parallel.torch_internals import join_fake_group, shape_of_shard
+from devwidget.planning.parallel.mesh import Mesh, Shard
+from devwidget.planning.parallel.rank_step import join_fake_group
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.runs import numbers_in
 from devwidget.rules.ranks.over_ranks import judge_cluster
@@ -82,7 +82,7 @@ def test_sizes_are_those_that_the_mesh_gives():
         for number, module in enumerate(found.modules):
             for tensor in found.holdings[placement.held[number]] if placement.held[number] >= 0 else ():
                 rows = tensor.shape[0] // 8 if module.path.endswith("up") else tensor.shape[0]
-                (local,) = shape_of_shard((rows,), (32,), (at["dp"],), (_along_rows(),))
+                (local,) = Shard((rows,), ("dp",), (32,), (_along_rows(),)).shape_at(at)
                 assert math.prod(tensor.local_shape) == local * tensor.shape[1] // (1 if module.path.endswith("up") else 8)
 
 

@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from devwidget.distributed.folder import job_folder, made_private, ranks_in, refuse_shared, write_whole
+from devwidget.distributed.job import job_folder, made_private, ranks_in, refuse_shared, write_whole
 from devwidget.records.errors import DevwidgetError
 
 

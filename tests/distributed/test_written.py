@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.distributed.identity import identity
+from devwidget.distributed.job import identity
 from devwidget.distributed.report import Reporter
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.trace import Trace

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from devwidget.memory.accounting import account, block_bytes, categorized, held_by, held_bytes
+from devwidget.memory import account, block_bytes, categorized, held_by, held_bytes
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
 from devwidget.records.snapshot import ModuleFacts, Snapshot

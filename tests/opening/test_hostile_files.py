@@ -18,7 +18,7 @@ import pytest
 
 import devwidget
 from devwidget import DevwidgetError
-from devwidget.opening.pickle_scan import Implausible, scan
+from devwidget.opening.plain_pickle import Implausible, scan
 
 MIB = 1 << 20
 
@@ -70,7 +70,7 @@ BOMBS: dict[str, bytes] = {
 
 _OPENED = """
 import pathlib, re, sys
-from devwidget.opening.files import open_file
+from devwidget.opening import open_file
 from devwidget.records.loading.json_io import load
 from devwidget.records.errors import DevwidgetError
 for way in (open_file, load):

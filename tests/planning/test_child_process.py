@@ -10,8 +10,8 @@ from torch.nn.utils import parametrizations
 
 import devwidget
 from devwidget.capture.restore.settings.torch_settings import switches_now
-from devwidget.planning.child import letters
-from devwidget.planning.child.process import ask
+from devwidget.planning import child_process
+from devwidget.planning.child_process import ask
 from devwidget.records.errors import DevwidgetError
 from tests.measured import total
 
@@ -109,7 +109,7 @@ def test_a_model_that_cannot_be_sent_is_refused_with_what_to_do(a_started_gpu):
 
 
 def test_a_child_that_dies_is_told(a_started_gpu, monkeypatch):
-    monkeypatch.setattr(letters, "write", lambda *about: b"")
+    monkeypatch.setattr(child_process, "write_question", lambda *about: b"")
     with pytest.raises(DevwidgetError, match=r"ended with 1: .*EOFError"):
         devwidget.plan(Net(), X, gpus=1, **ASKED)
 

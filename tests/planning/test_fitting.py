@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.planning.fitting import Grid, fit
+from devwidget.planning.sizes import Grid, fit
 from devwidget.records.answers.fitted import weights
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError

@@ -11,8 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import devwidget
+from devwidget.distributed.holdings import local_part
 from devwidget.planning.parallel.forked import in_a_fork
-from devwidget.planning.parallel.torch_internals import join_fake_group, local_of
+from devwidget.planning.parallel.rank_step import join_fake_group
 
 TOKENS = torch.zeros(1, 4, dtype=torch.long)
 
@@ -28,7 +29,7 @@ class LiveBytes(TorchDispatchMode):
     def note(self, values):
         for each in values:
             if isinstance(each, torch.Tensor):
-                storage = local_of(each).untyped_storage()
+                storage = local_part(each).untyped_storage()
                 self.storages.setdefault(storage._cdata, StorageWeakRef(storage))
 
     def total(self):

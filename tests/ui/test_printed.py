@@ -4,7 +4,7 @@ import builtins
 
 import pytest
 
-from devwidget.ui.printed import printed
+from devwidget.ui.questions import printed
 
 
 def test_a_question_is_refused_and_says_where_it_can_be_asked():

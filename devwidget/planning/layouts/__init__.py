@@ -1,1 +1,91 @@
-"""Where the blocks of a model go: what each takes, the best split, and a plan of it."""
+"""Proposes where the blocks of a model go, for `place`, and runs each proposal on virtual GPUs before it is shown."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.step.sources import kept_source
+from devwidget.capture.validation import refuse_model
+from devwidget.planning import refuse
+from devwidget.planning.child_process import ask
+from devwidget.planning.layouts.blocks import Block, measure, paths_of_blocks
+from devwidget.planning.layouts.splits import Proposals, crossings
+from devwidget.planning.placement import with_lengths
+from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.plan import Plan
+from devwidget.records.schema.message import Message
+from devwidget.simulator.cluster import parse_cluster
+
+MOST_SHOWN = 8
+"""Rejected layouts in the answer, the last ones."""
+
+
+def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]) -> Layout:
+    """See `devwidget.place`."""
+    refuse_model(model)
+    capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
+    refuse(asked["optimizer"], {})
+    with kept_source(batch):
+        inputs = arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
+    return ask(layout_of, model, inputs, asked, capacities)
+
+
+def layout_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
+    """The layout of a step; see `devwidget.place`.
+
+    Raises:
+        DevwidgetError: if none can be run.
+    """
+    found: list[Layout] = []
+    rejected: list[Rejected] = []
+    for paths in dict.fromkeys(tuple(paths_of_blocks(model, finest)) for finest in (True, False)):
+        need = with_lengths(functools.partial(measure, model, inputs, asked, paths))
+        nearest = Proposals(model, inputs, asked, need, capacities, rejected).search()
+        found += [] if nearest is None else [_layout(model, need.blocks, *nearest, rejected)]
+        if found and found[-1].fits:
+            return found[-1]
+    if not found:
+        why = rejected[-1].why if rejected else Message("there are fewer blocks than GPUs")
+        raise DevwidgetError(
+            Message("{kind} fits on no split of its {count} blocks", kind=type(model).__name__, count=len(paths)), why=why
+        )
+    return min(found, key=lambda layout: max(gpu.on_card / gpu.capacity for gpu in layout.devices))
+
+
+def _layout(
+    model: nn.Module, blocks: Sequence[Block], split: Sequence[int], plan: Plan, rejected: Sequence[Rejected]
+) -> Layout:
+    hops, crossing = crossings(split, blocks)
+    kind = plan.devices[0].device.kind
+    costs = tuple(
+        BlockCost(
+            block.path,
+            DeviceId(kind, index),
+            block.weights,
+            block.kept,
+            block.beyond,
+            block.passed,
+            block.dtype,
+            block.shape,
+        )
+        for block, index in zip(blocks, split, strict=True)
+    )
+    gpus = tuple(PlacedGpu(device.device, device.on_card, device.capacity) for device in plan.devices)
+    tied, shown = ties(blocks), tuple(rejected[-MOST_SHOWN:])
+    return Layout(type(model).__name__, plan.fits, costs, gpus, hops, crossing, tied, shown)
+
+
+def ties(blocks: Sequence[Block]) -> tuple[tuple[str, ...], ...]:
+    """Paths of the blocks that share weights."""
+    by_storage: dict[int, list[str]] = {}
+    for block in blocks:
+        for storage in block.tensors:
+            by_storage.setdefault(storage, []).append(block.path)
+    return tuple(sorted({tuple(paths) for paths in by_storage.values() if len(paths) > 1}))

@@ -10,9 +10,15 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import all_tensors, own_tensors, registered, walk
+from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import tensors_in
-from devwidget.planning.watcher import bytes_by_gpu
+from devwidget.planning.changes import Changed
+from devwidget.planning.placement import placed_copy
+from devwidget.planning.rehearsal import rehearse
+from devwidget.planning.watcher import Watcher, bytes_by_gpu, gpu
+from devwidget.simulator.cluster import UNLIMITED, parse_cluster
 from devwidget.simulator.devices.ledger import Account
+from devwidget.simulator.devices.ledger_listeners import settle
 
 
 @dataclass
@@ -43,6 +49,56 @@ class Block:
     order: int | None = None
     tensors: frozenset[int] = frozenset()
     is_module: bool = True
+
+
+@dataclass(frozen=True)
+class Need:
+    """What blocks take on one GPU, in bytes.
+
+    Attributes:
+        blocks: all of them, in the order in which they run.
+        trains: whether there is a backward.
+        state: bytes of optimizer state for a byte of weights that are trained.
+        step: bytes that the optimizer's step takes besides, for the same.
+        backward: bytes that backward takes besides while one block is in it.
+    """
+
+    blocks: Sequence[Block]
+    trains: bool = False
+    state: float = 0.0
+    step: float = 0.0
+    backward: int = 0
+
+    def of(self, blocks: Sequence[Block]) -> int:
+        """The peak of a GPU that has these."""
+        weights, trained = weights_of(blocks), _trained(blocks)
+        if not self.trains:
+            return weights + max((block.kept + block.beyond for block in blocks), default=0)
+        kept = most = 0
+        late = trained
+        for block in blocks:
+            most = max(most, kept + block.kept + block.beyond)
+            kept += block.kept
+            most = max(most, kept + trained - late + self.backward)
+            late -= block.trained
+        return round(weights + self.state * trained + max(most, kept + self.backward, (1 + self.step) * trained))
+
+
+def weights_of(blocks: Sequence[Block]) -> int:
+    """Bytes of their weights; what is tied within them is there once."""
+    return sum(block.weights for block in _untied(blocks))
+
+
+def _trained(blocks: Sequence[Block]) -> int:
+    return sum(block.trained for block in _untied(blocks))
+
+
+def _untied(blocks: Sequence[Block]) -> Iterator[Block]:
+    storages: set[int] = set()
+    for block in blocks:
+        if not block.tensors or not block.tensors <= storages:
+            yield block
+        storages |= block.tensors
 
 
 def paths_of_blocks(model: nn.Module, finest: bool = False) -> list[str]:
@@ -162,3 +218,28 @@ def _part(module: nn.Module, path: str) -> nn.Module | torch.Tensor:
 
 def _bytes(tensors: list[torch.Tensor]) -> int:
     return sum(bytes_by_gpu(tensors).values())
+
+
+def measure(model: nn.Module, inputs: Arguments, asked: dict[str, Any], paths: Sequence[str], lengths_stay: bool) -> Need:
+    """What each of these blocks takes, from one step on one GPU of any size."""
+    cluster = parse_cluster(1, UNLIMITED, False)
+    watcher = Watcher(1)
+    with placed_copy(model, "as is", cluster, watcher, Changed(prepare=_to_first)) as (copied, (account,)):
+        blocks = BlockWatcher(account, settle)
+        blocks.attach(copied.inner, paths)
+        step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
+        phases = rehearse(*step, after_forward=blocks.detach, lengths_stay=lengths_stay)
+        device = watcher.device(0, account, sum(block.weights for block in blocks.blocks.values()))
+    found, trains = blocks.in_order(), "backward" in phases
+    trained = sum(block.trained for block in found)
+    state = watcher.optimizer.get(0, 0) / max(trained, 1)
+    plain = Need(found, trains, state)
+    more, phase = device.peak - plain.of(found), device.peak_at.phase if device.peak_at else ""
+    if phase == "optimizer":
+        return Need(found, trains, state, step=max(more, 0) / max(trained, 1))
+    return Need(found, trains, state, backward=max(more, 0) if phase in ("backward", "loss") else 0)
+
+
+def _to_first(model: nn.Module) -> None:
+    """All of it on one GPU, wherever its parts are."""
+    model.to(gpu(0))

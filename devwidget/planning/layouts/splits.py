@@ -1,66 +1,148 @@
-"""Blocks over GPUs: what each part would take, every assignment of few, and the best split of many in their order."""
+"""Searches for a split of blocks over GPUs: proposed by the estimate, run, proposed again as the runs have corrected it."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
 
-from devwidget.planning.layouts.blocks import Block
+from torch import nn
+
+from devwidget.capture.step.batch import Arguments
+from devwidget.planning import plan_of
+from devwidget.planning.changes import Changed
+from devwidget.planning.layouts.blocks import Block, Need, weights_of
+from devwidget.records.answers.layout import Rejected
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.plan import Plan
+from devwidget.records.schema.message import Message
+
+MOST_TRIES = 8
+"""Runs of one kind of layout: each tells how far the estimate of a GPU was off, and the next counts with it."""
+
+FAR_OFF = 1.25
+"""Times the memory, by the estimate as runs have corrected it: not run."""
+
+Best = Callable[[Sequence[int]], list[int] | None]
+"""Of the room of each GPU: the best layout of a kind that was not run yet."""
+
+
+@dataclass
+class Proposals:
+    """The search for one layout.
+
+    Attributes:
+        model, inputs, asked: of the step, as for a plan.
+        need: of the blocks.
+        capacities: of the GPUs.
+        rejected: what was run and does not fit.
+    """
+
+    model: nn.Module
+    inputs: Arguments
+    asked: dict[str, Any]
+    need: Need
+    capacities: Sequence[int]
+    rejected: list[Rejected] = field(default_factory=list)
+    _plans: dict[tuple[int, ...], Plan | None] = field(default_factory=dict)
+    _nearest: tuple[float, list[int], Plan] | None = None
+
+    def search(self) -> tuple[list[int], Plan] | None:
+        """The split with the fewest hops that fits when it is run, and its plan; if none does, the one that needs least.
+
+        Returns:
+            None if none can be run.
+        """
+        for best in self._kinds():
+            if (found := self._try(best)) is not None:
+                return found
+        return self._nearest and self._nearest[1:]
+
+    def _kinds(self) -> Iterator[Best]:
+        """Assignments with more and more hops, where there are few; else splits in order over more and more GPUs."""
+        hops: dict[int, list[list[int]]] = {}
+        for split in assignments(self.need.blocks, self.capacities):
+            hops.setdefault(crossings(split, self.need.blocks)[0], []).append(split)
+        yield from (functools.partial(self._best_of, hops[count]) for count in sorted(hops))
+        for used in range(1, len(self.capacities) + 1) if not hops else ():
+            yield from (functools.partial(self._best_in_order, used, home) for home in range(min(used, 2)))
+
+    def _best_of(self, splits: Sequence[list[int]], room: Sequence[int]) -> list[int] | None:
+        left = (split for split in splits if tuple(split) not in self._plans)
+        return min(left, key=lambda split: fullness(self.need, split, room), default=None)
+
+    def _best_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
+        """With so many blocks at the end on the first GPU again, where the output has to go; then one beside the nearest."""
+        split = best_split(self.need, room, used, last_home)
+        near = [] if self._nearest is None else beside(self._nearest[1], groups_of(self.need.blocks))
+        left = (each for each in [split, *near] if each is not None and tuple(each) not in self._plans)
+        return None if split is None else next(left, None)
+
+    def _try(self, best: Best) -> tuple[list[int], Plan] | None:
+        """Run what is best by the estimate, then by the estimate as runs have corrected it."""
+        room = list(self.capacities)
+        for tries in range(MOST_TRIES):
+            if (split := best(room)) is None or self._weighs_too_much(split):
+                return None
+            if tries and fullness(self.need, split, room) > FAR_OFF:
+                return None
+            self._plans[tuple(split)] = plan = self._run(split)
+            if plan is not None and plan.fits:
+                return split, plan
+            if plan is not None:
+                room = [self._room(index, split, plan) for index in range(len(room))]
+        return None
+
+    def _weighs_too_much(self, split: list[int]) -> bool:
+        """Whether a run would tell nothing: the weights alone have no room."""
+        for index, capacity in enumerate(self.capacities):
+            part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
+            weights = weights_of(part)
+            if weights > capacity:
+                why = Message(
+                    "not run: the weights of GPU {index} are {share} of what it has",
+                    index=index,
+                    share=f"{weights / capacity:.1%}",
+                )
+                self.rejected.append(Rejected(words_of(split), why))
+                return True
+        return False
+
+    def _run(self, split: list[int]) -> Plan | None:
+        paths = {block.path: index for block, index in zip(self.need.blocks, split, strict=True)}
+        asked = {**self.asked, "placement": paths}
+        try:
+            plan = plan_of(self.model, self.inputs, asked, Changed())
+        except DevwidgetError as error:
+            self.rejected.append(Rejected(words_of(split), error.what))
+            return None
+        over = max(device.on_card / device.capacity for device in plan.devices)
+        if not plan.fits:
+            fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
+            share = f"{fullest.on_card / fullest.capacity:.1%}"
+            why = Message("{device} takes {share} of what it has", device=fullest.device, share=share)
+            self.rejected.append(Rejected(words_of(split), why))
+        if self._nearest is None or over < self._nearest[0]:
+            self._nearest = over, split, plan
+        return plan
+
+    def _room(self, index: int, split: list[int], plan: Plan) -> int:
+        """What the estimate of a GPU may come to, by how far it was off."""
+        estimated = self.need.of([block for block, at in zip(self.need.blocks, split, strict=True) if at == index])
+        return self.capacities[index] - max(plan.devices[index].on_card - estimated, 0)
+
+
+def words_of(split: Sequence[int]) -> str:
+    """`4 on 0, 3 on 1`."""
+    parts = (Message("{count} on {gpu}", count=len(list(group)), gpu=gpu) for gpu, group in groupby(split))
+    return functools.reduce(lambda told, part: Message("{first}, {second}", first=told, second=part), parts)
+
 
 MOST_ASSIGNMENTS = 1 << 12
 """Of blocks to GPUs; where there are more, blocks are split in the order in which they run."""
-
-
-@dataclass(frozen=True)
-class Need:
-    """What blocks take on one GPU, in bytes.
-
-    Attributes:
-        blocks: all of them, in the order in which they run.
-        trains: whether there is a backward.
-        state: bytes of optimizer state for a byte of weights that are trained.
-        step: bytes that the optimizer's step takes besides, for the same.
-        backward: bytes that backward takes besides while one block is in it.
-    """
-
-    blocks: Sequence[Block]
-    trains: bool = False
-    state: float = 0.0
-    step: float = 0.0
-    backward: int = 0
-
-    def of(self, blocks: Sequence[Block]) -> int:
-        """The peak of a GPU that has these."""
-        weights, trained = weights_of(blocks), _trained(blocks)
-        if not self.trains:
-            return weights + max((block.kept + block.beyond for block in blocks), default=0)
-        kept = most = 0
-        late = trained
-        for block in blocks:
-            most = max(most, kept + block.kept + block.beyond)
-            kept += block.kept
-            most = max(most, kept + trained - late + self.backward)
-            late -= block.trained
-        return round(weights + self.state * trained + max(most, kept + self.backward, (1 + self.step) * trained))
-
-
-def weights_of(blocks: Sequence[Block]) -> int:
-    """Bytes of their weights; what is tied within them is there once."""
-    return sum(block.weights for block in _untied(blocks))
-
-
-def _trained(blocks: Sequence[Block]) -> int:
-    return sum(block.trained for block in _untied(blocks))
-
-
-def _untied(blocks: Sequence[Block]) -> Iterator[Block]:
-    storages: set[int] = set()
-    for block in blocks:
-        if not block.tensors or not block.tensors <= storages:
-            yield block
-        storages |= block.tensors
 
 
 def groups_of(blocks: Sequence[Block]) -> list[list[int]]:

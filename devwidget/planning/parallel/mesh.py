@@ -1,13 +1,19 @@
-"""The mesh of a plan, and which of its ranks hold shards of the same shapes: arithmetic, without running any of them."""
+"""The mesh of a plan: which of its ranks hold shards of the same shapes, and how it spreads a model by default."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from devwidget.planning.parallel.torch_internals import shape_of_shard
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from devwidget.capture import torch_internals
+from devwidget.capture.modules import registered
 
 REPLICAS = ("ddp", "replicate", "dp_replicate")
 """Names of a dimension whose ranks hold equal copies."""
@@ -74,7 +80,9 @@ class Shard:
         """Of the part that a rank holds."""
         if not self.dims:
             return self.shape
-        return shape_of_shard(self.shape, self.sizes, [at[name] for name in self.dims], self.placements)
+        coordinates = [at[name] for name in self.dims]
+        local, _ = torch_internals.local_shape_and_offset(self.shape, self.sizes, coordinates, self.placements)
+        return tuple(local)
 
 
 def kinds_of_ranks(mesh: Mesh, ranks: Sequence[int], shards: Sequence[Shard]) -> list[tuple[int, ...]]:
@@ -85,3 +93,35 @@ def kinds_of_ranks(mesh: Mesh, ranks: Sequence[int], shards: Sequence[Shard]) ->
         at = mesh.at(rank)
         kinds.setdefault(tuple(shard.shape_at(at) for shard in distinct), []).append(rank)
     return [tuple(kind) for kind in kinds.values()]
+
+
+def spread(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """The part of a rank: its copy in DDP; or each block of a list is one unit of FSDP2, and what is left another.
+
+    Replicas over the first dimension and shards over the second are HSDP.
+    """
+    names = mesh.mesh_dim_names or ()
+    part = _stage(model, mesh) if STAGES in names else model
+    dims = tuple(name for name in names if name != STAGES)
+    if len(dims) == 1 and dims[0] in REPLICAS:
+        return DistributedDataParallel(part, process_group=mesh[dims[0]].get_group())
+    if dims:
+        own = mesh if len(dims) == len(names) else mesh[dims if len(dims) > 1 else dims[0]]
+        for unit in (*_units(part), part):
+            fully_shard(unit, mesh=own)
+    return part
+
+
+def _stage(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    blocks: list[Any] = [block for _, block in registered(model, "_modules")]
+    at, stages = mesh[STAGES].get_local_rank(), mesh[STAGES].size()
+    return nn.Sequential(*blocks[len(blocks) * at // stages : len(blocks) * (at + 1) // stages])
+
+
+def _units(module: nn.Module) -> Iterator[nn.Module]:
+    """The outermost modules in lists that have parameters."""
+    for _, child in registered(module, "_modules"):
+        if isinstance(module, nn.ModuleList | nn.Sequential) and any(True for _ in child.parameters()):
+            yield child
+        else:
+            yield from _units(child)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered, walk
@@ -16,14 +18,11 @@ from devwidget.capture.snapshot.wrapper_facts import wrapping
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.tensors import is_tensor, replace_tensors
-from devwidget.planning.optimizers import optimizer_for
-from devwidget.planning.parallel.default import spread
-from devwidget.planning.parallel.mesh import At, Mesh, Shard
+from devwidget.capture.torch_internals import FakeStore, FakeTensorMode
+from devwidget.planning.parallel.mesh import At, Mesh, Shard, spread
 from devwidget.planning.parallel.pipeline import Passed, StageStep
-from devwidget.planning.parallel.replicas import watch_replicas
-from devwidget.planning.parallel.storages import Storages
-from devwidget.planning.parallel.torch_internals import FakeTensorMode, join_fake_group, spec_of
-from devwidget.planning.rehearsal import MeanStep
+from devwidget.planning.parallel.storages import Storages, watch_replicas
+from devwidget.planning.rehearsal import MeanStep, optimizer_for
 from devwidget.records.plan import PlanMoment
 from devwidget.records.ranks.parallel_plan import PhasePeak
 from devwidget.records.trace import Phase
@@ -150,6 +149,11 @@ def _nothing() -> None:
     """Nobody looks."""
 
 
+def join_fake_group(rank: int, ranks: int) -> None:
+    """Join a process group as one of its ranks; its collectives do nothing."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+
+
 def _ways(part: nn.Module) -> tuple[str, ...]:
     """By what a part was spread, as far as classes of torch tell."""
     words = (wrapping(type(module)).word for _, module in walk(part))
@@ -160,9 +164,9 @@ _SPREADING = ("DistributedDataParallel", "FSDP", "FSDP2")
 
 
 def _shard(parameter: torch.Tensor) -> Shard:
-    spec = spec_of(parameter)
-    if spec is None:
+    if not isinstance(parameter, DTensor):
         return Shard(tuple(parameter.shape))
+    spec: Any = parameter._spec
     return Shard(tuple(spec.shape), tuple(spec.mesh.mesh_dim_names), tuple(spec.mesh.shape), tuple(spec.placements))
 
 

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 from devwidget import simulator
+from devwidget.planning import refuse as refuse_plan
 from devwidget.planning.parallel.mesh import REPLICAS, SHARDS, STAGES, TENSORS, Mesh
-from devwidget.planning.refusals import refuse as refuse_plan
 from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.schema.message import Message
 

@@ -1,4 +1,4 @@
-"""Every storage that a rank holds while its step runs, and what the bytes are for."""
+"""Watches every storage that a rank holds while its step runs, and what its bytes are for; the buckets of DDP among them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
-from devwidget.memory.accounting import block_bytes
-from devwidget.planning.parallel.torch_internals import TorchDispatchMode, local_of, tree_leaves
+from devwidget.capture.torch_internals import TorchDispatchMode, tree_leaves
+from devwidget.distributed.holdings import local_part
+from devwidget.memory import block_bytes
 from devwidget.records.device import DeviceId
 
 _GPU = DeviceId("cuda", 0)
@@ -20,7 +22,7 @@ _OF_FSDP = "fsdp"
 
 
 @dataclass
-class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Storages(TorchDispatchMode):  # type: ignore[misc]
     """Sees every operator below DTensor, and with it every storage; sizes are those of CUDA's blocks.
 
     Attributes:
@@ -43,7 +45,7 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     kept: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
 
     def __enter__(self) -> Storages:
         resize, storages = torch.UntypedStorage.resize_, self
@@ -58,12 +60,12 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         self._resize = resize
         torch.UntypedStorage.resize_ = resized  # type: ignore[method-assign, assignment]  # this process ends after the step
-        super().__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
         torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
-        super().__exit__(*exc_info)  # type: ignore[no-untyped-call]
+        super().__exit__(*exc_info)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
@@ -80,7 +82,7 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def keeps(self, tensors: Iterable[torch.Tensor]) -> None:
         """These are there before the step and stay."""
-        storages = [local_of(tensor).untyped_storage() for tensor in tensors]
+        storages = [local_part(tensor).untyped_storage() for tensor in tensors]
         for storage in storages:
             self._add(storage)
         self.kept = frozenset(storage._cdata for storage in storages)
@@ -94,7 +96,7 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Bytes of these tensors, each storage once and without those that are `known`, which they are from now on."""
         total = 0
         for tensor in tensors:
-            key = local_of(tensor).untyped_storage()._cdata
+            key = local_part(tensor).untyped_storage()._cdata
             if key not in known:
                 known.add(key)
                 total += self.live.get(key, 0)
@@ -133,3 +135,46 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         del self.live[key]
         self.of_gathering.discard(key)
         self.of_buckets.discard(key)
+
+
+_LEFT_OUT = "finished reduction in the prior iteration"
+
+
+class _Unchanged:
+    """A reducer whose buckets stay as they were made: ranks that are not there agree on no other order of as many bytes."""
+
+    def __init__(self, reducer: Any) -> None:
+        self._reducer = reducer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reducer, name)
+
+    def _rebuild_buckets(self) -> bool:
+        """What it refuses first, a step that has left parameters out, is refused here too; then it would ask the others."""
+        try:
+            return bool(self._reducer._rebuild_buckets())
+        except RuntimeError as error:
+            if _LEFT_OUT in str(error):
+                raise
+            return False
+
+
+def watch_replicas(fakes: Any, storages: Storages) -> None:
+    """From now on every DDP is made of fake tensors, and its buckets are known; this process ends after the step."""
+    made: Any = DistributedDataParallel.__init__
+
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+        before = set(storages.live)
+        with fakes, storages:
+            made(self, *args, **{**kwargs, "init_sync": False})  # else it compares the shapes of all ranks by their values
+        storages.of_buckets |= storages.live.keys() - before
+        self.register_comm_hook(None, lambda _, bucket: _at_once(bucket.buffer()))  # the sum would be written into the bucket
+        self.reducer = _Unchanged(self.reducer)
+
+    DistributedDataParallel.__init__ = begin  # type: ignore[method-assign]
+
+
+def _at_once(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    result.set_result(tensor)
+    return result

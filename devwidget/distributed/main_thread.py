@@ -1,9 +1,11 @@
-"""What a process trains, from the variables of its main thread: the largest model, and stages of a pipeline."""
+"""Reads the main thread from another one: the lines that run, and the models and pipeline stages in its variables."""
 
 from __future__ import annotations
 
+import linecache
 import math
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
@@ -12,8 +14,9 @@ from torch import nn
 
 from devwidget.capture.modules import all_tensors, is_module, walk
 from devwidget.capture.object_fields import dict_of, is_scalar, module_name, mro_of, parts_of, stored
-from devwidget.capture.source_code.call_sites import is_own, locals_of
+from devwidget.capture.source_code.call_sites import is_library, is_own, locals_of
 from devwidget.capture.tensors import shape_of
+from devwidget.records.site import Site
 
 _MOST_VALUES = 5000
 _PIPELINES = "torch.distributed.pipelining"
@@ -82,3 +85,41 @@ def _fields(value: object) -> Iterator[Any]:
 
 def _members(value: object) -> Iterator[Any]:
     yield from parts_of(value) if type(value) in (list, tuple) else ()
+
+
+_MOST = 24
+
+
+def main_frames() -> list[FrameType]:
+    """The frames of the main thread, the innermost first."""
+    return list(_upwards(sys._current_frames().get(threading.main_thread().ident or 0)))
+
+
+def _upwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def stack_of(frames: list[FrameType]) -> tuple[Site, ...]:
+    """The user's lines, and the innermost of all; that of a library says what it waits for."""
+    kept = [
+        frame
+        for at, frame in enumerate(frames)
+        if not is_own(frame.f_code.co_filename) and (at == 0 or not is_library(frame.f_code.co_filename))
+    ]
+    return tuple(map(_site, reversed(kept[:_MOST])))
+
+
+def _site(frame: FrameType) -> Site:
+    code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
+    return Site(code.co_filename, line, linecache.getline(code.co_filename, line).strip(), code.co_name)
+
+
+def is_in_step(frames: list[FrameType]) -> bool:
+    """Whether a module is called or backward runs: while they do, FSDP gathers what it needs."""
+    return any(frame.f_code.co_name in _STEPS and is_library(frame.f_code.co_filename) for frame in frames)
+
+
+_STEPS = frozenset({"_call_impl", "_engine_run_backward", "run_backward"})
+"""Functions of torch below which forward and backward run."""

@@ -1,4 +1,4 @@
-"""Whose bytes they are: a device's live tensors by category, every storage counted once."""
+"""ACCOUNTING: whose bytes they are, a device's live tensors by category, every storage counted once."""
 
 from __future__ import annotations
 
