@@ -14,9 +14,9 @@ from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.changes import Changed
-from devwidget.planning.child_process import ask
-from devwidget.planning.placement import Placement, placed_copy, with_lengths
-from devwidget.planning.rehearsal import rehearse
+from devwidget.planning.child_process import ask_child
+from devwidget.planning.placement import Placement, place_copy, retry_with_lengths
+from devwidget.planning.rehearsal import rehearse_step
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.planning.what_if import WhatIf
 from devwidget.records.errors import DevwidgetError, nearest
@@ -41,37 +41,41 @@ def make_plan(
     refuse_model(model)
     asked = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer, "placement": placement}
     parse_cluster(gpus, memory, False, card=card)
-    refuse(optimizer, placement)
+    refuse_plan(optimizer, placement)
     with kept_source(batch):
         inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    plan = ask(plan_of, model, inputs, asked, Changed())
-    return may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_of))
+    plan = ask_child(plan_step, model, inputs, asked, Changed())
+    return may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_step))
 
 
-def plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed) -> Plan:
+def plan_step(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed) -> Plan:
     """The plan of one step, with something changed; see `devwidget.plan`."""
-    refuse(asked["optimizer"], asked["placement"])
-    return with_lengths(lambda lengths_stay: _plan_of(model, inputs, asked, changed, lengths_stay))
+    refuse_plan(asked["optimizer"], asked["placement"])
+    return retry_with_lengths(lambda lengths_stay: _plan_step_with_lengths(model, inputs, asked, changed, lengths_stay))
 
 
-def _plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed, lengths_stay: bool) -> Plan:
+def _plan_step_with_lengths(
+    model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed, lengths_stay: bool
+) -> Plan:
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
     placement, watcher = asked["placement"], Watcher(asked["gpus"])
-    with placed_copy(model, placement, cluster, watcher, changed) as (copied, accounts):
+    with place_copy(model, placement, cluster, watcher, changed) as (copied, accounts):
         weights = bytes_by_gpu(all_tensors(copied.inner))
         with changed.around():
             step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
-            phases = rehearse(*step, lengths_stay=lengths_stay, accumulated=changed.accumulated)
-        devices = tuple(watcher.device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts))
+            phases = rehearse_step(*step, lengths_stay=lengths_stay, accumulated=changed.accumulated)
+        devices = tuple(
+            watcher.describe_device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts)
+        )
     name = placement if isinstance(placement, str) else "device map"
-    guesses = tuple(moment.record() for moment in watcher.guesses)
+    guesses = tuple(moment.to_record() for moment in watcher.guesses)
     return Plan(type(model).__name__, name, tuple(phases), devices, copied.device_map, guesses, asked["card"] or "")
 
 
 _WORDS = ("as is", "data parallel", "auto")
 
 
-def refuse(optimizer: object, placement: object) -> None:
+def refuse_plan(optimizer: object, placement: object) -> None:
     """Refuse what makes no sense.
 
     Raises:

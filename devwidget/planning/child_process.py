@@ -34,11 +34,14 @@ from devwidget.simulator.without_values.known_values import MOST_BYTES
 
 Answer = TypeVar("Answer")
 QUESTION, ANSWER = "question", "answer"
-PROGRAM = "import sys; sys.path[:0] = sys.argv[2:]; from devwidget.planning.child_process import main; main(sys.argv[1])"
+PROGRAM = (
+    "import sys; sys.path[:0] = sys.argv[2:]; "
+    "from devwidget.planning.child_process import answer_in_folder; answer_in_folder(sys.argv[1])"
+)
 LAST_LINES = 3
 
 
-def ask(question: Callable[..., Answer], *about: Any) -> Answer:
+def ask_child(question: Callable[..., Answer], *about: Any) -> Answer:
     """Call a function here, or in a child process where virtual GPUs are running or real ones were used.
 
     Args:
@@ -68,22 +71,22 @@ def ask(question: Callable[..., Answer], *about: Any) -> Answer:
         return found
 
 
-def main(folder: str) -> None:
+def answer_in_folder(folder: str) -> None:
     """Answer the question that lies in a folder."""
     Path(folder, ANSWER).write_bytes(answer_question(Path(folder, QUESTION).read_bytes()))
 
 
-class Letter(cloudpickle.Pickler):  # type: ignore[misc]
+class QuestionPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Writes what a notebook has defined with its source, and tensors without values."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self._storages = Storages()
+        self._storages = SentStorages()
 
     def reducer_override(self, obj: Any) -> Any:
         """How to make a tensor again, and a module that refuses to be pickled for its tensors' sake; the rest as always."""
         if isinstance(obj, torch.Tensor) and obj.layout == torch.strided and not obj.is_nested:
-            return described(obj, self._storages)
+            return describe_tensor(obj, self._storages)
         if isinstance(obj, torch.nn.Module) and is_parametrized(obj):
             return object.__new__, (type(obj),), vars(obj)
         return super().reducer_override(obj)
@@ -97,8 +100,8 @@ def write_question(question: Callable[..., Any], *about: Any) -> bytes:
     """
     file = io.BytesIO()
     try:
-        pickle.dump((sys.path, _cells(), switches_now()), file)
-        Letter(file).dump((question, about))
+        pickle.dump((sys.path, _notebook_cells(), switches_now()), file)
+        QuestionPickler(file).dump((question, about))
     except Exception as error:  # of any class of the user's
         raise DevwidgetError(
             Message("the model cannot be sent to another process: {error}", error=error_text(error)),
@@ -118,10 +121,10 @@ def answer_question(letter: bytes) -> bytes:
         set_switches(switches)
         return bytes(cloudpickle.dumps((question(*about), None)))
     except Exception as error:
-        return _failure(error)
+        return _pack_failure(error)
 
 
-def _failure(error: Exception) -> bytes:
+def _pack_failure(error: Exception) -> bytes:
     """An exception that is raised again elsewhere; where it was raised here is lost on the way but for the text."""
     if not isinstance(error, DevwidgetError):
         error.add_note("".join(traceback.format_tb(error.__traceback__)))
@@ -143,7 +146,7 @@ def read_answer(letter: bytes) -> Any:
     return found
 
 
-def _cells() -> dict[str, Any]:
+def _notebook_cells() -> dict[str, Any]:
     """The lines of the cells of a notebook, which are in no file."""
     return {name: entry for name, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None}
 
@@ -168,11 +171,11 @@ class SentStorage:
     def storage(self) -> torch.UntypedStorage:
         """The same memory here, on meta if its values are unknown; one for all who ask."""
         if "_storage" not in vars(self):
-            vars(self)["_storage"] = self._made()
+            vars(self)["_storage"] = self._make_storage()
         found: torch.UntypedStorage = vars(self)["_storage"]
         return found
 
-    def _made(self) -> torch.UntypedStorage:
+    def _make_storage(self) -> torch.UntypedStorage:
         if self.values is None:
             return torch.UntypedStorage(self.nbytes, device="meta")  # type: ignore[no-untyped-call]
         if not self.values:
@@ -180,23 +183,23 @@ class SentStorage:
         return torch.frombuffer(bytearray(self.values), dtype=torch.uint8).untyped_storage()
 
 
-class Storages:
+class SentStorages:
     """The storages of one letter, each sent once."""
 
     def __init__(self) -> None:
         self._sent: dict[int, SentStorage] = {}
 
-    def of(self, tensor: torch.Tensor) -> SentStorage:
+    def send_storage(self, tensor: torch.Tensor) -> SentStorage:
         """What is sent in place of the memory of a tensor."""
         with hide_from_modes(), DisableTorchFunction(), no_gradients():
             storage = tensor.untyped_storage()
             if storage._cdata not in self._sent:
                 is_known = not (tensor.requires_grad or is_parameter(tensor)) and storage.nbytes() <= MOST_BYTES
-                self._sent[storage._cdata] = SentStorage(storage.nbytes(), _read(storage) if is_known else None)
+                self._sent[storage._cdata] = SentStorage(storage.nbytes(), _read_values(storage) if is_known else None)
             return self._sent[storage._cdata]
 
 
-def _read(storage: torch.UntypedStorage) -> bytes | None:
+def _read_values(storage: torch.UntypedStorage) -> bytes | None:
     """The bytes of a storage on any device; without values those that are known."""
     kept = getattr(storage, "_devwidget_values", None)
     source = storage if kept is None else kept
@@ -205,16 +208,16 @@ def _read(storage: torch.UntypedStorage) -> bytes | None:
     return bytes(torch.empty(0, dtype=torch.uint8).set_(source.cpu()).numpy().tobytes())
 
 
-def described(tensor: torch.Tensor, storages: Storages) -> tuple[Any, ...]:
+def describe_tensor(tensor: torch.Tensor, storages: SentStorages) -> tuple[Any, ...]:
     """How to make a strided tensor again, as pickle wants it."""
     place = str(device_of(tensor))
     with hide_from_modes(), DisableTorchFunction():
         shape = tuple(tensor.size()), tensor.stride(), tensor.storage_offset()
         rest = tensor.dtype, tensor.requires_grad, type(tensor), tensor.is_conj(), tensor.is_neg()
-    return made_again, (storages.of(tensor), place, *shape, *rest), dict(vars(tensor)), None, None, set_attributes
+    return remake_tensor, (storages.send_storage(tensor), place, *shape, *rest), dict(vars(tensor)), None, None, set_attributes
 
 
-def made_again(
+def remake_tensor(
     sent: SentStorage, place: str, size: Any, stride: Any, offset: int,
     dtype: torch.dtype, requires_grad: bool, kind: Any, is_conj: bool, is_neg: bool,
 ) -> torch.Tensor:  # fmt: skip
@@ -234,7 +237,7 @@ def set_attributes(tensor: torch.Tensor, attributes: dict[str, Any]) -> None:
     tensor.__dict__.update(attributes)
 
 
-def place_of(tensor: torch.Tensor) -> torch.device:
+def original_device(tensor: torch.Tensor) -> torch.device:
     """Where a tensor is in the process that it comes from."""
     place = vars(tensor).get(PLACE)
     return tensor.device if place is None else torch.device(place)

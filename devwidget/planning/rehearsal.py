@@ -16,8 +16,8 @@ from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.step.step import Step
-from devwidget.planning.placement import LengthsOnGpu, PlacedCopy, batch_for
-from devwidget.planning.watcher import Watcher, deepest_line, gpu
+from devwidget.planning.placement import LengthsOnGpu, PlacedCopy, place_batch
+from devwidget.planning.watcher import Watcher, deepest_line, virtual_gpu
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
@@ -48,7 +48,7 @@ class AccumulatingStep(MeanStep):
             yield from once_more.phases(seen)
 
 
-def rehearse(
+def rehearse_step(
     model: nn.Module,
     copied: PlacedCopy,
     inputs: Arguments,
@@ -71,9 +71,9 @@ def rehearse(
         SimulationError: if the step needs values that nobody knows.
         DevwidgetError: if it fails.
     """
-    batch = batch_for(copied, inputs, lengths_stay)
+    batch = place_batch(copied, inputs, lengths_stay)
     kind = AccumulatingStep if accumulated else MeanStep
-    step = kind(copied.placed, batch, _there(loss_fn), optimizer_for(model, copied.inner, optimizer))
+    step = kind(copied.placed, batch, _place_loss(loss_fn), remake_optimizer(model, copied.inner, optimizer))
     watcher.making = step.optimizer
     phases: list[Phase] = []
     with CurrentModule(copied.inner) as watcher.where, watcher.counting_gradients(copied.inner):
@@ -84,15 +84,15 @@ def rehearse(
                 if phase == "forward":
                     after_forward()
             if step.optimizer is not None:
-                watcher.has_stepped(step.optimizer)
+                watcher.count_optimizer_state(step.optimizer)
     return phases
 
 
-def _there(loss_fn: Any) -> Any:
+def _place_loss(loss_fn: Any) -> Any:
     """A loss that is a module has tensors too, such as class weights."""
     if not isinstance(loss_fn, nn.Module):
         return loss_fn
-    return meta_copy_of_model(loss_fn, lambda tensor: gpu(0), lambda tensor: gpu(0))
+    return meta_copy_of_model(loss_fn, lambda tensor: virtual_gpu(0), lambda tensor: virtual_gpu(0))
 
 
 def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
@@ -103,7 +103,7 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
         LengthsOnGpu: if it packs by lengths that are on a GPU.
         DevwidgetError: if it fails.
     """
-    watcher.enter(phase)
+    watcher.enter_phase(phase)
     try:
         run()
     except SimulationError as error:
@@ -119,7 +119,7 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
             why=Message("what the weights make of a batch is not computed in a plan"),
             instead=Message(
                 "run the step with values, under `devwidget.simulate(...)`, and read `torch.{kind}.max_memory_allocated`",
-                kind=gpu(0).type,
+                kind=virtual_gpu(0).type,
             ),
         ) from error
     except RuntimeError as error:
@@ -129,7 +129,7 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
     return phase
 
 
-def optimizer_for(model: nn.Module, copied: nn.Module, optimizer: Any) -> torch.optim.Optimizer | None:
+def remake_optimizer(model: nn.Module, copied: nn.Module, optimizer: Any) -> torch.optim.Optimizer | None:
     """An optimizer of the same class and settings for the copy; groups are matched by the names of parameters."""
     if optimizer is None:
         return None

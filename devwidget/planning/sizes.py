@@ -18,7 +18,7 @@ MOST_AT_ONCE = 16
 
 
 @dataclass
-class Largest:
+class LargestSearch:
     """A search along sizes.
 
     Attributes:
@@ -29,30 +29,33 @@ class Largest:
     plan: Callable[[int], Plan]
     plans: dict[int, Plan]
 
-    def answer(self) -> int:
+    def largest_fitting(self) -> int:
         """The largest size that is known to fit; 0 if none is."""
         return max((size for size, plan in self.plans.items() if plan.fits), default=0)
 
-    def search(self) -> None:
+    def plan_until_found(self) -> None:
         """Plan until the answer fits and the next larger size does not."""
         (size,) = self.plans
         second = 2 * size if self.plans[size].fits else max(size // 2, 1)
         if second != size:
             self.plans[second] = self.plan(second)
-        while len(self.plans) < MOST_PLANS and (following := self._next()) is not None:
+        while len(self.plans) < MOST_PLANS and (following := self._next_size()) is not None:
             self.plans[following] = self.plan(following)
 
-    def _next(self) -> int | None:
-        fitting, failing = self.answer(), min((size for size, plan in self.plans.items() if not plan.fits), default=None)
+    def _next_size(self) -> int | None:
+        fitting, failing = (
+            self.largest_fitting(),
+            min((size for size, plan in self.plans.items() if not plan.fits), default=None),
+        )
         if failing is None:
             before = max((size for size in self.plans if size < fitting), default=0)
-            return min(max(self._crossing(before, fitting), fitting + 1), MOST_AT_ONCE * fitting)
+            return min(max(self._meet_capacity(before, fitting), fitting + 1), MOST_AT_ONCE * fitting)
         if failing == fitting + 1:
             return None
-        guess = self._crossing(fitting, failing) if len(self.plans) % 3 else (fitting + failing) // 2
+        guess = self._meet_capacity(fitting, failing) if len(self.plans) % 3 else (fitting + failing) // 2
         return min(max(guess, fitting + 1), failing - 1)
 
-    def _crossing(self, low: int, high: int) -> int:
+    def _meet_capacity(self, low: int, high: int) -> int:
         """Where the line through two plans meets the capacity of a GPU first; halfway from nothing where there is one plan."""
         if not low:
             return high // 2
@@ -64,7 +67,7 @@ class Largest:
         return min(crossings, default=2 * high)
 
 
-def tightest(plan: Plan) -> DevicePlan:
+def find_tightest_gpu(plan: Plan) -> DevicePlan:
     """The GPU with the least room left."""
     return min(plan.devices, key=lambda device: device.capacity - device.on_card)
 
@@ -76,7 +79,7 @@ LARGEST = 4
 
 
 @dataclass
-class Grid:
+class PlanGrid:
     """Plans by batch and length.
 
     Attributes:
@@ -87,45 +90,47 @@ class Grid:
     plan: Callable[[int, int], Plan]
     plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
 
-    def at(self, batch: int, length: int) -> Plan:
+    def plan_at(self, batch: int, length: int) -> Plan:
         """The plan of one size."""
         if (batch, length) not in self.plans:
             self.plans[batch, length] = self.plan(batch, length)
         return self.plans[batch, length]
 
-    def can_be(self, batch: int, length: int) -> bool:
+    def can_run(self, batch: int, length: int) -> bool:
         """Whether a step of that size runs; a model may be for texts of one length."""
         try:
-            self.at(batch, length)
+            self.plan_at(batch, length)
         except DevwidgetError:
             return False
         return True
 
-    def fitted(self, batches: tuple[int, ...], lengths: tuple[int, ...], asked: tuple[int, int]) -> Fitted:
+    def fit_through(self, batches: tuple[int, ...], lengths: tuple[int, ...], asked: tuple[int, int]) -> Fitted:
         """A fit through the plans of these sizes, and how far it is off in between."""
-        plans = [self.at(batch, length) for batch, length in itertools.product(batches, lengths)]
+        plans = [self.plan_at(batch, length) for batch, length in itertools.product(batches, lengths)]
         gpus = tuple(
             FittedGpu(device.device, device.capacity, tuple(plan.devices[index].on_card for plan in plans))
             for index, device in enumerate(plans[0].devices)
         )
         found = Fitted(plans[0].model, plans[0].card, batches, lengths, asked, gpus)
-        between = self._between(found)
-        return replace(found, checked=len(between), off=max((self._off(found, *size) for size in between), default=0.0))
+        between = self._sizes_between(found)
+        return replace(
+            found, checked=len(between), off=max((self._measure_error(found, *size) for size in between), default=0.0)
+        )
 
-    def _between(self, fitted: Fitted) -> list[tuple[int, int]]:
+    def _sizes_between(self, fitted: Fitted) -> list[tuple[int, int]]:
         """A size within each interval of lengths, and of batches."""
-        batches, lengths = _middles(fitted.batches), _middles(fitted.lengths)
+        batches, lengths = _find_middles(fitted.batches), _find_middles(fitted.lengths)
         count = max(len(batches), len(lengths))
         pairs = zip(itertools.islice(itertools.cycle(batches or fitted.batches), count),
                     itertools.islice(itertools.cycle(lengths or fitted.lengths), count), strict=True)  # fmt: skip
         return list(dict.fromkeys(pairs))
 
-    def _off(self, fitted: Fitted, batch: int, length: int) -> float:
-        taken = [device.on_card for device in self.at(batch, length).devices]
+    def _measure_error(self, fitted: Fitted, batch: int, length: int) -> float:
+        taken = [device.on_card for device in self.plan_at(batch, length).devices]
         return max(abs(said - ran) / max(ran, 1) for said, ran in zip(fitted.at(batch, length), taken, strict=True))
 
 
-def fit(grid: Grid, batch: int, length: int | None) -> Fitted:
+def fit_plans(grid: PlanGrid, batch: int, length: int | None) -> Fitted:
     """Plans around a step, as many as it takes to be close between them.
 
     Args:
@@ -133,16 +138,16 @@ def fit(grid: Grid, batch: int, length: int | None) -> Fitted:
     """
     batches = tuple(sorted({1, batch, 2 * batch, LARGEST * batch}))
     around = {length // 2, length, 2 * length} - {0} if length else {0}
-    lengths = tuple(sorted(each for each in around if each == (length or 0) or grid.can_be(batch, each)))
-    found = grid.fitted(batches, lengths, (batch, length or 0))
+    lengths = tuple(sorted(each for each in around if each == (length or 0) or grid.can_run(batch, each)))
+    found = grid.fit_through(batches, lengths, (batch, length or 0))
     if found.off <= MOST_OFF:
         return found
-    return grid.fitted(_finer(batches), _finer(lengths), found.asked)
+    return grid.fit_through(_add_middles(batches), _add_middles(lengths), found.asked)
 
 
-def _finer(knots: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted({*knots, *_middles(knots)}))
+def _add_middles(knots: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({*knots, *_find_middles(knots)}))
 
 
-def _middles(knots: tuple[int, ...]) -> list[int]:
+def _find_middles(knots: tuple[int, ...]) -> list[int]:
     return [middle for low, high in itertools.pairwise(knots) if low < (middle := (low + high) // 2) < high]

@@ -32,7 +32,7 @@ class _Moment:
     module: str | None
     line: RawSite | None
 
-    def record(self) -> PlanMoment:
+    def to_record(self) -> PlanMoment:
         return PlanMoment(self.phase, self.module, to_site(self.line))
 
 
@@ -76,32 +76,32 @@ class Watcher:
     def __post_init__(self) -> None:
         self._peaks = [_Peak() for _ in range(self.gpus)]
 
-    def saw(self, index: int, held: int) -> None:
+    def note_allocation(self, index: int, held: int) -> None:
         """One allocation; `held` is what the GPU holds with it."""
         peak = self._peaks[index]
         if held < peak.held:  # of equal peaks the last counts
             return
-        peak.held, peak.moment = held, self._now()
+        peak.held, peak.moment = held, self._find_moment()
         peak.gradients, peak.optimizer = self.gradients.get(index, 0), self.optimizer.get(index, 0)
-        peak.made = _made(self.making) if self.making is not None and self.phase == "optimizer" else None
+        peak.made = _count_state(self.making) if self.making is not None and self.phase == "optimizer" else None
 
-    def refused(self, index: int) -> None:
+    def note_refusal(self, index: int) -> None:
         """One that did not fit, and that is made nevertheless."""
         if self._peaks[index].tips_over is None:
-            self._peaks[index].tips_over = self._now()
+            self._peaks[index].tips_over = self._find_moment()
 
-    def guessed(self) -> None:
+    def note_guess(self) -> None:
         """The step goes on by a choice that was guessed."""
-        self.guesses[self._now()] = None
+        self.guesses[self._find_moment()] = None
 
     def forget_modules(self) -> None:
         """Let go of the copy: its storages hold us by way of the ledger, a circle through C++ that the collector cannot see."""
         self.where = self.making = None
 
-    def _now(self) -> _Moment:
+    def _find_moment(self) -> _Moment:
         return _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()))
 
-    def enter(self, phase: Phase) -> None:
+    def enter_phase(self, phase: Phase) -> None:
         """A part of the step begins; a forward begins without gradients."""
         self.phase = phase
         if phase == "forward":
@@ -112,7 +112,7 @@ class Watcher:
         """Count each gradient as it arrives at its parameter."""
         parameters = [parameter for _, parameter in named_tensors(model, "_parameters") if parameter.requires_grad]
         handles = [
-            parameter.register_post_accumulate_grad_hook(self._has_gradient)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._count_gradient)  # type: ignore[no-untyped-call]
             for parameter in parameters
         ]
         try:
@@ -121,7 +121,7 @@ class Watcher:
             for handle in handles:
                 handle.remove()
 
-    def _has_gradient(self, parameter: torch.Tensor) -> None:
+    def _count_gradient(self, parameter: torch.Tensor) -> None:
         """A gradient has arrived, for the first time or again."""
         gradient = parameter.grad
         if gradient is not None and is_on_gpu(gradient) and id(parameter) not in self._arrived:
@@ -129,14 +129,14 @@ class Watcher:
             for index, size in bytes_by_gpu([gradient]).items():
                 self.gradients[index] = self.gradients.get(index, 0) + size
 
-    def has_stepped(self, optimizer: torch.optim.Optimizer) -> None:
+    def count_optimizer_state(self, optimizer: torch.optim.Optimizer) -> None:
         """The state is counted; a peak during the step that made it held what was made by then."""
         for index, peak in enumerate(self._peaks):
             if peak.made is not None:
-                peak.optimizer, peak.made = bytes_by_gpu(_state(optimizer, *peak.made)).get(index, 0), None
-        self.optimizer, self.making = bytes_by_gpu(_state(optimizer)), None
+                peak.optimizer, peak.made = bytes_by_gpu(_state_tensors(optimizer, *peak.made)).get(index, 0), None
+        self.optimizer, self.making = bytes_by_gpu(_state_tensors(optimizer)), None
 
-    def device(self, index: int, account: Account, weights: int) -> DevicePlan:
+    def describe_device(self, index: int, account: Account, weights: int) -> DevicePlan:
         """What was seen of one GPU; `weights` are bytes of parameters and buffers."""
         peak = self._peaks[index]
         # A gradient may be one with an activation, and weights are not all there before the step.
@@ -144,19 +144,19 @@ class Watcher:
         gradients = min(peak.gradients, peak.held - weights)
         optimizer = min(peak.optimizer, peak.held - weights - gradients)
         parts = (weights, gradients, optimizer, peak.held - weights - gradients - optimizer)
-        at, tips_over = (None if moment is None else moment.record() for moment in (peak.moment, peak.tips_over))
+        at, tips_over = (None if moment is None else moment.to_record() for moment in (peak.moment, peak.tips_over))
         reserved = account.peak_reserved if account.allocator else 0
         sizes = account.capacity, peak.held, *parts
-        return DevicePlan(DeviceId(gpu(index).type, index), *sizes, at, tips_over, reserved, account.context)
+        return DevicePlan(DeviceId(virtual_gpu(index).type, index), *sizes, at, tips_over, reserved, account.context)
 
 
-def _made(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
+def _count_state(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
     """How many parameters have state, and how many values the last of them has; both are kept as they were made."""
     return len(optimizer.state), len(next(reversed(optimizer.state.values()), ()))
 
 
-def _state(optimizer: torch.optim.Optimizer, entries: int | None = None, last: int | None = None) -> list[torch.Tensor]:
-    """Tensors of the state, or of what was made when `_made` said these numbers."""
+def _state_tensors(optimizer: torch.optim.Optimizer, entries: int | None = None, last: int | None = None) -> list[torch.Tensor]:
+    """Tensors of the state, or of what was made when `_count_state` said these numbers."""
     states = [list(state.values()) for state in optimizer.state.values()][:entries]
     if states:
         states[-1] = states[-1][:last]
@@ -201,20 +201,20 @@ def deepest_line(traceback: TracebackType | None) -> RawSite | None:
 @functools.cache
 def _is_machinery(filename: str) -> bool:
     installed = any(mark in filename for mark in _PACKAGES)
-    if is_own(filename) or filename.startswith(("<", *_machinery())):
+    if is_own(filename) or filename.startswith(("<", *_machinery_folders())):
         return True
     return filename.startswith(_FOLDERS) and not installed
 
 
 @functools.cache
-def _machinery() -> tuple[str, ...]:
+def _machinery_folders() -> tuple[str, ...]:
     """Where torch lives, and accelerate, whose hooks stand between the parts of a model."""
     found = importlib.util.find_spec("accelerate")
     homes = [torch.__file__, *([found.origin] if found is not None and found.origin else [])]
     return tuple(str(pathlib.Path(home).parent) + "/" for home in homes)
 
 
-def gpu(index: int) -> torch.device:
+def virtual_gpu(index: int) -> torch.device:
     """One of them."""
     return torch.device(SimulationState.accelerator.type, index)
 

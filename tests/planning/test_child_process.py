@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 import devwidget
 from devwidget.capture.restore.settings.torch_settings import switches_now
 from devwidget.planning import child_process
-from devwidget.planning.child_process import ask
+from devwidget.planning.child_process import ask_child
 from devwidget.records.errors import DevwidgetError
 from tests.measured import total
 
@@ -64,7 +64,7 @@ def test_a_model_that_is_split_over_virtual_gpus_is_planned_as_it_is():
 def test_what_this_process_has_switched_counts_in_the_child():
     with devwidget.simulate(1), torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
         here = switches_now()
-        assert ask(switches_now) == here
+        assert ask_child(switches_now) == here
     assert here["autocast on cuda"] == (True, torch.bfloat16)
 
 

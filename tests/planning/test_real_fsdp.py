@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import devwidget
 from devwidget.distributed.holdings import local_part
-from devwidget.planning.parallel.forked import in_a_fork
+from devwidget.planning.parallel.forked import run_in_fork
 from devwidget.planning.parallel.rank_step import join_fake_group
 
 TOKENS = torch.zeros(1, 4, dtype=torch.long)
@@ -76,6 +76,6 @@ def test_a_plan_peaks_where_real_fsdp_does(reshard, blocks):
     step = {"loss_fn": torch.sum, "optimizer": torch.optim.SGD, "parallelize": functools.partial(shard, reshard=reshard)}
     plan = devwidget.plan(model, TOKENS, parallel={"dp": 2}, **step)
     (planned,) = {each.bytes for rank in plan.ranks for each in rank.phases if each.phase == "forward"}
-    real = in_a_fork(lambda: real_peak(reshard))
+    real = run_in_fork(lambda: real_peak(reshard))
     assert abs(planned - real) < of_block / 20
     assert round((real - of_all / 2) / of_block) in (blocks, blocks - 1)

@@ -11,11 +11,11 @@ from torch import nn
 from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
-from devwidget.planning import refuse
-from devwidget.planning.child_process import ask
-from devwidget.planning.layouts.blocks import Block, measure, paths_of_blocks
-from devwidget.planning.layouts.splits import Proposals, crossings
-from devwidget.planning.placement import with_lengths
+from devwidget.planning import refuse_plan
+from devwidget.planning.child_process import ask_child
+from devwidget.planning.layouts.blocks import ModelBlock, find_block_paths, measure_blocks
+from devwidget.planning.layouts.splits import SplitSearch, count_crossings
+from devwidget.planning.placement import retry_with_lengths
 from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -31,13 +31,13 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
     """See `devwidget.place`."""
     refuse_model(model)
     capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
-    refuse(asked["optimizer"], {})
+    refuse_plan(asked["optimizer"], {})
     with kept_source(batch):
         inputs = arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
-    return ask(layout_of, model, inputs, asked, capacities)
+    return ask_child(propose_layout, model, inputs, asked, capacities)
 
 
-def layout_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
+def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
     """The layout of a step; see `devwidget.place`.
 
     Raises:
@@ -45,10 +45,10 @@ def layout_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capaci
     """
     found: list[Layout] = []
     rejected: list[Rejected] = []
-    for paths in dict.fromkeys(tuple(paths_of_blocks(model, finest)) for finest in (True, False)):
-        need = with_lengths(functools.partial(measure, model, inputs, asked, paths))
-        nearest = Proposals(model, inputs, asked, need, capacities, rejected).search()
-        found += [] if nearest is None else [_layout(model, need.blocks, *nearest, rejected)]
+    for paths in dict.fromkeys(tuple(find_block_paths(model, finest)) for finest in (True, False)):
+        need = retry_with_lengths(functools.partial(measure_blocks, model, inputs, asked, paths))
+        nearest = SplitSearch(model, inputs, asked, need, capacities, rejected).find_split()
+        found += [] if nearest is None else [_describe_layout(model, need.blocks, *nearest, rejected)]
         if found and found[-1].fits:
             return found[-1]
     if not found:
@@ -59,30 +59,23 @@ def layout_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capaci
     return min(found, key=lambda layout: max(gpu.on_card / gpu.capacity for gpu in layout.devices))
 
 
-def _layout(
-    model: nn.Module, blocks: Sequence[Block], split: Sequence[int], plan: Plan, rejected: Sequence[Rejected]
+def _describe_layout(
+    model: nn.Module, blocks: Sequence[ModelBlock], split: Sequence[int], plan: Plan, rejected: Sequence[Rejected]
 ) -> Layout:
-    hops, crossing = crossings(split, blocks)
+    hops, crossing = count_crossings(split, blocks)
     kind = plan.devices[0].device.kind
     costs = tuple(
         BlockCost(
-            block.path,
-            DeviceId(kind, index),
-            block.weights,
-            block.kept,
-            block.beyond,
-            block.passed,
-            block.dtype,
-            block.shape,
+            block.path, DeviceId(kind, index), block.weights, block.kept, block.beyond, block.passed, block.dtype, block.shape
         )
         for block, index in zip(blocks, split, strict=True)
     )
     gpus = tuple(PlacedGpu(device.device, device.on_card, device.capacity) for device in plan.devices)
-    tied, shown = ties(blocks), tuple(rejected[-MOST_SHOWN:])
+    tied, shown = _find_ties(blocks), tuple(rejected[-MOST_SHOWN:])
     return Layout(type(model).__name__, plan.fits, costs, gpus, hops, crossing, tied, shown)
 
 
-def ties(blocks: Sequence[Block]) -> tuple[tuple[str, ...], ...]:
+def _find_ties(blocks: Sequence[ModelBlock]) -> tuple[tuple[str, ...], ...]:
     """Paths of the blocks that share weights."""
     by_storage: dict[int, list[str]] = {}
     for block in blocks:

@@ -12,9 +12,9 @@ from typing import Any
 from torch import nn
 
 from devwidget.capture.step.batch import Arguments
-from devwidget.planning import plan_of
+from devwidget.planning import plan_step
 from devwidget.planning.changes import Changed
-from devwidget.planning.layouts.blocks import Block, Need, weights_of
+from devwidget.planning.layouts.blocks import ModelBlock, Need, weight_bytes
 from devwidget.records.answers.layout import Rejected
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
@@ -31,7 +31,7 @@ Best = Callable[[Sequence[int]], list[int] | None]
 
 
 @dataclass
-class Proposals:
+class SplitSearch:
     """The search for one layout.
 
     Attributes:
@@ -50,92 +50,92 @@ class Proposals:
     _plans: dict[tuple[int, ...], Plan | None] = field(default_factory=dict)
     _nearest: tuple[float, list[int], Plan] | None = None
 
-    def search(self) -> tuple[list[int], Plan] | None:
+    def find_split(self) -> tuple[list[int], Plan] | None:
         """The split with the fewest hops that fits when it is run, and its plan; if none does, the one that needs least.
 
         Returns:
             None if none can be run.
         """
-        for best in self._kinds():
-            if (found := self._try(best)) is not None:
+        for best in self._iterate_kinds():
+            if (found := self._try_kind(best)) is not None:
                 return found
         return self._nearest and self._nearest[1:]
 
-    def _kinds(self) -> Iterator[Best]:
+    def _iterate_kinds(self) -> Iterator[Best]:
         """Assignments with more and more hops, where there are few; else splits in order over more and more GPUs."""
         hops: dict[int, list[list[int]]] = {}
-        for split in assignments(self.need.blocks, self.capacities):
-            hops.setdefault(crossings(split, self.need.blocks)[0], []).append(split)
-        yield from (functools.partial(self._best_of, hops[count]) for count in sorted(hops))
+        for split in list_assignments(self.need.blocks, self.capacities):
+            hops.setdefault(count_crossings(split, self.need.blocks)[0], []).append(split)
+        yield from (functools.partial(self._pick_emptiest, hops[count]) for count in sorted(hops))
         for used in range(1, len(self.capacities) + 1) if not hops else ():
-            yield from (functools.partial(self._best_in_order, used, home) for home in range(min(used, 2)))
+            yield from (functools.partial(self._pick_in_order, used, home) for home in range(min(used, 2)))
 
-    def _best_of(self, splits: Sequence[list[int]], room: Sequence[int]) -> list[int] | None:
+    def _pick_emptiest(self, splits: Sequence[list[int]], room: Sequence[int]) -> list[int] | None:
         left = (split for split in splits if tuple(split) not in self._plans)
-        return min(left, key=lambda split: fullness(self.need, split, room), default=None)
+        return min(left, key=lambda split: find_fullest_share(self.need, split, room), default=None)
 
-    def _best_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
+    def _pick_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
         """With so many blocks at the end on the first GPU again, where the output has to go; then one beside the nearest."""
-        split = best_split(self.need, room, used, last_home)
-        near = [] if self._nearest is None else beside(self._nearest[1], groups_of(self.need.blocks))
+        split = find_best_split(self.need, room, used, last_home)
+        near = [] if self._nearest is None else neighbouring_splits(self._nearest[1], group_tied_blocks(self.need.blocks))
         left = (each for each in [split, *near] if each is not None and tuple(each) not in self._plans)
         return None if split is None else next(left, None)
 
-    def _try(self, best: Best) -> tuple[list[int], Plan] | None:
+    def _try_kind(self, best: Best) -> tuple[list[int], Plan] | None:
         """Run what is best by the estimate, then by the estimate as runs have corrected it."""
         room = list(self.capacities)
         for tries in range(MOST_TRIES):
             if (split := best(room)) is None or self._weighs_too_much(split):
                 return None
-            if tries and fullness(self.need, split, room) > FAR_OFF:
+            if tries and find_fullest_share(self.need, split, room) > FAR_OFF:
                 return None
-            self._plans[tuple(split)] = plan = self._run(split)
+            self._plans[tuple(split)] = plan = self._run_split(split)
             if plan is not None and plan.fits:
                 return split, plan
             if plan is not None:
-                room = [self._room(index, split, plan) for index in range(len(room))]
+                room = [self._correct_room(index, split, plan) for index in range(len(room))]
         return None
 
     def _weighs_too_much(self, split: list[int]) -> bool:
         """Whether a run would tell nothing: the weights alone have no room."""
         for index, capacity in enumerate(self.capacities):
             part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
-            weights = weights_of(part)
+            weights = weight_bytes(part)
             if weights > capacity:
                 why = Message(
                     "not run: the weights of GPU {index} are {share} of what it has",
                     index=index,
                     share=f"{weights / capacity:.1%}",
                 )
-                self.rejected.append(Rejected(words_of(split), why))
+                self.rejected.append(Rejected(describe_split(split), why))
                 return True
         return False
 
-    def _run(self, split: list[int]) -> Plan | None:
+    def _run_split(self, split: list[int]) -> Plan | None:
         paths = {block.path: index for block, index in zip(self.need.blocks, split, strict=True)}
         asked = {**self.asked, "placement": paths}
         try:
-            plan = plan_of(self.model, self.inputs, asked, Changed())
+            plan = plan_step(self.model, self.inputs, asked, Changed())
         except DevwidgetError as error:
-            self.rejected.append(Rejected(words_of(split), error.what))
+            self.rejected.append(Rejected(describe_split(split), error.what))
             return None
         over = max(device.on_card / device.capacity for device in plan.devices)
         if not plan.fits:
             fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
             share = f"{fullest.on_card / fullest.capacity:.1%}"
             why = Message("{device} takes {share} of what it has", device=fullest.device, share=share)
-            self.rejected.append(Rejected(words_of(split), why))
+            self.rejected.append(Rejected(describe_split(split), why))
         if self._nearest is None or over < self._nearest[0]:
             self._nearest = over, split, plan
         return plan
 
-    def _room(self, index: int, split: list[int], plan: Plan) -> int:
+    def _correct_room(self, index: int, split: list[int], plan: Plan) -> int:
         """What the estimate of a GPU may come to, by how far it was off."""
-        estimated = self.need.of([block for block, at in zip(self.need.blocks, split, strict=True) if at == index])
+        estimated = self.need.estimate_peak([block for block, at in zip(self.need.blocks, split, strict=True) if at == index])
         return self.capacities[index] - max(plan.devices[index].on_card - estimated, 0)
 
 
-def words_of(split: Sequence[int]) -> str:
+def describe_split(split: Sequence[int]) -> str:
     """`4 on 0, 3 on 1`."""
     parts = (Message("{count} on {gpu}", count=len(list(group)), gpu=gpu) for gpu, group in groupby(split))
     return functools.reduce(lambda told, part: Message("{first}, {second}", first=told, second=part), parts)
@@ -145,7 +145,7 @@ MOST_ASSIGNMENTS = 1 << 12
 """Of blocks to GPUs; where there are more, blocks are split in the order in which they run."""
 
 
-def groups_of(blocks: Sequence[Block]) -> list[list[int]]:
+def group_tied_blocks(blocks: Sequence[ModelBlock]) -> list[list[int]]:
     """Which blocks go together, in their order: those that share weights, and a tensor with the module after it."""
     groups: list[list[int]] = []
     for index, block in enumerate(blocks):
@@ -157,7 +157,7 @@ def groups_of(blocks: Sequence[Block]) -> list[list[int]]:
     return sorted(groups)
 
 
-def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -> list[int] | None:
+def find_best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -> list[int] | None:
     """The GPU of each block, over the first `used` GPUs, so that the fullest part is as little full as can be.
 
     Args:
@@ -169,7 +169,7 @@ def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -
     Returns:
         None if there are fewer groups than GPUs.
     """
-    groups = groups_of(need.blocks)
+    groups = group_tied_blocks(need.blocks)
     chain = len(groups) - last_home
     if chain < used or (last_home and used < 2):
         return None
@@ -179,7 +179,7 @@ def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -
         part = groups[begin:end] + (groups[chain:] if gpu == 0 else [])
         if room[gpu] <= 0:
             return float("inf")
-        return need.of([need.blocks[index] for index in sorted(itertools.chain(*part))]) / room[gpu]
+        return need.estimate_peak([need.blocks[index] for index in sorted(itertools.chain(*part))]) / room[gpu]
 
     nothing = [(float("inf"), list[int]()) for _ in range(chain)]
     best: list[list[tuple[float, list[int]]]] = [[(0.0, []), *nothing]]
@@ -197,48 +197,52 @@ def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -
     full, ends = best[used][chain]
     if full == float("inf"):
         return None
-    return placed(groups, [next((gpu for gpu, end in enumerate(ends) if number < end), 0) for number in range(len(groups))])
+    return assign_places(
+        groups, [next((gpu for gpu, end in enumerate(ends) if number < end), 0) for number in range(len(groups))]
+    )
 
 
-def beside(split: Sequence[int], groups: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+def neighbouring_splits(split: Sequence[int], groups: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     """The splits in which one group of blocks at a border is on the other side."""
     places = [split[group[0]] for group in groups]
     for index, (here, following) in enumerate(itertools.pairwise(places)):
         if here != following:
-            yield placed(groups, [*places[:index], following, *places[index + 1 :]])
-            yield placed(groups, [*places[: index + 1], here, *places[index + 2 :]])
+            yield assign_places(groups, [*places[:index], following, *places[index + 1 :]])
+            yield assign_places(groups, [*places[: index + 1], here, *places[index + 2 :]])
 
 
-def assignments(blocks: Sequence[Block], room: Sequence[int]) -> list[list[int]]:
+def list_assignments(blocks: Sequence[ModelBlock], room: Sequence[int]) -> list[list[int]]:
     """Every GPU of each block, those that are tied on one; of GPUs that are alike none is left out before one that is used.
 
     Returns:
         Nothing where there would be more than `MOST_ASSIGNMENTS`.
     """
-    groups = groups_of(blocks)
+    groups = group_tied_blocks(blocks)
     if len(room) ** len(groups) > MOST_ASSIGNMENTS:
         return []
     alike = len(set(room)) == 1
     every = itertools.product(range(len(room)), repeat=len(groups))
-    return [placed(groups, places) for places in every if not alike or _in_turn(places)]
+    return [assign_places(groups, places) for places in every if not alike or _uses_gpus_in_turn(places)]
 
 
-def _in_turn(places: Sequence[int]) -> bool:
+def _uses_gpus_in_turn(places: Sequence[int]) -> bool:
     return list(dict.fromkeys(places)) == list(range(len(set(places))))
 
 
-def placed(groups: Sequence[Sequence[int]], places: Sequence[int]) -> list[int]:
+def assign_places(groups: Sequence[Sequence[int]], places: Sequence[int]) -> list[int]:
     """The GPU of each block, of those of the groups."""
     return [gpu for _, gpu in sorted((index, gpu) for group, gpu in zip(groups, places, strict=True) for index in group)]
 
 
-def fullness(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
+def find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
     """The share that is taken of the fullest GPU."""
     parts = [[block for block, at in zip(need.blocks, split, strict=True) if at == gpu] for gpu in range(len(room))]
-    return max(need.of(part) / free if free > 0 else float("inf") for part, free in zip(parts, room, strict=True) if part)
+    return max(
+        need.estimate_peak(part) / free if free > 0 else float("inf") for part, free in zip(parts, room, strict=True) if part
+    )
 
 
-def crossings(split: Sequence[int], blocks: Sequence[Block]) -> tuple[int, int]:
+def count_crossings(split: Sequence[int], blocks: Sequence[ModelBlock]) -> tuple[int, int]:
     """How often activations go to another GPU, and their bytes; at the end the output goes back to the first."""
     running = [(at, block.passed) for at, block in zip(split, blocks, strict=True) if block.passed]
     passed = [size for (here, size), (there, _) in zip(running, [*running[1:], *running[:1]], strict=True) if here != there]

@@ -20,7 +20,7 @@ _NO_BACKWARD = "autograd's threading in combination with fork"
 """What torch says once it has threads of its own for devices (`Engine::initialize_device_threads_pool` in `engine.cpp`)."""
 
 
-def in_a_fork(call: Callable[[], T]) -> T:
+def run_in_fork(call: Callable[[], T]) -> T:
     """What `call` returns, in a copy of this process; it goes through pickle.
 
     Raises:
@@ -32,7 +32,7 @@ def in_a_fork(call: Callable[[], T]) -> T:
         child = os.fork()
     if child == 0:
         os.close(read)
-        _answer(write, call)
+        _answer_and_exit(write, call)
     os.close(write)
     try:
         with os.fdopen(read, "rb") as pipe:
@@ -42,14 +42,14 @@ def in_a_fork(call: Callable[[], T]) -> T:
         raise
     finally:
         os.waitpid(child, 0)
-    result: T = _result(answer)
+    result: T = _unpack_answer(answer)
     return result
 
 
-def _answer(write: int, call: Callable[[], object]) -> None:
+def _answer_and_exit(write: int, call: Callable[[], object]) -> None:
     """In the copy: answer, and end without any clean-up that is the original's."""
     try:
-        _be_quiet()
+        _silence_output()
         torch.set_num_threads(1)  # the pool of threads was not copied
         try:
             answer: tuple[str, object] = "returned", call()
@@ -63,7 +63,7 @@ def _answer(write: int, call: Callable[[], object]) -> None:
         os._exit(0)
 
 
-def _be_quiet() -> None:
+def _silence_output() -> None:
     """What the copy says goes nowhere: it would be in the user's cell once for each rank."""
     warnings.simplefilter("ignore")
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -72,7 +72,7 @@ def _be_quiet() -> None:
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it
 
 
-def _result(answer: bytes) -> Any:
+def _unpack_answer(answer: bytes) -> Any:
     value: Any
     kind, value = pickle.loads(answer) if answer else ("failed", Message("the process of this rank died"))
     if kind == "refused":

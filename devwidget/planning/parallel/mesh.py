@@ -46,7 +46,7 @@ class Mesh:
         """Of one dimension; 1 for one that is not there."""
         return dict(zip(self.names, self.sizes, strict=True)).get(name, 1)
 
-    def at(self, rank: int) -> At:
+    def coordinates_of(self, rank: int) -> At:
         """The coordinates of a rank."""
         coordinates = []
         for size in reversed(self.sizes):
@@ -54,9 +54,9 @@ class Mesh:
             coordinates.append(coordinate)
         return dict(zip(self.names, reversed(coordinates), strict=True))
 
-    def stages(self) -> list[list[int]]:
+    def ranks_by_stage(self) -> list[list[int]]:
         """The ranks of each stage of a pipeline; all of them in one list without."""
-        stage = [self.at(rank).get(STAGES, 0) for rank in range(self.ranks)]
+        stage = [self.coordinates_of(rank).get(STAGES, 0) for rank in range(self.ranks)]
         return [[rank for rank in range(self.ranks) if stage[rank] == number] for number in range(self.size_of(STAGES))]
 
 
@@ -85,43 +85,43 @@ class Shard:
         return tuple(local)
 
 
-def kinds_of_ranks(mesh: Mesh, ranks: Sequence[int], shards: Sequence[Shard]) -> list[tuple[int, ...]]:
+def group_alike_ranks(mesh: Mesh, ranks: Sequence[int], shards: Sequence[Shard]) -> list[tuple[int, ...]]:
     """Ranks with shards of the same shapes together, in the order of the first of each kind."""
     distinct = list(dict.fromkeys(shards))
     kinds: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for rank in ranks:
-        at = mesh.at(rank)
+        at = mesh.coordinates_of(rank)
         kinds.setdefault(tuple(shard.shape_at(at) for shard in distinct), []).append(rank)
     return [tuple(kind) for kind in kinds.values()]
 
 
-def spread(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+def spread_by_default(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     """The part of a rank: its copy in DDP; or each block of a list is one unit of FSDP2, and what is left another.
 
     Replicas over the first dimension and shards over the second are HSDP.
     """
     names = mesh.mesh_dim_names or ()
-    part = _stage(model, mesh) if STAGES in names else model
+    part = _cut_stage(model, mesh) if STAGES in names else model
     dims = tuple(name for name in names if name != STAGES)
     if len(dims) == 1 and dims[0] in REPLICAS:
         return DistributedDataParallel(part, process_group=mesh[dims[0]].get_group())
     if dims:
         own = mesh if len(dims) == len(names) else mesh[dims if len(dims) > 1 else dims[0]]
-        for unit in (*_units(part), part):
+        for unit in (*_find_units(part), part):
             fully_shard(unit, mesh=own)
     return part
 
 
-def _stage(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+def _cut_stage(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     blocks: list[Any] = [block for _, block in registered(model, "_modules")]
     at, stages = mesh[STAGES].get_local_rank(), mesh[STAGES].size()
     return nn.Sequential(*blocks[len(blocks) * at // stages : len(blocks) * (at + 1) // stages])
 
 
-def _units(module: nn.Module) -> Iterator[nn.Module]:
+def _find_units(module: nn.Module) -> Iterator[nn.Module]:
     """The outermost modules in lists that have parameters."""
     for _, child in registered(module, "_modules"):
         if isinstance(module, nn.ModuleList | nn.Sequential) and any(True for _ in child.parameters()):
             yield child
         else:
-            yield from _units(child)
+            yield from _find_units(child)

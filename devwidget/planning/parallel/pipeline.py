@@ -21,7 +21,7 @@ Passed = tuple[tuple[tuple[int, ...], torch.dtype], ...]
 """Shapes and dtypes of what one stage passes on to the next."""
 
 
-def order(stage: int, stages: int, microbatches: int) -> Iterator[Phase]:
+def list_stage_phases(stage: int, stages: int, microbatches: int) -> Iterator[Phase]:
     """What a stage does one after the other: as many forwards ahead as there are stages behind it, then one of each in turn."""
     ahead = min(stages - stage - 1, microbatches)
     for _ in range(ahead):
@@ -55,46 +55,46 @@ class StageStep:
                 Message("a pipeline needs a loss, and a batch without names"), instead="loss_fn=..., target=..."
             )
         self.part, self.optimizer, self.loss_fn = part, optimizer, loss_fn
-        self.order = list(order(*stage, microbatches))
+        self.order = list(list_stage_phases(*stage, microbatches))
         self.is_last = stage[0] == stage[1] - 1
         self.given, self.passed = given, given
         self.args, self.target = (
-            replace_tensors(each, lambda tensor: _share(tensor, microbatches)) for each in (inputs.args, inputs.target)
+            replace_tensors(each, lambda tensor: _cut_microbatch(tensor, microbatches)) for each in (inputs.args, inputs.target)
         )
 
     def phases(self) -> Iterator[tuple[Phase, Callable[[], None]]]:
         """The parts of the step in order."""
-        yield "backward", self._alternate
+        yield "backward", self._run_alternating
         if self.optimizer is not None:
-            yield "optimizer", self._step
+            yield "optimizer", self._step_optimizer
 
-    def _alternate(self) -> None:
+    def _run_alternating(self) -> None:
         if self.optimizer is not None:
             self.optimizer.zero_grad()
         flying: deque[Any] = deque()
         for what in self.order:
             if what == "forward":
-                flying.append(self._forward())
+                flying.append(self._run_forward())
             else:
-                self._backward(*flying.popleft())
+                self._run_backward(*flying.popleft())
 
-    def _forward(self) -> tuple[Any, Any]:
+    def _run_forward(self) -> tuple[Any, Any]:
         """What arrived and what came of it: both stay until the microbatch comes back."""
-        arrived = self.args if self.given is None else tuple(_received(*each) for each in self.given)
+        arrived = self.args if self.given is None else tuple(_make_received(*each) for each in self.given)
         out = self.part(*arrived)
         self.passed = tuple((tuple(each.shape), each.dtype) for each in tensors_in(out))
         return arrived, self.loss_fn(out, self.target) if self.is_last else out
 
-    def _backward(self, arrived: Any, out: Any) -> None:
+    def _run_backward(self, arrived: Any, out: Any) -> None:
         passed = [each for each in tensors_in(out) if each.requires_grad]
         torch.autograd.backward(passed, None if self.is_last else [torch.empty_like(each) for each in passed])
 
-    def _step(self) -> None:
+    def _step_optimizer(self) -> None:
         if self.optimizer is not None:
             self.optimizer.step()
 
 
-def _share(tensor: torch.Tensor, microbatches: int) -> torch.Tensor:
+def _cut_microbatch(tensor: torch.Tensor, microbatches: int) -> torch.Tensor:
     if not tensor.dim() or tensor.shape[0] % microbatches:
         raise DevwidgetError(
             Message(
@@ -107,7 +107,7 @@ def _share(tensor: torch.Tensor, microbatches: int) -> torch.Tensor:
     return tensor[: tensor.shape[0] // microbatches]
 
 
-def _received(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def _make_received(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, requires_grad=dtype.is_floating_point)
 
 
@@ -135,33 +135,33 @@ def read_pipeline(schedule: Any, ranks: int, microbatches: int, stages_per_rank:
     order = getattr(schedule, "pipeline_order", None)
     if isinstance(order, dict):
         actions = [order[rank] for rank in sorted(order)]
-        return timed(type(schedule).__name__, actions)
+        return _time_actions(type(schedule).__name__, actions)
     try:
         found = torch_internals.schedule_class(schedule) if isinstance(schedule, str) else schedule
         actions = torch_internals.schedule_ops(found, ranks, microbatches, stages_per_rank)
     except (ValueError, TypeError, AssertionError) as error:
         instead = 'devwidget.pipeline("1F1B", ranks=4, microbatches=8)'
         raise DevwidgetError(Message("torch has no such schedule: {error}", error=error_text(error)), instead=instead) from None
-    return timed(found.__name__, actions)
+    return _time_actions(found.__name__, actions)
 
 
-def timed(name: str, order: Iterable[Iterable[Any]]) -> Pipeline:
+def _time_actions(name: str, order: Iterable[Iterable[Any]]) -> Pipeline:
     """Each action as early as what it needs is there, on its own rank in its order.
 
     Raises:
         DevwidgetError: if ranks wait for each other for ever.
     """
-    waiting = [_in_order([each for each in actions if _computes(each)]) for actions in order]
-    every = [each for actions in waiting for part in actions for each in _parts(part)]
+    waiting = [_count_from_zero([each for each in actions if _is_computation(each)]) for actions in order]
+    every = [each for actions in waiting for part in actions for each in _list_parts(part)]
     last = max((each.stage_index for each in every), default=0)
     done: Done = {}
     rows: list[list[PipelineAction]] = [[] for _ in waiting]
     while any(waiting):
         moved = False
         for row, actions in zip(rows, waiting, strict=True):
-            while actions and (ready := _ready(actions[0], done, last)) is not None:
+            while actions and (ready := _find_ready_time(actions[0], done, last)) is not None:
                 start = max(ready, row[-1].start + row[-1].width if row else 0)
-                row.append(_placed(actions.pop(0), start, done))
+                row.append(_place_action(actions.pop(0), start, done))
                 moved = True
         if not moved:
             raise DevwidgetError(Message("the ranks of {name} wait for each other for ever", name=name))
@@ -169,12 +169,12 @@ def timed(name: str, order: Iterable[Iterable[Any]]) -> Pipeline:
     return Pipeline(name, last + 1, microbatches, tuple(map(tuple, rows)))
 
 
-def _computes(action: Any) -> bool:
+def _is_computation(action: Any) -> bool:
     """Not a gap, and not what moves data."""
     return action is not None and action.computation_type.name in _KINDS
 
 
-def _in_order(actions: list[Any]) -> list[Any]:
+def _count_from_zero(actions: list[Any]) -> list[Any]:
     """The same with the forwards counted from 0: torch 2.13 tells those of the last stage of 1F1B as 1 to n."""
     forward = [each.microbatch_index for each in actions if each.computation_type.name == "FORWARD"]
     if forward != list(range(1, len(forward) + 1)):
@@ -183,17 +183,17 @@ def _in_order(actions: list[Any]) -> list[Any]:
     return [new if old.computation_type.name == "FORWARD" else old for old, new in zip(actions, counted, strict=True)]
 
 
-def _parts(action: Any) -> tuple[Any, ...]:
+def _list_parts(action: Any) -> tuple[Any, ...]:
     return tuple(action.sub_actions or (action,))
 
 
-def _ready(action: Any, done: Done, last: int) -> int | None:
+def _find_ready_time(action: Any, done: Done, last: int) -> int | None:
     """When what an action needs is there; None while it is not."""
-    needs = [need for part in _parts(action) for need in _needs(part, last)]
+    needs = [need for part in _list_parts(action) for need in _list_needs(part, last)]
     return None if any(need not in done for need in needs) else max((done[need] for need in needs), default=0)
 
 
-def _needs(action: Any, last: int) -> list[tuple[str, int, int]]:
+def _list_needs(action: Any, last: int) -> list[tuple[str, int, int]]:
     stage, batch, kind = action.stage_index, action.microbatch_index, action.computation_type.name
     if kind == "FORWARD":
         return [("FORWARD", stage - 1, batch)] if stage else []
@@ -202,12 +202,12 @@ def _needs(action: Any, last: int) -> list[tuple[str, int, int]]:
     return [(_GRADIENT, stage + 1, batch) if stage < last else ("FORWARD", stage, batch)]
 
 
-def _placed(action: Any, start: int, done: Done) -> PipelineAction:
+def _place_action(action: Any, start: int, done: Done) -> PipelineAction:
     kind, width = _KINDS[action.computation_type.name]
     at = start
-    for part in _parts(action):
+    for part in _list_parts(action):
         at += _KINDS[part.computation_type.name][1]
         what = _GRADIENT if part.computation_type.name in ("FULL_BACKWARD", "BACKWARD_INPUT") else part.computation_type.name
         done[what, part.stage_index, part.microbatch_index] = at
-    first = _parts(action)[0]
+    first = _list_parts(action)[0]
     return PipelineAction(kind, first.stage_index, first.microbatch_index, start, width)

@@ -22,7 +22,7 @@ _OF_FSDP = "fsdp"
 
 
 @dataclass
-class Storages(TorchDispatchMode):  # type: ignore[misc]
+class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
     """Sees every operator below DTensor, and with it every storage; sizes are those of CUDA's blocks.
 
     Attributes:
@@ -47,19 +47,19 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
     def __post_init__(self) -> None:
         super().__init__()
 
-    def __enter__(self) -> Storages:
+    def __enter__(self) -> StorageWatcher:
         resize, storages = torch.UntypedStorage.resize_, self
 
-        def resized(storage: torch.UntypedStorage, size: int) -> Any:
+        def resize_watched(storage: torch.UntypedStorage, size: int) -> Any:
             """FSDP2 empties and fills what it gathers by this; nothing else in a step does."""
             result = resize(storage, size)
-            storages._add(storage)
-            storages._is_gathered(storage)
-            storages._measure(storage)
+            storages._add_storage(storage)
+            storages._mark_gathered(storage)
+            storages._measure_storage(storage)
             return result
 
         self._resize = resize
-        torch.UntypedStorage.resize_ = resized  # type: ignore[method-assign, assignment]  # this process ends after the step
+        torch.UntypedStorage.resize_ = resize_watched  # type: ignore[method-assign, assignment]  # this process ends after the step
         super().__enter__()
         return self
 
@@ -73,26 +73,26 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor):
-                self._add(tensor.untyped_storage())
+                self._add_storage(tensor.untyped_storage())
         if func.namespace == _OF_FSDP:
             for tensor in tree_leaves((result, kwargs)):
                 if isinstance(tensor, torch.Tensor):
-                    self._is_gathered(tensor.untyped_storage())
+                    self._mark_gathered(tensor.untyped_storage())
         return result
 
-    def keeps(self, tensors: Iterable[torch.Tensor]) -> None:
+    def keep_tensors(self, tensors: Iterable[torch.Tensor]) -> None:
         """These are there before the step and stay."""
         storages = [local_part(tensor).untyped_storage() for tensor in tensors]
         for storage in storages:
-            self._add(storage)
+            self._add_storage(storage)
         self.kept = frozenset(storage._cdata for storage in storages)
 
-    def begin(self) -> None:
+    def begin_phase(self) -> None:
         """A part of the step begins, which may hold most right then."""
         self.peak = self.held
         self.at_peak()
 
-    def sizes(self, tensors: Iterable[torch.Tensor], known: set[int]) -> int:
+    def count_bytes(self, tensors: Iterable[torch.Tensor], known: set[int]) -> int:
         """Bytes of these tensors, each storage once and without those that are `known`, which they are from now on."""
         total = 0
         for tensor in tensors:
@@ -102,36 +102,36 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
                 total += self.live.get(key, 0)
         return total
 
-    def _add(self, storage: torch.UntypedStorage) -> None:
+    def _add_storage(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
         if key not in self.live:
             self.live[key] = 0
-            weakref.finalize(storage, self._gone, key).atexit = False
-            self._measure(storage)
+            weakref.finalize(storage, self._forget_storage, key).atexit = False
+            self._measure_storage(storage)
 
-    def _measure(self, storage: torch.UntypedStorage) -> None:
+    def _measure_storage(self, storage: torch.UntypedStorage) -> None:
         key, size = storage._cdata, block_bytes(storage.nbytes(), _GPU)
-        self._change(key, size - self.live[key])
+        self._change_size(key, size - self.live[key])
         if self.held > self.peak:
             self.peak = self.held
             self.at_peak()
 
-    def _change(self, key: int, more: int) -> None:
+    def _change_size(self, key: int, more: int) -> None:
         self.live[key] += more
         self.held += more
         if key in self.of_gathering:
             self.gathered += more
             self.most_gathered = max(self.most_gathered, self.gathered)
 
-    def _is_gathered(self, storage: torch.UntypedStorage) -> None:
+    def _mark_gathered(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
         if key not in self.of_gathering and key in self.live and key not in self.kept:
             self.of_gathering.add(key)
             self.gathered += self.live[key]
             self.most_gathered = max(self.most_gathered, self.gathered)
 
-    def _gone(self, key: int) -> None:
-        self._change(key, -self.live[key])
+    def _forget_storage(self, key: int) -> None:
+        self._change_size(key, -self.live[key])
         del self.live[key]
         self.of_gathering.discard(key)
         self.of_buckets.discard(key)
@@ -140,7 +140,7 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
 _LEFT_OUT = "finished reduction in the prior iteration"
 
 
-class _Unchanged:
+class _UnchangedReducer:
     """A reducer whose buckets stay as they were made: ranks that are not there agree on no other order of as many bytes."""
 
     def __init__(self, reducer: Any) -> None:
@@ -159,22 +159,24 @@ class _Unchanged:
             return False
 
 
-def watch_replicas(fakes: Any, storages: Storages) -> None:
+def watch_replicas(fakes: Any, storages: StorageWatcher) -> None:
     """From now on every DDP is made of fake tensors, and its buckets are known; this process ends after the step."""
     made: Any = DistributedDataParallel.__init__
 
-    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init_replica(self: Any, *args: Any, **kwargs: Any) -> None:
         before = set(storages.live)
         with fakes, storages:
             made(self, *args, **{**kwargs, "init_sync": False})  # else it compares the shapes of all ranks by their values
         storages.of_buckets |= storages.live.keys() - before
-        self.register_comm_hook(None, lambda _, bucket: _at_once(bucket.buffer()))  # the sum would be written into the bucket
-        self.reducer = _Unchanged(self.reducer)
+        self.register_comm_hook(
+            None, lambda _, bucket: _make_done_future(bucket.buffer())
+        )  # the sum would be written into the bucket
+        self.reducer = _UnchangedReducer(self.reducer)
 
-    DistributedDataParallel.__init__ = begin  # type: ignore[method-assign]
+    DistributedDataParallel.__init__ = init_replica  # type: ignore[method-assign]
 
 
-def _at_once(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+def _make_done_future(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     result.set_result(tensor)
     return result
