@@ -43,9 +43,9 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
     return allocated_bytes(requested_bytes, device.kind)
 
 
-def account(snapshot: Snapshot) -> Snapshot:
+def account_memory(snapshot: Snapshot) -> Snapshot:
     """The same snapshot with the live bytes of each device by category: the model's, the optimizer's, and the others."""
-    return replace(snapshot, memory=categorized(snapshot.memory, held_by(snapshot)))
+    return replace(snapshot, memory=categorize_memory(snapshot.memory, held_by(snapshot)))
 
 
 def held_by(snapshot: Snapshot) -> Held:
@@ -66,13 +66,13 @@ def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] 
     for role, category in _CATEGORY.items():
         first = {each.storage: each for each in reversed(tensors[role]) if each.storage not in seen}
         seen |= first.keys()
-        found[category] = _summed(map(attrgetter("device", "storage_bytes"), first.values()))
-    found["gradients"] = _summed(map(attrgetter("grad_device", "grad_bytes"), grown))
+        found[category] = _sum_by_device(map(attrgetter("device", "storage_bytes"), first.values()))
+    found["gradients"] = _sum_by_device(map(attrgetter("grad_device", "grad_bytes"), grown))
     devices = dict.fromkeys(itertools.chain.from_iterable(found.values()))
     return {each: {category: sums[each] for category, sums in found.items() if each in sums} for each in devices}
 
 
-def _summed(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId, int]:
+def _sum_by_device(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId, int]:
     """Bytes taken on each device. Neighbours are mostly on one, so that it is looked up once for all of them."""
     sizes: defaultdict[DeviceId, list[int]] = defaultdict(list)
     last: DeviceId | None = None
@@ -83,19 +83,19 @@ def _summed(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId, int]:
     return {each: sum(block_bytes(size, each) * n for size, n in Counter(found).items()) for each, found in sizes.items()}
 
 
-def categorized(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
+def categorize_memory(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
     """Take the held bytes out of `activations`, into their categories; the parts still add up to the total.
 
     Devices that have been categorized before stay as they are.
     """
-    return tuple(each if _is_categorized(each) else _categorized(each, held.get(each.device, {})) for each in memory)
+    return tuple(each if _is_categorized(each) else _categorize_device(each, held.get(each.device, {})) for each in memory)
 
 
 def _is_categorized(memory: DeviceMemory) -> bool:
     return any(getattr(memory, kind) for kind in _MODEL_KINDS)
 
 
-def _categorized(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceMemory:
+def _categorize_device(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceMemory:
     parts: dict[str, Any] = dict(held)
     missing = sum(held.values())
     for source in _SOURCES if memory.total else ():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from devwidget.distributed.collectives import Progress, progress_in
+from devwidget.distributed.collectives import Progress, parse_progress
 from devwidget.distributed.job import HANDLER, file_of, ranks_in, refuse_shared, socket_of
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.loading.json_io import load, loads
@@ -33,24 +33,24 @@ def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> 
         DevwidgetError: if the folder is not there, or open to others.
     """
     refuse_shared(folder)
-    return aged(all_at_once(lambda rank: ask(folder, rank), ranks_in(folder), patience))
+    return mark_stale(ask_ranks(lambda rank: ask_rank(folder, rank), ranks_in(folder), patience))
 
 
-def all_at_once(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: float) -> list[Heard]:
+def ask_ranks(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: float) -> list[Heard]:
     """Each of some ranks, those that do not answer waiting beside each other."""
     numbers = list(ranks)
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
         heard = list(pool.map(ask_one, numbers))
-    return find_hung(heard, patience)
+    return mark_hung(heard, patience)
 
 
-def find_hung(heard: list[Heard], patience: float) -> list[Heard]:
+def mark_hung(heard: list[Heard], patience: float) -> list[Heard]:
     """The same, where some hang by what was heard of all."""
     gone = {each.rank for each in heard if each.state in ("dead", "stopped")}
-    return [_or_hung(each, patience, gone) for each in heard]
+    return [_mark_if_hung(each, patience, gone) for each in heard]
 
 
-def _or_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
+def _mark_if_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
     """A rank hangs if it has waited for longer than is usual, or waits for one that cannot come."""
     waits = heard.report.collective if heard.report is not None else None
     if waits is None or waits.finished or (waits.seconds < patience and gone.isdisjoint(waits.ranks)):
@@ -59,33 +59,33 @@ def _or_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
     return dataclasses.replace(heard, state="hung", note=note)
 
 
-def ask(folder: pathlib.Path, rank: int) -> Heard:
+def ask_rank(folder: pathlib.Path, rank: int) -> Heard:
     """One rank."""
-    path, written = socket_of(folder, rank), _written(file_of(folder, rank))
+    path, written = socket_of(folder, rank), _load_report(file_of(folder, rank))
     if not path.exists():
-        return written_only(rank, written)
+        return judge_written(rank, written)
     host, pid = (written.host, written.pid) if written is not None else ("", 0)
     try:
         line = Line(path, FIRST_WAIT)
         pid = (pid if host and host != sockets.gethostname() else 0) or line.pid
         answer = line.ask(HANDLER)
     except (ConnectionRefusedError, FileNotFoundError):
-        return _left(rank, written)
+        return _judge_ended(rank, written)
     except NoAnswer as silence:
-        return _silent(path, rank, host, pid, silence.why)
+        return _judge_silence(path, rank, host, pid, silence.why)
     except OSError as error:
-        return _silent(path, rank, host, pid, str(error))
+        return _judge_silence(path, rank, host, pid, str(error))
     if answer.status != 200:
         return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
-    return _answered(rank, answer.body, host, pid)
+    return _read_answer(rank, answer.body, host, pid)
 
 
-def _left(rank: int, written: RankReport | None) -> Heard:
+def _judge_ended(rank: int, written: RankReport | None) -> Heard:
     """A rank that nobody answers for: what it wrote is no answer, and who has written on another machine may live there."""
     if written is None:
         return Heard(rank, "dead", note=Message("its process has ended: nobody listens at its socket"), listens=False)
     here = written.host == sockets.gethostname()
-    state = process_state(written.pid) if here else "unknown"
+    state = read_process_state(written.pid) if here else "unknown"
     found = Heard(rank, "unknown", host=written.host, pid=written.pid, announced=written, listens=False)
     if state == "gone":
         return dataclasses.replace(found, state="dead", note=Message("its process has ended"))
@@ -94,7 +94,7 @@ def _left(rank: int, written: RankReport | None) -> Heard:
     return dataclasses.replace(found, note=Message("it answers on {host} alone: ask there", host=written.host))
 
 
-def _answered(rank: int, body: bytes, host: str, pid: int) -> Heard:
+def _read_answer(rank: int, body: bytes, host: str, pid: int) -> Heard:
     try:
         said = loads(body.decode())
     except ValueError as error:
@@ -104,10 +104,10 @@ def _answered(rank: int, body: bytes, host: str, pid: int) -> Heard:
     return Heard(rank, "answered", said)
 
 
-def _silent(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) -> Heard:
+def _judge_silence(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) -> Heard:
     """Stopped, gone, or busy with Python locked: then torch's server itself still answers, and knows the collectives."""
     here = host in ("", sockets.gethostname())
-    state = process_state(pid) if here else "unknown"
+    state = read_process_state(pid) if here else "unknown"
     if state == "gone":
         return Heard(rank, "dead", host=host, pid=pid, note=Message("its process has ended"))
     if state == "stopped":
@@ -118,32 +118,32 @@ def _silent(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) ->
         note = Message("{silence}, and neither did torch's own server", silence=silence)
         return Heard(rank, "busy", host=host, pid=pid, note=note)
     note = Message("its process is alive, and holds Python's lock")
-    collective, groups = _progress(path)
+    collective, groups = _ask_progress(path)
     return Heard(rank, "busy", host=host, pid=pid, note=note, collective=collective, groups=groups)
 
 
-def _progress(path: pathlib.Path) -> Progress:
+def _ask_progress(path: pathlib.Path) -> Progress:
     """The collective that a rank waits in, and how far it has come, told by torch alone."""
     try:
-        return progress_in(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
+        return parse_progress(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
     except (NoAnswer, OSError, ValueError, KeyError, TypeError):  # it is only more detail
         return None, ()
 
 
-def written_only(rank: int, written: RankReport | None) -> Heard:
+def judge_written(rank: int, written: RankReport | None) -> Heard:
     """A rank that has left a file and no socket: what it wrote at the end of a recording, or that it would answer."""
     if written is None:
         return Heard(rank, "unknown", note=Message("its file cannot be read"), listens=False)
-    return _left(rank, written) if written.announced else Heard(rank, "answered", written, listens=False)
+    return _judge_ended(rank, written) if written.announced else Heard(rank, "answered", written, listens=False)
 
 
-def aged(heard: list[Heard]) -> list[Heard]:
+def mark_stale(heard: list[Heard]) -> list[Heard]:
     """What was written long before the newest is stale."""
     newest = max((each.report.taken for each in heard if each.report is not None), default=0.0)
-    return [_aged(each, newest) for each in heard]
+    return [_mark_if_stale(each, newest) for each in heard]
 
 
-def _aged(heard: Heard, newest: float) -> Heard:
+def _mark_if_stale(heard: Heard, newest: float) -> Heard:
     age = newest - heard.report.taken if heard.report is not None else 0.0
     if age <= OLD:
         return heard
@@ -151,7 +151,7 @@ def _aged(heard: Heard, newest: float) -> Heard:
     return dataclasses.replace(heard, state="stale", note=note)
 
 
-def _written(path: pathlib.Path) -> RankReport | None:
+def _load_report(path: pathlib.Path) -> RankReport | None:
     try:
         found = load(path, LARGEST_ANSWER)
     except (OSError, ValueError):  # there is none, or somebody else's; who asks is told that the rank is missing
@@ -164,7 +164,7 @@ ProcessState = Literal["running", "stopped", "gone", "unknown"]
 _PROCESSES = pathlib.Path("/proc")
 
 
-def process_state(pid: int) -> ProcessState:
+def read_process_state(pid: int) -> ProcessState:
     """Whether a process of this machine runs, is stopped by a signal, or is gone; `unknown` where there is no `/proc`."""
     if pid <= 0 or not (_PROCESSES / "self").exists():
         return "unknown"

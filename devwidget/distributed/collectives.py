@@ -42,46 +42,46 @@ class ProgressReader:
     def __init__(self) -> None:
         self._last: tuple[tuple[GroupProgress, ...], Mapping[str, Any]] | None = None
 
-    def read(self) -> Progress:
+    def read_progress(self) -> Progress:
         """What is waited for, and how far each group has come; nothing where no recorder is."""
-        groups = groups_here()
-        progress = counted(_counts(), groups)
+        groups = list_groups()
+        progress = merge_counts(_read_counts(), groups)
         if all(each.begun <= each.finished for each in progress):
             return None, progress
         time.sleep(_A_MOMENT)
-        before, progress = progress, counted(_counts(), groups)
+        before, progress = progress, merge_counts(_read_counts(), groups)
         if before != progress:  # it goes on
             return None, progress
         if self._last is None or self._last[0] != progress:
-            entry = open_entry(_entries())
+            entry = find_open_entry(_read_entries())
             if entry is None:  # it has ended in between
                 return None, progress
             self._last = progress, entry
-        return collective_of(self._last[1], groups), progress
+        return describe_collective(self._last[1], groups), progress
 
 
-def _counts() -> list[Mapping[str, Any]]:
+def _read_counts() -> list[Mapping[str, Any]]:
     """What each recorder of this torch counts: one for NCCL, where torch is built with it, and one for all others."""
     dumps = [torch_internals.collective_counts, torch_internals.nccl_counts]
     return [json.loads(dump(False)) for dump in dumps if dump is not None]  # without entries
 
 
-def _entries() -> list[Mapping[str, Any]]:
+def _read_entries() -> list[Mapping[str, Any]]:
     dumps = [torch_internals.collective_entries, torch_internals.nccl_entries]
     told = [pickle.loads(dump(True, False, True)) for dump in dumps if dump is not None]  # no stacks, and none that is over
     return [entry for each in told for entry in each.get("entries", ())]
 
 
-def progress_in(dumped: bytes) -> Progress:
+def parse_progress(dumped: bytes) -> Progress:
     """The same from the text that torch's own handler sends, also while Python is busy."""
     told = json.loads(dumped)
     entries = told.get("entries", ())
-    entry, names = open_entry(entries), {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
-    progress = tuple(replace(each, name=names.get(each.name, "")) for each in counted([told], {}))
-    return None if entry is None else collective_of(entry, {}), progress
+    entry, names = find_open_entry(entries), {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
+    progress = tuple(replace(each, name=names.get(each.name, "")) for each in merge_counts([told], {}))
+    return None if entry is None else describe_collective(entry, {}), progress
 
 
-def groups_here() -> Groups:
+def list_groups() -> Groups:
     """The process groups of this process, in the order in which it made them."""
     world: Any = torch_internals.process_groups
     if world is None:
@@ -91,7 +91,7 @@ def groups_here() -> Groups:
     return {number: Group(group_label(number, group.group_desc), members.get(group, ())) for number, group in named}
 
 
-def counted(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupProgress, ...]:
+def merge_counts(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupProgress, ...]:
     """How far each group has come, by the recorder that has seen most of it.
 
     The counts are by the place of a group among those of its process, the entries by its number in the job.
@@ -99,24 +99,24 @@ def counted(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupPro
     by_place = {str(place): group for place, group in enumerate(groups.values())}
     found: dict[str, GroupProgress] = {}
     for place, status in (pair for each in told for pair in each.get("pg_status", {}).items()):
-        progress = _progress_of(place, status, by_place.get(place))
+        progress = _describe_group(place, status, by_place.get(place))
         if place not in found or found[place].begun < progress.begun:
             found[place] = progress
     return tuple(found.values())
 
 
-def _progress_of(place: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:
+def _describe_group(place: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:
     begun, finished = (max(0, int(status[f"last_{which}_collective"])) for which in ("enqueued", "completed"))  # -1: none
     name, ranks = group if group is not None else (place, ())
     return GroupProgress(name, begun, finished, ranks[0] if ranks else -1, len(ranks))
 
 
-def open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def find_open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The first collective that is not over: those behind it wait for it. Gloo only says that it has let go of one."""
     return next((each for each in entries if not each.get("retired") and each.get("state") != "completed"), None)
 
 
-def collective_of(entry: Mapping[str, Any], groups: Groups) -> Collective:
+def describe_collective(entry: Mapping[str, Any], groups: Groups) -> Collective:
     """The record of one entry, as old as it is now."""
     number, name = entry.get("process_group", ("", ""))
     sizes = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()), strict=False)

@@ -26,7 +26,7 @@ from devwidget.records.schema.message import Message
 _Shape = tuple[int, ...]
 
 
-class Held(NamedTuple):
+class RankHoldings(NamedTuple):
     """All that one rank holds.
 
     Attributes:
@@ -62,11 +62,11 @@ class _Read(NamedTuple):
     note: str
 
 
-def read_holdings(root: nn.Module) -> Held:
+def read_holdings(root: nn.Module) -> RankHoldings:
     """Everything registered in a model, by module."""
     tree = ModuleTree(root)
     sharded, unsharded, note = _fsdp_parameters(tree)
-    reader = _Reader(sharded)
+    reader = _HoldingsReader(sharded)
     found = [tuple(reader.read_module(module)) for module, *_ in tree.visits]
     sizes: Counter[str] = Counter()
     for tensor in (tensor for tensors in found for tensor in tensors):
@@ -74,14 +74,14 @@ def read_holdings(root: nn.Module) -> Held:
     device = max(sizes, key=sizes.__getitem__, default="")
     places: dict[tuple[_Read, ...], int] = {}
     held = tuple(places.setdefault(tensors, len(places)) for tensors in found)
-    holdings = tuple(_holding(tensors, device) for tensors in places)
-    modules = tuple(_module(module, path) for module, path, *_ in tree.visits)
+    holdings = tuple(_make_holding(tensors, device) for tensors in places)
+    modules = tuple(_describe_module(module, path) for module, path, *_ in tree.visits)
     axes, coordinates = reader.mesh
     model = RankModel(modules, holdings, held)
-    return Held(model, DeviceId.parse(device) if device else None, axes, coordinates, unsharded, note)
+    return RankHoldings(model, DeviceId.parse(device) if device else None, axes, coordinates, unsharded, note)
 
 
-def _holding(tensors: tuple[_Read, ...], own_device: str) -> Holding:
+def _make_holding(tensors: tuple[_Read, ...], own_device: str) -> Holding:
     return tuple(
         LocalTensor(
             read.name,
@@ -94,12 +94,12 @@ def _holding(tensors: tuple[_Read, ...], own_device: str) -> Holding:
     )
 
 
-def _module(module: nn.Module, path: str) -> RankModule:
+def _describe_module(module: nn.Module, path: str) -> RankModule:
     name, wrapper, defined_at = known_class(module)
     return RankModule(path, name, wrapper, defined_at, own(module).get("training") is True)
 
 
-class _Reader:
+class _HoldingsReader:
     """Reads tensors, and remembers the largest mesh that it meets."""
 
     def __init__(self, sharded: dict[tuple[int, str], torch.Tensor]) -> None:
@@ -112,9 +112,9 @@ class _Reader:
             for name, value in registered(module, group):
                 tensor = self._sharded.get((id(module), name), value)
                 if is_tensor(tensor):
-                    yield self._read(name, role, tensor)
+                    yield self._read_tensor(name, role, tensor)
 
-    def _read(self, name: str, role: str, tensor: torch.Tensor) -> _Read:
+    def _read_tensor(self, name: str, role: str, tensor: torch.Tensor) -> _Read:
         kind = type(tensor)
         if is_distributed(tensor):
             return self._read_distributed(name, role, tensor)
@@ -125,30 +125,34 @@ class _Reader:
         else:
             note, shape = "", tuple(seen(tensor, "shape"))
             size = math.prod(shape) * seen(tensor, "itemsize")
-        return _Read(name, role, shape, shape, _dtype(tensor), size, size, _device(tensor), "", _learns(tensor), note)
+        return _Read(
+            name, role, shape, shape, _word_dtype(tensor), size, size, _word_device(tensor), "", _requires_grad(tensor), note
+        )
 
     def _read_distributed(self, name: str, role: str, tensor: Any) -> _Read:
         local, spec = tensor._local_tensor, tensor._spec
         shape, here = tuple(map(int, spec.shape)), tuple(seen(local, "shape"))
         item = seen(local, "itemsize")
-        words = self._placement(spec)
+        words = self._word_spec(spec)
         sizes = math.prod(shape) * item, math.prod(here) * item
-        return _Read(name, role, shape, here, _dtype(local), *sizes, _device(local), words, _learns(tensor), "")
+        return _Read(
+            name, role, shape, here, _word_dtype(local), *sizes, _word_device(local), words, _requires_grad(tensor), ""
+        )
 
-    def _placement(self, spec: Any) -> str:
+    def _word_spec(self, spec: Any) -> str:
         """In words; a model has few specs, which are kept so that their ids stay their own."""
         known = self._words.get(id(spec))
         if known is None:
             mesh = spec.device_mesh
             self._note_mesh(mesh)
-            known = self._words[id(spec)] = spec, placement_words(spec.placements, axis_names(mesh))
+            known = self._words[id(spec)] = spec, word_placements(spec.placements, name_axes(mesh))
         return known[1]
 
     def _note_mesh(self, mesh: Any) -> None:
         whole = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
         coordinate = whole.get_coordinate()
         if coordinate is not None and whole.ndim > len(self.mesh[0]):
-            axes = tuple(Axis(name, int(whole.size(at))) for at, name in enumerate(axis_names(whole)))
+            axes = tuple(Axis(name, int(whole.size(at))) for at, name in enumerate(name_axes(whole)))
             self.mesh = axes, tuple(map(int, coordinate))
 
 
@@ -158,18 +162,18 @@ def local_part(tensor: Any) -> torch.Tensor:
     return here
 
 
-def axis_names(mesh: Any) -> tuple[str, ...]:
+def name_axes(mesh: Any) -> tuple[str, ...]:
     """The names of the axes of a mesh; a mesh need not have any."""
     names: tuple[str, ...] | None = mesh.mesh_dim_names
     return tuple(names) if names else ("rank",) if mesh.ndim == 1 else tuple(f"axis {at}" for at in range(mesh.ndim))
 
 
-def placement_words(placements: tuple[Any, ...], axes: tuple[str, ...]) -> str:
+def word_placements(placements: tuple[Any, ...], axes: tuple[str, ...]) -> str:
     """`Shard(0) on dp, Replicate on tp`; one of several strided parts says in how many it is cut."""
-    return ", ".join(f"{_kind_words(placement)} on {axis}" for placement, axis in zip(placements, axes, strict=True))
+    return ", ".join(f"{_word_kind(placement)} on {axis}" for placement, axis in zip(placements, axes, strict=True))
 
 
-def _kind_words(placement: Any) -> str:
+def _word_kind(placement: Any) -> str:
     factor = getattr(placement, "split_factor", None)
     if factor is not None:
         return f"Shard({placement.dim}, strided {factor})"
@@ -178,15 +182,15 @@ def _kind_words(placement: Any) -> str:
     return "Replicate" if placement.is_replicate() else f"Partial({getattr(placement, 'reduce_op', 'sum')})"
 
 
-def _dtype(tensor: torch.Tensor) -> str:
+def _word_dtype(tensor: torch.Tensor) -> str:
     return str(seen(tensor, "dtype")).removeprefix("torch.")
 
 
-def _device(tensor: torch.Tensor) -> str:
+def _word_device(tensor: torch.Tensor) -> str:
     return str(seen(tensor, "device"))
 
 
-def _learns(tensor: torch.Tensor) -> bool:
+def _requires_grad(tensor: torch.Tensor) -> bool:
     return bool(seen(tensor, "requires_grad"))
 
 
@@ -198,16 +202,16 @@ def _fsdp_parameters(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...], str]:
     if torch_internals.FSDP not in sys.modules:
         return {}, (), ""
     try:
-        return *_shards(tree), ""
+        return *_read_shards(tree), ""
     except (AttributeError, DevwidgetError) as missing:  # its inside differs from torch to torch
         return {}, (), Message("what FSDP has gathered is not known: {error}", error=missing)
 
 
-def _shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
+def _read_shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
     shards: _Shards = {}
     unsharded = []
     for module, path, *_ in tree.visits:
-        for group in _groups(module):
+        for group in _parameter_groups(module):
             for parameter in group.fsdp_params:
                 where = parameter._module_info
                 owners = (where.module, *where.shared_modules)
@@ -218,7 +222,7 @@ def _shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
     return shards, tuple(unsharded)
 
 
-def _groups(module: nn.Module) -> tuple[Any, ...]:
+def _parameter_groups(module: nn.Module) -> tuple[Any, ...]:
     state = torch_internals.fsdp_state_of(module)
     if state is None:
         return ()
@@ -232,20 +236,20 @@ MOST_ELEMENTS = 4096
 """Of one tensor that are looked at, at equal distances."""
 
 
-def checksums_of(model: nn.Module) -> tuple[tuple[str, str], ...]:
+def compute_checksums(model: nn.Module) -> tuple[tuple[str, str], ...]:
     """Path and checksum of each parameter that no axis cuts; buffers, such as the means of a norm, may differ."""
-    whole = ((path, _whole(tensor)) for path, tensor in named_tensors(model, "_parameters"))
-    return tuple((path, _checksum(tensor)) for path, tensor in whole if tensor is not None)
+    whole = ((path, _find_replicated(tensor)) for path, tensor in named_tensors(model, "_parameters"))
+    return tuple((path, _compute_checksum(tensor)) for path, tensor in whole if tensor is not None)
 
 
-def _whole(tensor: Any) -> torch.Tensor | None:
+def _find_replicated(tensor: Any) -> torch.Tensor | None:
     """The tensor of this rank if all ranks have the same one."""
     if not is_distributed(tensor):
         return tensor if type(tensor) in (nn.Parameter, torch.Tensor) and not seen(tensor, "is_meta") else None
     return tensor._local_tensor if all(each.is_replicate() for each in tensor._spec.placements) else None
 
 
-def _checksum(tensor: torch.Tensor) -> str:
+def _compute_checksum(tensor: torch.Tensor) -> str:
     with torch.no_grad():
         flat = tensor.detach().reshape(-1)
         step = max(1, flat.numel() // MOST_ELEMENTS)

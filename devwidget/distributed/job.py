@@ -43,7 +43,7 @@ def owner_folder() -> pathlib.Path:
     return pathlib.Path(tempfile.gettempdir()) / f"devwidget-{os.getuid()}"
 
 
-def made_private(folder: pathlib.Path, *, for_sockets: bool = True) -> pathlib.Path:
+def make_private(folder: pathlib.Path, *, for_sockets: bool = True) -> pathlib.Path:
     """The folder, made if it is not there, with those above it that are ours alone to make.
 
     Raises:
@@ -53,12 +53,12 @@ def made_private(folder: pathlib.Path, *, for_sockets: bool = True) -> pathlib.P
     if for_sockets:
         _refuse_long(folder)
     if folder.parent == owner_folder().absolute():
-        _make(folder.parent)
-    _make(folder)
+        _make_folder(folder.parent)
+    _make_folder(folder)
     return folder
 
 
-def _make(folder: pathlib.Path) -> None:
+def _make_folder(folder: pathlib.Path) -> None:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
@@ -149,13 +149,13 @@ class Identity(NamedTuple):
     local_rank: int
 
 
-def identity(environ: Mapping[str, str] = os.environ) -> Identity:
+def find_identity(environ: Mapping[str, str] = os.environ) -> Identity:
     """This process.
 
     Raises:
         DevwidgetError: if neither torch nor the environment says which rank it is.
     """
-    found = of_torch() or of_environment(environ)
+    found = rank_of_torch() or rank_of_environment(environ)
     if found is None:
         why = Message("`torch.distributed` is not initialised, and the environment has no RANK and WORLD_SIZE")
         raise DevwidgetError(
@@ -170,7 +170,7 @@ def job_name(environ: Mapping[str, str] = os.environ) -> str:
     return " ".join(environ[name] for name in _JOBS if environ.get(name))
 
 
-def of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+def rank_of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
     """Rank and number of ranks, as torchrun, Slurm or MPI has set them."""
     for rank, size in _NUMBERS:
         if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
@@ -178,7 +178,7 @@ def of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, int] |
     return None
 
 
-def of_torch() -> tuple[int, int] | None:
+def rank_of_torch() -> tuple[int, int] | None:
     """Rank and number of ranks, as `torch.distributed` has them; nothing is loaded to ask."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():

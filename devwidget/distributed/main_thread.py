@@ -25,7 +25,7 @@ _FOREIGN = sys.stdlib_module_names | {"builtins", "torch", "numpy", "pandas"}
 
 def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
     """The outermost module of the largest tree; None where no variable holds one."""
-    found = {id(module): module for module in _candidates(frames)}
+    found = {id(module): module for module in _find_modules(frames)}
     if len(found) < 2:  # the usual case: nothing to measure
         return next(iter(found.values()), None)
     inner = {id(child) for module in found.values() for path, child in walk(module) if path}
@@ -33,9 +33,9 @@ def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
     return max(roots, key=lambda root: sum(math.prod(shape_of(tensor)) for tensor in all_tensors(root)), default=None)
 
 
-def _candidates(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
+def _find_modules(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
     """Modules in variables, and in the fields of objects in variables, such as those of a trainer."""
-    for number, value in enumerate(_variables(frames)):
+    for number, value in enumerate(_iterate_variables(frames)):
         if number == _MOST_VALUES:
             return
         if is_module(value):
@@ -45,7 +45,7 @@ def _candidates(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
             yield from (field for _, field in (stored(fields) if type(fields) is dict else ()) if is_module(field))
 
 
-def _variables(frames: Iterable[FrameType]) -> Iterator[Any]:
+def _iterate_variables(frames: Iterable[FrameType]) -> Iterator[Any]:
     for frame in frames:
         if not is_own(frame.f_code.co_filename):
             yield from locals_of(frame).values()
@@ -59,11 +59,14 @@ def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
     if _PIPELINES not in sys.modules:
         return ()
     found: set[int] = set()
-    for number, value in enumerate(_variables(frames)):
+    for number, value in enumerate(_iterate_variables(frames)):
         if number == _MOST_VALUES:
             break
         found.update(
-            _number(stage) for each in (value, *_fields(value)) for stage in (each, *_members(each)) if _is_stage(stage)
+            _stage_number(stage)
+            for each in (value, *_stored_fields(value))
+            for stage in (each, *_list_members(each))
+            if _is_stage(stage)
         )
     return tuple(sorted(found))
 
@@ -73,17 +76,17 @@ def _is_stage(value: object) -> bool:
     return of_library and type(dict_of(value).get("stage_index")) is int
 
 
-def _number(stage: object) -> int:
+def _stage_number(stage: object) -> int:
     return int(dict_of(stage)["stage_index"])
 
 
-def _fields(value: object) -> Iterator[Any]:
+def _stored_fields(value: object) -> Iterator[Any]:
     """Of a schedule, which has its stages, and of an object of the user's, such as a trainer."""
     fields = None if is_scalar(value) else dict_of(value)
     yield from (field for _, field in (stored(fields) if type(fields) is dict else ()))
 
 
-def _members(value: object) -> Iterator[Any]:
+def _list_members(value: object) -> Iterator[Any]:
     yield from parts_of(value) if type(value) in (list, tuple) else ()
 
 
@@ -92,10 +95,10 @@ _MOST = 24
 
 def main_frames() -> list[FrameType]:
     """The frames of the main thread, the innermost first."""
-    return list(_upwards(sys._current_frames().get(threading.main_thread().ident or 0)))
+    return list(_walk_up(sys._current_frames().get(threading.main_thread().ident or 0)))
 
 
-def _upwards(frame: FrameType | None) -> Iterator[FrameType]:
+def _walk_up(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -108,10 +111,10 @@ def stack_of(frames: list[FrameType]) -> tuple[Site, ...]:
         for at, frame in enumerate(frames)
         if not is_own(frame.f_code.co_filename) and (at == 0 or not is_library(frame.f_code.co_filename))
     ]
-    return tuple(map(_site, reversed(kept[:_MOST])))
+    return tuple(map(_frame_site, reversed(kept[:_MOST])))
 
 
-def _site(frame: FrameType) -> Site:
+def _frame_site(frame: FrameType) -> Site:
     code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
     return Site(code.co_filename, line, linecache.getline(code.co_filename, line).strip(), code.co_name)
 

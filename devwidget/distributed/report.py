@@ -16,8 +16,8 @@ from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.tensors import seen
 from devwidget.distributed.collectives import Progress, ProgressReader
-from devwidget.distributed.holdings import checksums_of, local_part, read_holdings
-from devwidget.distributed.job import Identity, file_of, identity, job_name, made_private, trace_of, write_whole
+from devwidget.distributed.holdings import compute_checksums, local_part, read_holdings
+from devwidget.distributed.job import Identity, file_of, find_identity, job_name, make_private, trace_of, write_whole
 from devwidget.distributed.main_thread import find_model, find_stages, is_in_step, main_frames, stack_of
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
@@ -57,20 +57,20 @@ class Reporter:
         """One more step of an optimizer; its place is that of a hook after each."""
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
 
-    def announcement(self, who: Identity) -> RankReport:
+    def announce_rank(self, who: Identity) -> RankReport:
         """That there is such a rank, and nothing else."""
         return RankReport(*who, time.time(), job=self._job, announced=True)
 
-    def report(self, who: Identity, *, checksums: bool = False) -> RankReport:
+    def make_report(self, who: Identity, *, checksums: bool = False) -> RankReport:
         """All of it, at this moment."""
         with paused_gc():  # what a collection finds would be finalised in this thread, which the user's code does not know
-            return self._report(who, checksums)
+            return self._gather_report(who, checksums)
 
-    def _report(self, who: Identity, checksums: bool) -> RankReport:
+    def _gather_report(self, who: Identity, checksums: bool) -> RankReport:
         frames = main_frames()
         model = self._model() if self._model is not None else find_model(frames)
         held = read_holdings(model) if is_module(model) else None
-        step, (collective, groups) = self._place()
+        step, (collective, groups) = self._read_steady_progress()
         optimizers = list(self._steps)
         runs = is_in_step(frames) or is_in_step(main_frames())  # it may have begun since
         return RankReport(
@@ -80,13 +80,13 @@ class Reporter:
             held.coordinates if held else (),
             held.device if held else None,
             held.model if held else None,
-            tuple(_memory_of(self._memory())),
+            tuple(_list_memory(self._memory())),
             step,
             collective,
             groups,
             stack_of(frames),
             held.unsharded if held and not runs else (),
-            checksums_of(model) if checksums and is_module(model) else (),
+            compute_checksums(model) if checksums and is_module(model) else (),
             sum(_local_bytes(tensor) for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {})),
             held.note if held else Message("no variable of its main thread holds a model"),
             _recorded[0] if _recorded else None,
@@ -94,15 +94,15 @@ class Reporter:
             self._job,
         )
 
-    def _place(self) -> tuple[int, Progress]:
+    def _read_steady_progress(self) -> tuple[int, Progress]:
         """How many steps were taken, and how far the collectives were at that step; without them if it goes on too fast."""
         for _ in range(_TRIES):
-            step, progress = self._step(), self._progress.read()
-            if self._step() == step:
+            step, progress = self._count_steps(), self._progress.read_progress()
+            if self._count_steps() == step:
                 return step, progress
-        return self._step(), (None, ())
+        return self._count_steps(), (None, ())
 
-    def _step(self) -> int:
+    def _count_steps(self) -> int:
         return max(dict(self._steps).values(), default=0) if self._counts else -1
 
 
@@ -110,7 +110,7 @@ def _local_bytes(tensor: torch.Tensor) -> int:
     return int(seen(local_part(tensor), "nbytes"))
 
 
-def _memory_of(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
+def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
     """Accelerators that this process has used, and the memory of the process itself."""
     for each in devices:
         reserved = each.activations + each.cache
@@ -128,7 +128,7 @@ def _resident_bytes() -> int:
     return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if counts.exists() else 0
 
 
-class Written:
+class RankWriter:
     """The files of one rank; no rank waits for another, and whoever reads them puts them together.
 
     Args:
@@ -141,13 +141,13 @@ class Written:
     """
 
     def __init__(self, path: str | os.PathLike[str], checksums: bool, memory: ReadMemory) -> None:
-        self._who = identity()
-        self._folder = made_private(pathlib.Path(path), for_sockets=False)
+        self._who = find_identity()
+        self._folder = make_private(pathlib.Path(path), for_sockets=False)
         self._checksums, self._memory = checksums, memory
 
-    def write(self, trace: Trace, model: nn.Module | None) -> None:
+    def write_files(self, trace: Trace, model: nn.Module | None) -> None:
         """Both files; without a model the largest that a variable of the main thread holds."""
         remember_step(step_of(trace))
-        report = Reporter(model, self._memory, counts=False).report(self._who, checksums=self._checksums)
+        report = Reporter(model, self._memory, counts=False).make_report(self._who, checksums=self._checksums)
         write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
         write_whole(file_of(self._folder, self._who.rank), dumps(report))

@@ -53,8 +53,8 @@ class Line:
     """
 
     def __init__(self, path: pathlib.Path, seconds: float) -> None:
-        self._socket = _connected(path, seconds)
-        self.pid = _listener(self._socket)
+        self._socket = _connect_socket(path, seconds)
+        self.pid = _find_listener(self._socket)
 
     def ask(self, handler: str, body: bytes = b"") -> Answer:
         """What a handler says.
@@ -64,7 +64,7 @@ class Line:
         """
         connection = _Connection(self._socket)
         try:
-            self._socket.hurry()
+            self._socket.bound_next_wait()
             connection.request("POST", f"/handler/{handler}", body)
             response = connection.getresponse()
             return Answer(response.status, b"".join(iter(lambda: response.read(_CHUNK), b"")))
@@ -88,7 +88,7 @@ class _Bounded(socket.socket):
         self._until, self._left = time.monotonic() + seconds, LARGEST_ANSWER
         self.settimeout(seconds)
 
-    def hurry(self) -> None:
+    def bound_next_wait(self) -> None:
         """Have the next wait be bounded by what is left of the time."""
         left = self._until - time.monotonic()
         if left <= 0:
@@ -97,7 +97,7 @@ class _Bounded(socket.socket):
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
         """What `http.client` reads by."""
-        self.hurry()
+        self.bound_next_wait()
         count = super().recv_into(*args, **kwargs)
         self._left -= count
         if self._left < 0:
@@ -116,7 +116,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock = self._connected
 
 
-def _connected(path: pathlib.Path, seconds: float) -> _Bounded:
+def _connect_socket(path: pathlib.Path, seconds: float) -> _Bounded:
     made = _Bounded(seconds)
     try:
         made.connect(os.fspath(path))
@@ -126,7 +126,7 @@ def _connected(path: pathlib.Path, seconds: float) -> _Bounded:
     return made
 
 
-def _listener(connected: socket.socket) -> int:
+def _find_listener(connected: socket.socket) -> int:
     """The process that listens, as the kernel of Linux knows it; also when a forked child of it still holds the socket."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
@@ -148,7 +148,7 @@ def end_connections(path: pathlib.Path) -> None:
 
 def _is_any_open(path: pathlib.Path) -> bool:
     found = False
-    for each in _sockets(path):
+    for each in _bound_sockets(path):
         if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             backlog = select.poll()
             backlog.register(each, select.POLLIN)
@@ -160,7 +160,7 @@ def _is_any_open(path: pathlib.Path) -> bool:
     return found
 
 
-def _sockets(path: pathlib.Path) -> Iterator[socket.socket]:
+def _bound_sockets(path: pathlib.Path) -> Iterator[socket.socket]:
     """The sockets of this process that are bound to a path: the server's, and its side of each connection."""
     for name in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError):  # closed since they were listed

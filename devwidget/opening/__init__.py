@@ -32,7 +32,7 @@ _OURS = b'"devwidget"'
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """No garbage collection meanwhile: each pass would walk through the millions of objects of a large file."""
     collecting = gc.isenabled()
     gc.disable()
@@ -43,7 +43,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-@uncollected()
+@without_collection()
 def open_file(path: str | pathlib.Path) -> Any:
     """A saved record, or what another tool wrote as one: of a folder, the flight-recorder dumps in it as one cluster.
 
@@ -53,7 +53,7 @@ def open_file(path: str | pathlib.Path) -> Any:
     """
     file = pathlib.Path(path)
     if file.is_dir():
-        return _folder(file)
+        return _read_folder(file)
     begins = read_regular(file, LARGEST, first=64)
     if _OURS in begins or not begins.lstrip().startswith((_PICKLE, _GZIP, *_JSON)):
         return json_io.load(file)  # which says what is wrong with it
@@ -61,27 +61,29 @@ def open_file(path: str | pathlib.Path) -> Any:
     if begins.startswith(_PICKLE):
         content = load_plain(written)
         return read_dumps({file.name: content}) if is_dump(content) else read_memory_snapshot(content, len(written))
-    return _of_another(file, _unzipped(written) if begins.startswith(_GZIP) else written)
+    return _read_foreign_json(file, _unzip_bounded(written) if begins.startswith(_GZIP) else written)
 
 
-def _folder(folder: pathlib.Path) -> Any:
-    contents = {file.name: content for file in sorted(folder.iterdir()) if is_dump(content := _content(file))}
+def _read_folder(folder: pathlib.Path) -> Any:
+    contents = {file.name: content for file in sorted(folder.iterdir()) if is_dump(content := _load_dump(file))}
     if not contents:
         raise UnreadableError(Message("no flight-recorder dump in the folder {folder}", folder=folder.name))
     return read_dumps(contents)
 
 
-def _content(file: pathlib.Path) -> Any:
+def _load_dump(file: pathlib.Path) -> Any:
     """What may be a dump; None for everything else that a folder may hold."""
     try:
         written = read_regular(file, json_io.LARGEST_TEXT)
-        return load_plain(written) if written.startswith(_PICKLE) else _parsed(written) if written.startswith(b"{") else None
+        return (
+            load_plain(written) if written.startswith(_PICKLE) else _parse_json(written) if written.startswith(b"{") else None
+        )
     except (OSError, ValueError):
         return None
 
 
-def _of_another(file: pathlib.Path, written: bytes) -> Any:
-    content = _parsed(written)
+def _read_foreign_json(file: pathlib.Path, written: bytes) -> Any:
+    content = _parse_json(written)
     if is_dump(content):
         return read_dumps({file.name: content})
     if isinstance(content, dict) and "traceEvents" in content:
@@ -89,7 +91,7 @@ def _of_another(file: pathlib.Path, written: bytes) -> Any:
     return json_io.load(file)
 
 
-def _parsed(written: bytes) -> Any:
+def _parse_json(written: bytes) -> Any:
     """What JSON says; None for what is none."""
     try:
         json_io.refuse_brackets(written)
@@ -98,7 +100,7 @@ def _parsed(written: bytes) -> Any:
         return None
 
 
-def _unzipped(written: bytes) -> bytes:
+def _unzip_bounded(written: bytes) -> bytes:
     most = max(SMALL, MOST_UNZIPPED * len(written))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(written)) as file:

@@ -14,18 +14,18 @@ from devwidget.records.errors import UnreadableError, error_text, message
 from devwidget.records.schema.message import Message
 
 
-class Refused(Exception):
+class RefusedPickle(Exception):
     """A pickle that wants more than plain values."""
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     """Every object that is no plain value begins with the name of a class or a function."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        raise Refused(f"it asks for {module_name[:80]}.{global_name[:80]}")
+        raise RefusedPickle(f"it asks for {module_name[:80]}.{global_name[:80]}")
 
     def persistent_load(self, pid: Any, /) -> NoReturn:
-        raise Refused("it asks for an object outside of the file")
+        raise RefusedPickle("it asks for an object outside of the file")
 
 
 def load_plain(written: bytes) -> Any:
@@ -35,8 +35,8 @@ def load_plain(written: bytes) -> Any:
         UnreadableError: if it is no pickle, holds more than plain values, or claims more than it has.
     """
     try:
-        scan(written)
-        return _Plain(io.BytesIO(written)).load()
+        scan_pickle(written)
+        return _PlainUnpickler(io.BytesIO(written)).load()
     except Exception as error:  # a broken pickle raises anything, as the documentation of `pickle` says
         said = error_text(error) if isinstance(error, MemoryError) else message(error)
         raise UnreadableError(Message("not a pickle of plain values: {error}", error=said)) from None
@@ -63,13 +63,13 @@ class Implausible(ValueError):
     """A pickle that claims more than it has."""
 
 
-def scan(written: bytes) -> None:
+def scan_pickle(written: bytes) -> None:
     """Look at each operation of a pickle, up to its end.
 
     Raises:
         Implausible: with the place, if one names more bytes or more objects than the file has, or makes more than plain values.
     """
-    passed, at, tuples = _passed(len(written)), 0, 0
+    passed, at, tuples = _match_operations(len(written)), 0, 0
     while True:
         at = passed.match(written, at).end()  # type: ignore[union-attr]  # it matches nothing too
         code = written[at : at + 1]
@@ -77,7 +77,7 @@ def scan(written: bytes) -> None:
             return
         at += 1
         if code in _LENGTHS:
-            at = _behind(written, at, _LENGTHS[code], is_frame=code == _FRAME)
+            at = _skip_operand(written, at, _LENGTHS[code], is_frame=code == _FRAME)
         elif code in _TUPLES and tuples < MOST_TUPLES:
             tuples += 1
         elif code in _LINES:
@@ -85,10 +85,10 @@ def scan(written: bytes) -> None:
         elif code == b"p" and (line := re.compile(rb"(\d{1,18})\n").match(written, at)) and int(line[1]) <= len(written):
             at = line.end()
         else:
-            raise Implausible(f"byte {at - 1}: {_what(code)}")
+            raise Implausible(f"byte {at - 1}: {_describe_operation(code)}")
 
 
-def _behind(written: bytes, at: int, width: int, *, is_frame: bool) -> int:
+def _skip_operand(written: bytes, at: int, width: int, *, is_frame: bool) -> int:
     """Where the operand ends whose length stands here; a frame is a length alone."""
     size = int.from_bytes(written[at : at + width], "little")
     if size > len(written) - at - width:
@@ -96,7 +96,7 @@ def _behind(written: bytes, at: int, width: int, *, is_frame: bool) -> int:
     return at + width + (0 if is_frame else size)
 
 
-def _passed(size: int) -> re.Pattern[bytes]:
+def _match_operations(size: int) -> re.Pattern[bytes]:
     """Any number of operations; of those that number what they made, numbers below twice the bytes of the file."""
     digits = size.to_bytes(4, "little") if size < 1 << 32 else b"\xff" * 4
     top = max((place for place, digit in enumerate(digits) if digit), default=0)
@@ -104,7 +104,7 @@ def _passed(size: int) -> re.Pattern[bytes]:
     return re.compile(rb"(?s:%b)*+" % b"|".join((*_PASSED, b"r" + number)))
 
 
-def _what(code: bytes) -> str:
+def _describe_operation(code: bytes) -> str:
     if code in _TUPLES:
         return f"more than {MOST_TUPLES} tuples"
     return f"{code!r} is nothing of a plain value, or claims more than the file has" if code else "the file ends"

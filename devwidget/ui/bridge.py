@@ -2,7 +2,7 @@
 
 A click while a cell runs is answered on another thread only if Python never publishes unasked on the comm that it came in on
 (ipykernel 7 routes by the last publisher). So `Control` carries questions and their answers, and all other widgets only
-carry data to the page. `Live` is separate because a thread writes it, and traits are not safe for two writers.
+carry data to the page. `LiveFigure` is separate because a thread writes it, and traits are not safe for two writers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Control(anywidget.AnyWidget):
     _esm = "export default { render() {} };"
 
 
-class Live(anywidget.AnyWidget):
+class LiveFigure(anywidget.AnyWidget):
     """The memory figure while a long cell runs; written by the sampler's thread alone."""
 
     _esm = "export default { render() {} };"
@@ -73,7 +73,7 @@ class PlotlyCode(anywidget.AnyWidget):
     code = Bytes().tag(sync=True)
 
 
-def reference(widget: Any) -> str:
+def refer_to(widget: Any) -> str:
     """How the page finds a widget from another one."""
     return f"anywidget:{widget.model_id}"
 
@@ -84,10 +84,10 @@ _shared: list[PlotlyCode] = []
 def shared_plotly() -> PlotlyCode:
     """The kernel's only PlotlyCode; a new one if somebody closed it."""
     if not _shared or _shared[0].comm is None:
-        _shared[:] = [PlotlyCode(code=_packed())]
+        _shared[:] = [PlotlyCode(code=_pack_plotly())]
     return _shared[0]
 
 
 @functools.cache
-def _packed() -> bytes:
+def _pack_plotly() -> bytes:
     return gzip.compress(plotly_path().read_bytes(), compresslevel=6)

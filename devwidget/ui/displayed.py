@@ -18,11 +18,11 @@ class Displayed:
 
     _was_displayed = False
 
-    def _html(self) -> str:
+    def _plain_html(self) -> str:
         """Plain HTML without style or script, which every viewer keeps."""
         raise NotImplementedError
 
-    def _saved(self) -> str:
+    def _saved_html(self) -> str:
         """The same for an output beside the live panel."""
         raise NotImplementedError
 
@@ -30,7 +30,7 @@ class Displayed:
         raise NotImplementedError
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {**self._as_text(self._html()), **self._live()}
+        return {**self._as_text(self._plain_html()), **self._live_view()}
 
     def _ipython_display_(self) -> None:
         """Two outputs, of which a page shows one: JupyterLab never looks at the other forms of an output that is a widget."""
@@ -38,8 +38,8 @@ class Displayed:
             raise NotImplementedError("IPython shows the bundle then")
         from IPython.display import display
 
-        display(self._as_text(self._saved()), raw=True, display_id=self._view_id())
-        display(self._live(), raw=True)
+        display(self._as_text(self._saved_html()), raw=True, display_id=self._view_id())
+        display(self._live_view(), raw=True)
         self._was_displayed = True
 
     def save_again(self) -> None:
@@ -47,12 +47,12 @@ class Displayed:
         if self._was_displayed and _is_kernel():
             from IPython.display import update_display
 
-            update_display(self._as_text(self._saved()), raw=True, display_id=self._view_id())
+            update_display(self._as_text(self._saved_html()), raw=True, display_id=self._view_id())
 
     def _as_text(self, html: str) -> dict[str, Any]:
         return {"text/plain": repr(self), "text/html": html}
 
-    def _live(self) -> dict[str, Any]:
+    def _live_view(self) -> dict[str, Any]:
         link = {"version_major": 2, "version_minor": 0, "model_id": self._view_id()}
         return {"application/vnd.jupyter.widget-view+json": link}
 
@@ -63,29 +63,29 @@ def _is_kernel() -> bool:
     return hasattr(shell, "kernel")
 
 
-class Spoken(Protocol):
+class SpeakingWidget(Protocol):
     """A widget with words."""
 
     def speak(self) -> None:
         """Say everything in the language of reports."""
 
 
-_widgets: weakref.WeakSet[Spoken] = weakref.WeakSet()
+_widgets: weakref.WeakSet[SpeakingWidget] = weakref.WeakSet()
 
 
-def speak_along(widget: Spoken) -> None:
+def speak_along(widget: SpeakingWidget) -> None:
     """Let a widget say everything again after each change, for as long as somebody has it."""
     _widgets.add(widget)
 
 
-def fall_silent(widget: Spoken) -> None:
+def fall_silent(widget: SpeakingWidget) -> None:
     """Leave a closed widget alone."""
     _widgets.discard(widget)
 
 
-def _speak() -> None:
+def _speak_again() -> None:
     for widget in list(_widgets):
         widget.speak()
 
 
-follow(_speak)
+follow(_speak_again)

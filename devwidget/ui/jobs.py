@@ -36,9 +36,9 @@ class MainThreadJobs:
                 return "busy"
             self._next = job
         if threading.current_thread() is threading.main_thread() or self._loop is None:
-            self._run()
+            self._run_waiting()
             return "done"
-        self._loop.call_soon_threadsafe(self._run)
+        self._loop.call_soon_threadsafe(self._run_waiting)
         return "queued"
 
     def cancel(self) -> bool:
@@ -49,10 +49,10 @@ class MainThreadJobs:
             dropped, self._next = self._next, None
             return self._running or dropped is not None
 
-    def _run(self) -> None:
+    def _run_waiting(self) -> None:
         """Run the job that waits, unless it was dropped meanwhile."""
         try:
-            with _interruptible():
+            with _allow_interrupt():
                 with self._lock:
                     job, self._next = self._next, None
                     self._running = job is not None
@@ -76,7 +76,7 @@ def _interrupt_main_thread() -> None:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def _allow_interrupt() -> Iterator[None]:
     """Between cells ipykernel ignores SIGINT; while a job runs it must raise KeyboardInterrupt.
 
     An interrupt that arrives between the job's own handling and this exit ends here.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from devwidget.memory import Held as Held
-from devwidget.memory import categorized as categorized
+from devwidget.memory import categorize_memory as categorize_memory
 from devwidget.memory import held_by as held_by
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory

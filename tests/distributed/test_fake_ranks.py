@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from devwidget.distributed.job import identity
+from devwidget.distributed.job import find_identity
 from devwidget.distributed.report import Reporter
 from devwidget.planning.parallel.forked import run_in_fork
 from devwidget.planning.parallel.mesh import Mesh, Shard
@@ -46,7 +46,7 @@ def report_of(rank):
     for block in model:
         parallelize_module(block, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
         fully_shard(block, mesh=mesh["dp"])
-    return Reporter(model, lambda: ()).report(identity())
+    return Reporter(model, lambda: ()).make_report(find_identity())
 
 
 @functools.cache

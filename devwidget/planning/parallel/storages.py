@@ -27,7 +27,7 @@ class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
 
     Attributes:
         held: bytes, now.
-        peak: the most since `begin`.
+        peak: the most since `begin_phase`.
         gathered: bytes of parameters that are gathered, and buffers of that.
         most_gathered: the most of these.
         of_buckets: in which DDP has the gradients that it adds up over the ranks.
