@@ -49,7 +49,7 @@ def make_plan(
 
 
 def plan_step(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed) -> Plan:
-    """The plan of one step, with something changed; see `devwidget.plan`."""
+    """Plan one step with something changed; see `devwidget.plan`."""
     refuse_plan(asked["optimizer"], asked["placement"])
     return retry_with_lengths(lambda lengths_stay: _plan_step_with_lengths(model, inputs, asked, changed, lengths_stay))
 
@@ -76,11 +76,7 @@ _WORDS = ("as is", "data parallel", "auto")
 
 
 def refuse_plan(optimizer: object, placement: object) -> None:
-    """Refuse what makes no sense.
-
-    Raises:
-        DevwidgetError: with what would have been right.
-    """
+    """Raise DevwidgetError, with what would have been right, for an optimizer or a placement that is none."""
     kind = optimizer if isinstance(optimizer, type) else type(optimizer)
     if optimizer is not None and not issubclass(kind, torch.optim.Optimizer):
         raise DevwidgetError(

@@ -32,14 +32,14 @@ class Changed:
         accumulated: the gradients of a batch before are there when it begins.
     """
 
-    prepare: Callable[[nn.Module], None] = lambda model: None
+    prepare: Callable[[nn.Module], object] = lambda model: None
     around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     asked: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype | None = None
     accumulated: bool = False
 
     def cast_floats(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of the batch in the type that is asked for."""
+        """Return a tensor of the batch in the dtype that is asked for."""
         return tensor.to(self.dtype) if self.dtype is not None and tensor.is_floating_point() else tensor
 
 
@@ -54,7 +54,7 @@ class Option:
 
 
 def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
-    """What can be changed of a step, the cheapest first."""
+    """List what can be changed of a step, the cheapest first."""
     optimizer = asked["optimizer"]
     if optimizer is not None:
         yield from _list_optimizer_options(optimizer)
@@ -94,7 +94,7 @@ def _list_placement_options(placement: Any) -> Iterator[Option]:
 
 
 def change_optimizer(optimizer: Any, **more: Any) -> Any:
-    """The same optimizer, with a setting or a method that is another."""
+    """Return the same optimizer with another setting or method."""
     kind: Any = optimizer if isinstance(optimizer, type) else type(optimizer)
     methods = {name: value for name, value in more.items() if callable(value)}
     settings = {name: value for name, value in more.items() if name not in methods}
@@ -113,7 +113,7 @@ def change_optimizer(optimizer: Any, **more: Any) -> Any:
 
 
 def find_repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The blocks of a model: modules of one class, with parameters, that stand beside each other in a list."""
+    """Find the blocks of a model: modules of one class, with parameters, that stand side by side in a list."""
     for _, module in walk(model):
         if isinstance(module, nn.ModuleList | nn.Sequential):
             children = [child for _, child in registered(module, "_modules")]
@@ -123,7 +123,7 @@ def find_repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def recompute_blocks(model: nn.Module) -> None:
-    """Have the blocks keep nothing but their inputs."""
+    """Have each block keep its inputs alone, and compute the rest again in backward."""
     enable = getattr(model, "gradient_checkpointing_enable", None)
     if callable(enable) and getattr(model, "supports_gradient_checkpointing", False):
         enable({"use_reentrant": False})
@@ -138,8 +138,8 @@ def _autocast_to_bfloat16() -> Iterator[None]:
         yield
 
 
+# Of a batch of another size whose samples differ.
 _MOST_BYTES = 2**26
-"""Of a batch of another size whose samples differ."""
 
 
 def resize_batch(value: torch.Tensor, dim: int, before: int, after: int) -> torch.Tensor:
@@ -155,7 +155,7 @@ def resize_batch(value: torch.Tensor, dim: int, before: int, after: int) -> torc
 
 
 def find_batch_size(tensors: list[torch.Tensor], dim: int) -> int | None:
-    """The size that the tensors of a batch share first, or those of whole numbers second; None if none do."""
+    """Return the first size that tensors of a batch share, or the second of whole numbers; None if none do."""
     texts = [tensor for tensor in tensors if dim == 0 or not (tensor.is_floating_point() or tensor.is_complex())]
     sizes = [tensor.shape[dim] for tensor in texts if tensor.dim() > dim]
     return max(sizes, key=lambda size: (sizes.count(size), -sizes.index(size)), default=None)

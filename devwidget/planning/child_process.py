@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import linecache
 import os
@@ -72,7 +73,7 @@ def ask_child(question: Callable[..., Answer], *about: Any) -> Answer:
 
 
 def answer_in_folder(folder: str) -> None:
-    """Answer the question that lies in a folder."""
+    """Answer the question that lies in a folder, and leave the answer there."""
     Path(folder, ANSWER).write_bytes(answer_question(Path(folder, QUESTION).read_bytes()))
 
 
@@ -84,7 +85,7 @@ class QuestionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._storages = SentStorages()
 
     def reducer_override(self, obj: Any) -> Any:
-        """How to make a tensor again, and a module that refuses to be pickled for its tensors' sake; the rest as always."""
+        """Pickle tensors without values, and modules that refuse to be pickled for their tensors; the rest as always."""
         if isinstance(obj, torch.Tensor) and obj.layout == torch.strided and not obj.is_nested:
             return describe_tensor(obj, self._storages)
         if isinstance(obj, torch.nn.Module) and is_parametrized(obj):
@@ -93,16 +94,13 @@ class QuestionPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def write_question(question: Callable[..., Any], *about: Any) -> bytes:
-    """A question, and how torch is switched here.
-
-    Raises:
-        DevwidgetError: if something of it cannot be written.
-    """
+    """Pickle a question with the settings of torch here; raise DevwidgetError for what cannot be pickled."""
     file = io.BytesIO()
     try:
         pickle.dump((sys.path, _notebook_cells(), switches_now()), file)
         QuestionPickler(file).dump((question, about))
-    except Exception as error:  # of any class of the user's
+    except Exception as error:
+        # Of any class of the user's.
         raise DevwidgetError(
             Message("the model cannot be sent to another process: {error}", error=error_text(error)),
             why=Message("virtual GPUs or real ones are in use here, and a plan needs virtual ones of its own"),
@@ -112,8 +110,9 @@ def write_question(question: Callable[..., Any], *about: Any) -> bytes:
 
 
 def answer_question(letter: bytes) -> bytes:
-    """The answer to a question, or what was raised."""
+    """Return the pickled answer to a question, or what was raised."""
     file = io.BytesIO(letter)
+    # Paths and cells come first: the question names modules and cells that cannot be found without.
     sys.path[:], cells, switches = pickle.load(file)
     linecache.cache.update(cells)
     try:
@@ -125,21 +124,18 @@ def answer_question(letter: bytes) -> bytes:
 
 
 def _pack_failure(error: Exception) -> bytes:
-    """An exception that is raised again elsewhere; where it was raised here is lost on the way but for the text."""
+    """Pickle an exception, to be raised again elsewhere; of its traceback only the text goes along."""
     if not isinstance(error, DevwidgetError):
         error.add_note("".join(traceback.format_tb(error.__traceback__)))
     try:
         return bytes(cloudpickle.dumps((None, error)))
-    except Exception:  # an exception of the user's that holds what cannot be written
+    except Exception:
+        # An exception of the user's that holds what cannot be written.
         return bytes(cloudpickle.dumps((None, DevwidgetError(error_text(error)))))
 
 
 def read_answer(letter: bytes) -> Any:
-    """What was answered.
-
-    Raises:
-        Exception: if that was raised.
-    """
+    """Return what was answered, or raise what was raised."""
     found, error = pickle.loads(letter)
     if error is not None:
         raise error
@@ -147,12 +143,12 @@ def read_answer(letter: bytes) -> Any:
 
 
 def _notebook_cells() -> dict[str, Any]:
-    """The lines of the cells of a notebook, which are in no file."""
+    """Return the lines of the cells of a notebook, which are in no file."""
     return {name: entry for name, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None}
 
 
+# Where a tensor that was sent is in the process that it comes from.
 PLACE = "_devwidget_sent_from"
-"""Where a tensor that was sent is in the process that it comes from."""
 
 
 @dataclass(eq=False)
@@ -167,15 +163,9 @@ class SentStorage:
     nbytes: int
     values: bytes | None
 
-    @property
+    @functools.cached_property
     def storage(self) -> torch.UntypedStorage:
         """The same memory here, on meta if its values are unknown; one for all who ask."""
-        if "_storage" not in vars(self):
-            vars(self)["_storage"] = self._make_storage()
-        found: torch.UntypedStorage = vars(self)["_storage"]
-        return found
-
-    def _make_storage(self) -> torch.UntypedStorage:
         if self.values is None:
             return torch.UntypedStorage(self.nbytes, device="meta")  # type: ignore[no-untyped-call]
         if not self.values:
@@ -190,7 +180,7 @@ class SentStorages:
         self._sent: dict[int, SentStorage] = {}
 
     def send_storage(self, tensor: torch.Tensor) -> SentStorage:
-        """What is sent in place of the memory of a tensor."""
+        """Return what is sent in place of the memory of a tensor."""
         with hide_from_modes(), DisableTorchFunction(), no_gradients():
             storage = tensor.untyped_storage()
             if storage._cdata not in self._sent:
@@ -200,7 +190,7 @@ class SentStorages:
 
 
 def _read_values(storage: torch.UntypedStorage) -> bytes | None:
-    """The bytes of a storage on any device; without values those that are known."""
+    """Return the bytes of a storage on any device; where values are not computed, those that are known."""
     kept = getattr(storage, "_devwidget_values", None)
     source = storage if kept is None else kept
     if source.device.type == "meta":
@@ -209,7 +199,7 @@ def _read_values(storage: torch.UntypedStorage) -> bytes | None:
 
 
 def describe_tensor(tensor: torch.Tensor, storages: SentStorages) -> tuple[Any, ...]:
-    """How to make a strided tensor again, as pickle wants it."""
+    """Return how pickle makes a strided tensor again."""
     place = str(device_of(tensor))
     with hide_from_modes(), DisableTorchFunction():
         shape = tuple(tensor.size()), tensor.stride(), tensor.storage_offset()
@@ -221,7 +211,7 @@ def remake_tensor(
     sent: SentStorage, place: str, size: Any, stride: Any, offset: int,
     dtype: torch.dtype, requires_grad: bool, kind: Any, is_conj: bool, is_neg: bool,
 ) -> torch.Tensor:  # fmt: skip
-    """A tensor that was sent."""
+    """Make a tensor that was sent."""
     made = torch.empty(0, dtype=dtype, device=sent.storage.device).set_(sent.storage, offset, size, stride)
     made = conjugate_view(made) if is_conj else made
     made = negative_view(made) if is_neg else made
@@ -233,11 +223,11 @@ def remake_tensor(
 
 
 def set_attributes(tensor: torch.Tensor, attributes: dict[str, Any]) -> None:
-    """What programs have hung on a tensor."""
+    """Put on a tensor what programs have hung on it."""
     tensor.__dict__.update(attributes)
 
 
 def original_device(tensor: torch.Tensor) -> torch.device:
-    """Where a tensor is in the process that it comes from."""
+    """Return where a tensor is in the process that it comes from."""
     place = vars(tensor).get(PLACE)
     return tensor.device if place is None else torch.device(place)

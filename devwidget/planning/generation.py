@@ -39,16 +39,13 @@ def make_generation(model: nn.Module, inputs: Arguments, asked: dict[str, Any], 
     reserved = max(first.prefill_reserved, last.decode_reserved)
     answer = peak, capacity, max(longest, 0), max(peak, reserved) <= capacity
     asked_for = {**_ask_last_logits(model), **inputs.kwargs}
-    logits = next((_count_positions(asked_for[name]) for name in _KEEPS if name in asked_for), 0)
+    kept = next((asked_for[name] for name in _KEEPS if name in asked_for), 0)
+    logits = int(kept.numel()) if is_tensor(kept) else int(kept)
     return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs, reserved, logits)
 
 
 def _run_length(model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int, length: int) -> CacheAt:
-    """Read a text of a length and write one token.
-
-    Raises:
-        DevwidgetError: for a model that has no cache as transformers have, or that fails.
-    """
+    """Read a text of a length and write one token; raise DevwidgetError for a model without a cache."""
     cluster, watcher = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]), Watcher(asked["gpus"])
     with torch.no_grad(), place_copy(model, asked["placement"], cluster, watcher, Changed()) as (copied, accounts):
         copied.inner.eval()
@@ -73,25 +70,22 @@ def _read_and_write(copied: PlacedCopy, inputs: Arguments, accounts: tuple[Accou
     return CacheAt(length, max(kept - before, 0), prefill, decode, prefill_reserved, decode_reserved)
 
 
+# What transformers call how many positions a model makes logits of, now and before 4.49.
 _KEEPS = "logits_to_keep", "num_logits_to_keep"
-"""What transformers call how many positions a model makes logits of, now and before 4.49."""
 
 
 def _ask_last_logits(model: nn.Module) -> dict[str, int]:
-    """What `generate` of transformers asks of a model that can make the logits of the last position alone; {} for others."""
+    """Return the argument by which transformers' `generate` asks for the last logits alone; {} for other models."""
     for name in _KEEPS:
-        supports = getattr(model, f"_supports_{name}", None)  # a wrapper, such as PEFT's, hands on the method of what it wraps
+        # A wrapper, such as PEFT's, hands on the method of what it wraps.
+        supports = getattr(model, f"_supports_{name}", None)
         if supports() if callable(supports) else name in inspect.signature(type(model).forward).parameters:
             return {name: 1}
     return {}
 
 
-def _count_positions(kept: Any) -> int:
-    return int(kept.numel()) if is_tensor(kept) else int(kept)
-
-
 def _place_text(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int) -> Arguments:
-    """The text with another length, on the first GPU; the model makes masks that are as long as it needs."""
+    """Make the text as long as asked, on the first GPU; the model makes masks that are as long as it needs."""
     copies = MetaCopies(lambda tensor: copied.home)
     words = {name: value for name, value in inputs.kwargs.items() if name not in ("attention_mask", "labels", "position_ids")}
     parts = replace_tensors((inputs.args, words), lambda tensor: copies.of(resize_batch(tensor, 1, prompt, length)))
@@ -99,7 +93,7 @@ def _place_text(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int)
 
 
 def _held_bytes(accounts: tuple[Account, ...]) -> int:
-    """Bytes on all GPUs; peaks start again from here, without what is cached: the text is read in one go only here."""
+    """Return the bytes on all GPUs, and start peaks again from here, without what is cached."""
     settle()
     for account in accounts:
         account.release_cache()
@@ -108,7 +102,7 @@ def _held_bytes(accounts: tuple[Account, ...]) -> int:
 
 
 def _peak_bytes(accounts: tuple[Account, ...]) -> tuple[int, int]:
-    """The most that is allocated on a GPU, and that is reserved on one; without a card nothing is."""
+    """Return the most that is allocated on a GPU, and that is reserved on one; without a card nothing is."""
     settle()
     reserved = (account.peak_reserved for account in accounts if account.allocator is not None)
     return max(account.peak for account in accounts), max(reserved, default=0)

@@ -35,13 +35,14 @@ Placement = str | Mapping[str, Any]
 def place_copy(
     model: nn.Module, placement: Placement, cluster: Cluster, watcher: Watcher, changed: Changed
 ) -> Iterator[tuple[PlacedCopy, tuple[Account, ...]]]:
-    """A copy on virtual GPUs and their accounts; it ends before they do, and the random state is kept."""
+    """Yield a copy on virtual GPUs and their accounts; it ends before they do, and the random state is kept."""
     with keeping(nn.Module()), simulator.Simulation(cluster):
         accounts = watch(watcher.note_allocation, watcher.note_refusal, watcher.note_guess)
         copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher, changed)
         try:
             yield copied, accounts
         finally:
+            # The storages go before their GPUs do, whoever still holds `copied`.
             copied.placed = copied.inner = nn.Module()
             watcher.forget_modules()
 
@@ -92,24 +93,23 @@ class PlacedCopy:
         import accelerate
 
         places = propose_device_map(self.inner, capacities) if isinstance(placement, str) else dict(placement)
-        self.device_map = tuple((path, _device_name(place)) for path, place in places.items())
+        self.device_map = tuple(
+            (path, str(virtual_gpu(place) if isinstance(place, int) else place)) for path, place in places.items()
+        )
         used = [torch.device(name) for _, name in self.device_map if name.startswith(virtual_gpu(0).type)]
         if not used or "disk" in dict(self.device_map).values():
             raise DevwidgetError(
                 Message("a plan cannot use the device map {places}", places=places), why=Message("it names no GPU, or the disk")
             )
         self.home = self.last = used[0]
-        with warnings.catch_warnings():  # a map may name tensors, as those that accelerate proposes do
+        # A map may name tensors, as those that accelerate proposes do.
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The following device_map keys do not match any submodules")
             self.placed = self.inner = accelerate.dispatch_model(self.inner, places, main_device=self.home, force_hooks=True)
 
 
 def propose_device_map(model: nn.Module, capacities: Sequence[int]) -> dict[str, Any]:
-    """The device map that accelerate proposes for GPUs of these sizes.
-
-    Raises:
-        DevwidgetError: if it fails.
-    """
+    """Return the device map of accelerate for GPUs of these sizes; raise DevwidgetError if it has none."""
     import accelerate
     from accelerate.utils import get_balanced_memory
 
@@ -125,10 +125,6 @@ def propose_device_map(model: nn.Module, capacities: Sequence[int]) -> dict[str,
     return places
 
 
-def _device_name(place: Any) -> str:
-    return str(virtual_gpu(place) if isinstance(place, int) else place)
-
-
 class LengthsOnGpu(DevwidgetError):
     """A model packs sequences by the lengths that it is given, which CUDA wants on the CPU."""
 
@@ -137,11 +133,7 @@ Result = TypeVar("Result")
 
 
 def retry_with_lengths(run: Callable[[bool], Result]) -> Result:
-    """What a step gives: run with all of the batch on GPUs; where lengths have to stay on the CPU, again without them.
-
-    Args:
-        run: is told whether lengths stay.
-    """
+    """Run with all of the batch on GPUs; where lengths have to stay on the CPU, call `run(True)` in its place."""
     try:
         return run(False)
     except LengthsOnGpu:
@@ -149,7 +141,7 @@ def retry_with_lengths(run: Callable[[bool], Result]) -> Result:
 
 
 def place_batch(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Arguments:
-    """What the copy is called with."""
+    """Copy the batch to where the copy of the model expects it."""
     packed = {id(sizes) for sizes in find_step_sizes((inputs.args, inputs.kwargs, inputs.target))}
     cpu = MetaCopies(lambda tensor: CPU_DEVICE)
 
@@ -157,9 +149,11 @@ def place_batch(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Ar
         there = MetaCopies(lambda tensor: device)
 
         def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
-            if id(tensor) in packed:  # C++ reads its memory
+            # The sizes of a packed batch are read by C++ from their memory, so they keep their values.
+            if id(tensor) in packed:
                 return tensor
-            return cpu.of(tensor) if lengths_stay and _may_be_lengths(tensor) else there.of(tensor)
+            may_be_lengths = lengths_stay and tensor.dtype == torch.int64 and tensor.dim() == 1
+            return cpu.of(tensor) if may_be_lengths and original_device(tensor).type == "cpu" else there.of(tensor)
 
         return copy_tensor
 
@@ -167,12 +161,8 @@ def place_batch(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Ar
     return Arguments(args, kwargs, replace_tensors(inputs.target, copy_to(copied.last)))
 
 
-def _may_be_lengths(tensor: torch.Tensor) -> bool:
-    return tensor.dtype == torch.int64 and tensor.dim() == 1 and original_device(tensor).type == "cpu"
-
-
 def find_step_sizes(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
-    """How many sequences of each packed batch have each step: on the CPU wherever the batch is."""
+    """Yield, for each packed batch, how many sequences have each step: on the CPU wherever the batch is."""
     if issubclass(type(value), PackedSequence):
         yield value.batch_sizes
     elif depth and not is_tensor(value):

@@ -89,7 +89,7 @@ def rehearse_step(
 
 
 def _place_loss(loss_fn: Any) -> Any:
-    """A loss that is a module has tensors too, such as class weights."""
+    """Copy a loss that is a module to the GPU: it has tensors too, such as class weights."""
     if not isinstance(loss_fn, nn.Module):
         return loss_fn
     return meta_copy_of_model(loss_fn, lambda tensor: virtual_gpu(0), lambda tensor: virtual_gpu(0))
@@ -109,13 +109,9 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
     except SimulationError as error:
         site = to_site(deepest_line(error.__traceback__))
         place = Message(" at {place}, `{source}`", place=str(site), source=site.text) if site is not None else ""
+        facts = {"phase": Message(phase), "place": place, "problem": error.what}
         raise SimulationError(
-            Message(
-                "the {phase} decides by values that a plan does not have{place}: {problem}",
-                phase=Message(phase),
-                place=place,
-                problem=error.what,
-            ),
+            Message("the {phase} decides by values that a plan does not have{place}: {problem}", **facts),
             why=Message("what the weights make of a batch is not computed in a plan"),
             instead=Message(
                 "run the step with values, under `devwidget.simulate(...)`, and read `torch.{kind}.max_memory_allocated`",
@@ -130,7 +126,7 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
 
 
 def remake_optimizer(model: nn.Module, copied: nn.Module, optimizer: Any) -> torch.optim.Optimizer | None:
-    """An optimizer of the same class and settings for the copy; groups are matched by the names of parameters."""
+    """Make an optimizer of the same class and settings for the copy; groups match by names of parameters."""
     if optimizer is None:
         return None
     parameters = dict(named_tensors(copied, "_parameters"))

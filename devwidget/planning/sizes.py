@@ -11,10 +11,10 @@ from devwidget.records.answers.fitted import Fitted, FittedGpu
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan
 
+# Enough for bisection where the need does not grow along a line.
 MOST_PLANS = 24
-"""Enough for bisection where the need does not grow along a line."""
+# Times the largest size that fits: small ones grow along another line, where the optimizer's step is the peak.
 MOST_AT_ONCE = 16
-"""Times the largest size that fits: small ones grow along another line, where the optimizer's step is the peak."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class LargestSearch:
     plans: dict[int, Plan]
 
     def largest_fitting(self) -> int:
-        """The largest size that is known to fit; 0 if none is."""
+        """Return the largest size that is known to fit; 0 if none is."""
         return max((size for size, plan in self.plans.items() if plan.fits), default=0)
 
     def plan_until_found(self) -> None:
@@ -43,10 +43,8 @@ class LargestSearch:
             self.plans[following] = self.plan(following)
 
     def _next_size(self) -> int | None:
-        fitting, failing = (
-            self.largest_fitting(),
-            min((size for size, plan in self.plans.items() if not plan.fits), default=None),
-        )
+        fitting = self.largest_fitting()
+        failing = min((size for size, plan in self.plans.items() if not plan.fits), default=None)
         if failing is None:
             before = max((size for size in self.plans if size < fitting), default=0)
             return min(max(self._meet_capacity(before, fitting), fitting + 1), MOST_AT_ONCE * fitting)
@@ -56,7 +54,7 @@ class LargestSearch:
         return min(max(guess, fitting + 1), failing - 1)
 
     def _meet_capacity(self, low: int, high: int) -> int:
-        """Where the line through two plans meets the capacity of a GPU first; halfway from nothing where there is one plan."""
+        """Return where the line through two plans first meets the capacity of a GPU; from nothing half the way."""
         if not low:
             return high // 2
         crossings = []
@@ -68,12 +66,12 @@ class LargestSearch:
 
 
 def find_tightest_gpu(plan: Plan) -> DevicePlan:
-    """The GPU with the least room left."""
+    """Return the GPU with the least room left."""
     return min(plan.devices, key=lambda device: device.capacity - device.on_card)
 
 
+# Share by which an estimate may be off; where it is more, sizes in between are run too, once.
 MOST_OFF = 0.01
-"""Share by which an estimate may be off; where it is more, sizes in between are run too, once."""
 LARGEST = 4
 """Times the batch of the step that was asked for."""
 
@@ -91,7 +89,7 @@ class PlanGrid:
     plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
 
     def plan_at(self, batch: int, length: int) -> Plan:
-        """The plan of one size."""
+        """Return the plan of one size."""
         if (batch, length) not in self.plans:
             self.plans[batch, length] = self.plan(batch, length)
         return self.plans[batch, length]
@@ -105,7 +103,7 @@ class PlanGrid:
         return True
 
     def fit_through(self, batches: tuple[int, ...], lengths: tuple[int, ...], asked: tuple[int, int]) -> Fitted:
-        """A fit through the plans of these sizes, and how far it is off in between."""
+        """Fit through the plans of these sizes, and measure how far the fit is off in between."""
         plans = [self.plan_at(batch, length) for batch, length in itertools.product(batches, lengths)]
         gpus = tuple(
             FittedGpu(device.device, device.capacity, tuple(plan.devices[index].on_card for plan in plans))
@@ -118,7 +116,7 @@ class PlanGrid:
         )
 
     def _sizes_between(self, fitted: Fitted) -> list[tuple[int, int]]:
-        """A size within each interval of lengths, and of batches."""
+        """Return a size within each interval of lengths, and of batches."""
         batches, lengths = _find_middles(fitted.batches), _find_middles(fitted.lengths)
         count = max(len(batches), len(lengths))
         pairs = zip(itertools.islice(itertools.cycle(batches or fitted.batches), count),
@@ -131,11 +129,7 @@ class PlanGrid:
 
 
 def fit_plans(grid: PlanGrid, batch: int, length: int | None) -> Fitted:
-    """Plans around a step, as many as it takes to be close between them.
-
-    Args:
-        length: of the texts of the batch; None where it has none.
-    """
+    """Fit as many plans around a step as it takes to be close between them; `length` is None for what is no text."""
     batches = tuple(sorted({1, batch, 2 * batch, LARGEST * batch}))
     around = {length // 2, length, 2 * length} - {0} if length else {0}
     lengths = tuple(sorted(each for each in around if each == (length or 0) or grid.can_run(batch, each)))

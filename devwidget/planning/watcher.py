@@ -77,32 +77,33 @@ class Watcher:
         self._peaks = [_Peak() for _ in range(self.gpus)]
 
     def note_allocation(self, index: int, held: int) -> None:
-        """One allocation; `held` is what the GPU holds with it."""
+        """Note one allocation; `held` is what the GPU holds with it."""
         peak = self._peaks[index]
-        if held < peak.held:  # of equal peaks the last counts
+        # Of equal peaks the last counts.
+        if held < peak.held:
             return
         peak.held, peak.moment = held, self._find_moment()
         peak.gradients, peak.optimizer = self.gradients.get(index, 0), self.optimizer.get(index, 0)
         peak.made = _count_state(self.making) if self.making is not None and self.phase == "optimizer" else None
 
     def note_refusal(self, index: int) -> None:
-        """One that did not fit, and that is made nevertheless."""
+        """Note an allocation that did not fit, and that is made nevertheless."""
         if self._peaks[index].tips_over is None:
             self._peaks[index].tips_over = self._find_moment()
 
     def note_guess(self) -> None:
-        """The step goes on by a choice that was guessed."""
+        """Note that the step goes on by a choice that was guessed."""
         self.guesses[self._find_moment()] = None
 
     def forget_modules(self) -> None:
-        """Let go of the copy: its storages hold us by way of the ledger, a circle through C++ that the collector cannot see."""
+        """Let go of the copy: its storages hold us by way of the ledger, a circle through C++ that no collector sees."""
         self.where = self.making = None
 
     def _find_moment(self) -> _Moment:
         return _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()))
 
     def enter_phase(self, phase: Phase) -> None:
-        """A part of the step begins; a forward begins without gradients."""
+        """Begin a part of the step; a forward begins without gradients."""
         self.phase = phase
         if phase == "forward":
             self.gradients, self._arrived = {}, set()
@@ -122,7 +123,7 @@ class Watcher:
                 handle.remove()
 
     def _count_gradient(self, parameter: torch.Tensor) -> None:
-        """A gradient has arrived, for the first time or again."""
+        """Count a gradient that has arrived, for the first time or again."""
         gradient = parameter.grad
         if gradient is not None and is_on_gpu(gradient) and id(parameter) not in self._arrived:
             self._arrived.add(id(parameter))
@@ -130,14 +131,14 @@ class Watcher:
                 self.gradients[index] = self.gradients.get(index, 0) + size
 
     def count_optimizer_state(self, optimizer: torch.optim.Optimizer) -> None:
-        """The state is counted; a peak during the step that made it held what was made by then."""
+        """Count the state; a peak during the step that made it held what was made by then."""
         for index, peak in enumerate(self._peaks):
             if peak.made is not None:
                 peak.optimizer, peak.made = bytes_by_gpu(_state_tensors(optimizer, *peak.made)).get(index, 0), None
         self.optimizer, self.making = bytes_by_gpu(_state_tensors(optimizer)), None
 
     def describe_device(self, index: int, account: Account, weights: int) -> DevicePlan:
-        """What was seen of one GPU; `weights` are bytes of parameters and buffers."""
+        """Describe what was seen of one GPU; `weights` are bytes of parameters and buffers."""
         peak = self._peaks[index]
         # A gradient may be one with an activation, and weights are not all there before the step.
         weights = min(weights, peak.held)
@@ -151,12 +152,12 @@ class Watcher:
 
 
 def _count_state(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
-    """How many parameters have state, and how many values the last of them has; both are kept as they were made."""
+    """Count the parameters with state, and the values of the last of them; both stay in the order they were made in."""
     return len(optimizer.state), len(next(reversed(optimizer.state.values()), ()))
 
 
 def _state_tensors(optimizer: torch.optim.Optimizer, entries: int | None = None, last: int | None = None) -> list[torch.Tensor]:
-    """Tensors of the state, or of what was made when `_count_state` said these numbers."""
+    """Return the tensors of the state, or those that were there when `_count_state` returned these numbers."""
     states = [list(state.values()) for state in optimizer.state.values()][:entries]
     if states:
         states[-1] = states[-1][:last]
@@ -164,7 +165,7 @@ def _state_tensors(optimizer: torch.optim.Optimizer, entries: int | None = None,
 
 
 def bytes_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
-    """Bytes that these take on each GPU, each storage once."""
+    """Sum the bytes that tensors take on each GPU, each storage once."""
     storages = {tensor.untyped_storage()._cdata: tensor for tensor in tensors if is_on_gpu(tensor)}
     sums: dict[int, int] = {}
     for tensor in storages.values():
@@ -175,12 +176,12 @@ def bytes_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
 
 _FOLDERS = tuple(str(pathlib.Path(sysconfig.get_path(name))) + "/" for name in ("stdlib", "platstdlib"))
 _PACKAGES = ("/site-packages/", "/dist-packages/")
+# The functions below which everything happens.
 _BOTTOM = ("run_phase", "make_plan")
-"""The functions below which everything happens."""
 
 
 def line_below(frame: FrameType | None) -> RawSite | None:
-    """The innermost line that is neither torch's nor ours; None if the step itself is reached first, as in backward."""
+    """Find the innermost line that is neither torch's nor ours; None if the step itself is reached, as in backward."""
     while frame is not None and _is_machinery(frame.f_code.co_filename):
         if frame.f_code.co_name in _BOTTOM and is_own(frame.f_code.co_filename):
             return None
@@ -189,7 +190,7 @@ def line_below(frame: FrameType | None) -> RawSite | None:
 
 
 def deepest_line(traceback: TracebackType | None) -> RawSite | None:
-    """The innermost such line that an exception passed."""
+    """Find the innermost such line that an exception passed."""
     found = None
     while traceback is not None:
         if not _is_machinery(traceback.tb_frame.f_code.co_filename):
@@ -208,17 +209,17 @@ def _is_machinery(filename: str) -> bool:
 
 @functools.cache
 def _machinery_folders() -> tuple[str, ...]:
-    """Where torch lives, and accelerate, whose hooks stand between the parts of a model."""
+    """Return where torch lives, and accelerate, whose hooks stand between the parts of a model."""
     found = importlib.util.find_spec("accelerate")
     homes = [torch.__file__, *([found.origin] if found is not None and found.origin else [])]
     return tuple(str(pathlib.Path(home).parent) + "/" for home in homes)
 
 
 def virtual_gpu(index: int) -> torch.device:
-    """One of them."""
+    """Return the device of one virtual GPU."""
     return torch.device(SimulationState.accelerator.type, index)
 
 
 def is_on_gpu(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is on any of them."""
+    """Whether a tensor is on a virtual GPU."""
     return tensor.device.type == SimulationState.accelerator.type

@@ -45,7 +45,7 @@ class WhatIf:
     again: Callable[[nn.Module, Arguments, dict[str, Any], Changed], Plan]
 
     def plan_changed(self, change: Callable[[torch.Tensor], torch.Tensor], changed: Changed) -> Plan:
-        """The step again, with the tensors of the batch and other things changed."""
+        """Plan the step again, with the tensors of the batch and other things changed."""
         parts = (self.inputs.args, self.inputs.kwargs, self.inputs.target)
         inputs = Arguments(*(replace_tensors(part, change) for part in parts))
         return self.again(self.model, inputs, {**self.asked, **changed.asked}, changed)
@@ -69,7 +69,7 @@ class WhatIf:
         return Sliders(ask_child(WhatIf.fit_sizes, self))
 
     def fit_sizes(self) -> Fitted:
-        """Plans of several batches and lengths of texts, and what lies between them."""
+        """Plan several batches and lengths of texts, and fit what lies between them."""
         batch, length = self._find_size(0), self._find_size(1)
         if batch is None:
             raise _refuse_no_size()
@@ -98,7 +98,7 @@ class WhatIf:
         return None if next(find_step_sizes(parts), None) is not None else find_batch_size(list(tensors_in(parts)), dim)
 
     def _search_largest(self, dim: int, size: int) -> LargestSearch:
-        """The largest size of a dimension that fits, or does up to what the step has in a text."""
+        """Search the largest size of a dimension that fits, of texts at most the one of the step."""
         found = LargestSearch(self._make_planner(dim, size, Changed()), {size: self.first})
         found.plan_until_found()
         return found
@@ -124,14 +124,15 @@ class WhatIf:
 
     def _try_option(self, option: Option) -> Change:
         try:
-            with warnings.catch_warnings(action="ignore"):  # of a step that the user has not written
+            # Of a step that the user has not written.
+            with warnings.catch_warnings(action="ignore"):
                 plan = self.plan_changed(option.changed.cast_floats, option.changed)
         except DevwidgetError as error:
             return Change(option.what, option.code, option.cost, 0, 0, False, error.what)
         return self._describe_change(option.what, option.code, option.cost, plan)
 
     def _try_smaller_batch(self) -> Iterator[Change]:
-        """The largest batch that fits, and the largest of which several fit whose gradients are added up for one step."""
+        """Yield the largest batch that fits, and the largest that fits when gradients of several are added up."""
         size, found = self._search_smaller(0)
         if found is None:
             return
@@ -157,13 +158,14 @@ class WhatIf:
             yield self._describe_change(Message("a text of {size}", size=answer), "", cost, found.plans[answer])
 
     def _search_smaller(self, dim: int) -> tuple[int, LargestSearch | None]:
-        """The size of a dimension, and the largest that fits in place of it if one does."""
+        """Return the size of a dimension, and the largest that fits in place of it if one does."""
         size = self._find_size(dim)
         if size is None:
             return 0, None
         try:
             found = self._search_largest(dim, size)
-        except DevwidgetError:  # a model for texts of one length, for instance: there is nothing to propose
+        except DevwidgetError:
+            # A model for texts of one length, for instance: there is nothing to propose.
             return size, None
         return size, found if found.largest_fitting() else None
 
@@ -178,5 +180,5 @@ def _refuse_no_size() -> DevwidgetError:
 
 
 def is_count(value: object) -> bool:
-    """A whole number above zero."""
+    """Whether a value is a whole number above zero."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -38,11 +38,7 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
 
 
 def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
-    """The layout of a step; see `devwidget.place`.
-
-    Raises:
-        DevwidgetError: if none can be run.
-    """
+    """Propose a layout; see `devwidget.place`. Raise DevwidgetError if none can be run."""
     found: list[Layout] = []
     rejected: list[Rejected] = []
     for paths in dict.fromkeys(tuple(find_block_paths(model, finest)) for finest in (True, False)):
@@ -76,7 +72,7 @@ def _describe_layout(
 
 
 def _find_ties(blocks: Sequence[ModelBlock]) -> tuple[tuple[str, ...], ...]:
-    """Paths of the blocks that share weights."""
+    """Return the paths of the blocks that share weights."""
     by_storage: dict[int, list[str]] = {}
     for block in blocks:
         for storage in block.tensors:

@@ -70,8 +70,8 @@ class Need:
     backward: int = 0
 
     def estimate_peak(self, blocks: Sequence[ModelBlock]) -> int:
-        """The peak of a GPU that has these."""
-        weights, trained = weight_bytes(blocks), _trained_bytes(blocks)
+        """Estimate the peak of a GPU that has these blocks."""
+        weights, trained = weight_bytes(blocks), sum(block.trained for block in _skip_tied(blocks))
         if not self.trains:
             return weights + max((block.kept + block.beyond for block in blocks), default=0)
         kept = most = 0
@@ -85,12 +85,8 @@ class Need:
 
 
 def weight_bytes(blocks: Sequence[ModelBlock]) -> int:
-    """Bytes of their weights; what is tied within them is there once."""
+    """Return the bytes of their weights, those that are tied once."""
     return sum(block.weights for block in _skip_tied(blocks))
-
-
-def _trained_bytes(blocks: Sequence[ModelBlock]) -> int:
-    return sum(block.trained for block in _skip_tied(blocks))
 
 
 def _skip_tied(blocks: Sequence[ModelBlock]) -> Iterator[ModelBlock]:
@@ -130,11 +126,8 @@ def _is_taken_apart(module: nn.Module, whole: frozenset[str], finest: bool) -> b
         return True
     if type(module).__name__ in whole or (own_tensors(module) and not finest):
         return False
-    return any(_is_list(inner) for _, inner in walk(module))
-
-
-def _is_list(module: nn.Module) -> bool:
-    return isinstance(module, nn.ModuleList | nn.Sequential) and len(registered(module, "_modules")) > 1
+    lists = (inner for _, inner in walk(module) if isinstance(inner, nn.ModuleList | nn.Sequential))
+    return any(len(registered(inner, "_modules")) > 1 for inner in lists)
 
 
 @dataclass
@@ -193,7 +186,7 @@ class BlockWatcher:
         return leave_block
 
     def list_in_order(self) -> list[ModelBlock]:
-        """The blocks as they ran; those that never did stand behind the one before them in the model."""
+        """Return the blocks as they ran; one that never did stands behind the one before it in the model."""
         last, ordered = -1.0, []
         for block in self.blocks.values():
             last = float(block.order) if block.order is not None else last + 0.001
@@ -208,7 +201,7 @@ class BlockWatcher:
 
 
 def _find_part(module: nn.Module, path: str) -> nn.Module | torch.Tensor:
-    """A module or a tensor by its path."""
+    """Return the module or the tensor at a path."""
     name, _, rest = path.partition(".")
     if not name:
         return module
@@ -223,10 +216,12 @@ def _gpu_bytes(tensors: list[torch.Tensor]) -> int:
 def measure_blocks(
     model: nn.Module, inputs: Arguments, asked: dict[str, Any], paths: Sequence[str], lengths_stay: bool
 ) -> Need:
-    """What each of these blocks takes, from one step on one GPU of any size."""
+    """Measure what each block takes, in one step on one GPU of any size."""
     cluster = parse_cluster(1, UNLIMITED, False)
     watcher = Watcher(1)
-    with place_copy(model, "as is", cluster, watcher, Changed(prepare=_move_to_first_gpu)) as (copied, (account,)):
+    # All of the copy on one GPU, wherever its parts are.
+    changed = Changed(prepare=lambda copied: copied.to(virtual_gpu(0)))
+    with place_copy(model, "as is", cluster, watcher, changed) as (copied, (account,)):
         blocks = BlockWatcher(account, settle)
         blocks.attach_hooks(copied.inner, paths)
         step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
@@ -240,8 +235,3 @@ def measure_blocks(
     if phase == "optimizer":
         return Need(found, trains, state, step=max(more, 0) / max(trained, 1))
     return Need(found, trains, state, backward=max(more, 0) if phase in ("backward", "loss") else 0)
-
-
-def _move_to_first_gpu(model: nn.Module) -> None:
-    """All of it on one GPU, wherever its parts are."""
-    model.to(virtual_gpu(0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -20,11 +20,11 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
 from devwidget.records.schema.message import Message
 
+# Runs of one kind of layout: each tells how far the estimate of a GPU was off, and the next counts with it.
 MOST_TRIES = 8
-"""Runs of one kind of layout: each tells how far the estimate of a GPU was off, and the next counts with it."""
 
+# Times the memory, by the estimate as runs have corrected it: not run.
 FAR_OFF = 1.25
-"""Times the memory, by the estimate as runs have corrected it: not run."""
 
 Best = Callable[[Sequence[int]], list[int] | None]
 """Of the room of each GPU: the best layout of a kind that was not run yet."""
@@ -51,18 +51,14 @@ class SplitSearch:
     _nearest: tuple[float, list[int], Plan] | None = None
 
     def find_split(self) -> tuple[list[int], Plan] | None:
-        """The split with the fewest hops that fits when it is run, and its plan; if none does, the one that needs least.
-
-        Returns:
-            None if none can be run.
-        """
+        """Return the split with the fewest hops that fits when it is run, else the nearest, and its plan; None if none runs."""
         for best in self._iterate_kinds():
             if (found := self._try_kind(best)) is not None:
                 return found
         return self._nearest and self._nearest[1:]
 
     def _iterate_kinds(self) -> Iterator[Best]:
-        """Assignments with more and more hops, where there are few; else splits in order over more and more GPUs."""
+        """Yield assignments with more and more hops where there are few, else splits in order over more and more GPUs."""
         hops: dict[int, list[list[int]]] = {}
         for split in list_assignments(self.need.blocks, self.capacities):
             hops.setdefault(count_crossings(split, self.need.blocks)[0], []).append(split)
@@ -75,14 +71,14 @@ class SplitSearch:
         return min(left, key=lambda split: find_fullest_share(self.need, split, room), default=None)
 
     def _pick_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
-        """With so many blocks at the end on the first GPU again, where the output has to go; then one beside the nearest."""
+        """Pick the best split with so many blocks at the end on the first GPU again; then one beside the nearest."""
         split = find_best_split(self.need, room, used, last_home)
         near = [] if self._nearest is None else neighbouring_splits(self._nearest[1], group_tied_blocks(self.need.blocks))
         left = (each for each in [split, *near] if each is not None and tuple(each) not in self._plans)
         return None if split is None else next(left, None)
 
     def _try_kind(self, best: Best) -> tuple[list[int], Plan] | None:
-        """Run what is best by the estimate, then by the estimate as runs have corrected it."""
+        """Run what is best by the estimate, then what is best as runs have corrected the estimate."""
         room = list(self.capacities)
         for tries in range(MOST_TRIES):
             if (split := best(room)) is None or self._weighs_too_much(split):
@@ -102,11 +98,8 @@ class SplitSearch:
             part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
             weights = weight_bytes(part)
             if weights > capacity:
-                why = Message(
-                    "not run: the weights of GPU {index} are {share} of what it has",
-                    index=index,
-                    share=f"{weights / capacity:.1%}",
-                )
+                share = f"{weights / capacity:.1%}"
+                why = Message("not run: the weights of GPU {index} are {share} of what it has", index=index, share=share)
                 self.rejected.append(Rejected(describe_split(split), why))
                 return True
         return False
@@ -130,13 +123,13 @@ class SplitSearch:
         return plan
 
     def _correct_room(self, index: int, split: list[int], plan: Plan) -> int:
-        """What the estimate of a GPU may come to, by how far it was off."""
+        """Return what the estimate of a GPU may come to, by how far it was off."""
         estimated = self.need.estimate_peak([block for block, at in zip(self.need.blocks, split, strict=True) if at == index])
         return self.capacities[index] - max(plan.devices[index].on_card - estimated, 0)
 
 
 def describe_split(split: Sequence[int]) -> str:
-    """`4 on 0, 3 on 1`."""
+    """Return a text such as `4 on 0, 3 on 1`."""
     parts = (Message("{count} on {gpu}", count=len(list(group)), gpu=gpu) for gpu, group in groupby(split))
     return functools.reduce(lambda told, part: Message("{first}, {second}", first=told, second=part), parts)
 
@@ -146,7 +139,7 @@ MOST_ASSIGNMENTS = 1 << 12
 
 
 def group_tied_blocks(blocks: Sequence[ModelBlock]) -> list[list[int]]:
-    """Which blocks go together, in their order: those that share weights, and a tensor with the module after it."""
+    """Group blocks that go together, in their order: those that share weights, and a tensor with the next module."""
     groups: list[list[int]] = []
     for index, block in enumerate(blocks):
         tied = [group for group in groups if any(block.tensors & blocks[other].tensors for other in group)]
@@ -203,7 +196,7 @@ def find_best_split(need: Need, room: Sequence[int], used: int, last_home: int =
 
 
 def neighbouring_splits(split: Sequence[int], groups: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """The splits in which one group of blocks at a border is on the other side."""
+    """Return the splits with one group of blocks at a border moved to the other side."""
     places = [split[group[0]] for group in groups]
     for index, (here, following) in enumerate(itertools.pairwise(places)):
         if here != following:
@@ -212,30 +205,23 @@ def neighbouring_splits(split: Sequence[int], groups: Sequence[Sequence[int]]) -
 
 
 def list_assignments(blocks: Sequence[ModelBlock], room: Sequence[int]) -> list[list[int]]:
-    """Every GPU of each block, those that are tied on one; of GPUs that are alike none is left out before one that is used.
-
-    Returns:
-        Nothing where there would be more than `MOST_ASSIGNMENTS`.
-    """
+    """List every way to put blocks on GPUs, tied ones on one, alike GPUs in turn; none above `MOST_ASSIGNMENTS`."""
     groups = group_tied_blocks(blocks)
     if len(room) ** len(groups) > MOST_ASSIGNMENTS:
         return []
-    alike = len(set(room)) == 1
-    every = itertools.product(range(len(room)), repeat=len(groups))
-    return [assign_places(groups, places) for places in every if not alike or _uses_gpus_in_turn(places)]
-
-
-def _uses_gpus_in_turn(places: Sequence[int]) -> bool:
-    return list(dict.fromkeys(places)) == list(range(len(set(places))))
+    every: Iterable[tuple[int, ...]] = itertools.product(range(len(room)), repeat=len(groups))
+    if len(set(room)) == 1:
+        every = (places for places in every if list(dict.fromkeys(places)) == list(range(len(set(places)))))
+    return [assign_places(groups, places) for places in every]
 
 
 def assign_places(groups: Sequence[Sequence[int]], places: Sequence[int]) -> list[int]:
-    """The GPU of each block, of those of the groups."""
+    """Return the GPU of each block from the GPU of each group."""
     return [gpu for _, gpu in sorted((index, gpu) for group, gpu in zip(groups, places, strict=True) for index in group)]
 
 
 def find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
-    """The share that is taken of the fullest GPU."""
+    """Return the share of the fullest GPU that is taken."""
     parts = [[block for block, at in zip(need.blocks, split, strict=True) if at == gpu] for gpu in range(len(room))]
     return max(
         need.estimate_peak(part) / free if free > 0 else float("inf") for part, free in zip(parts, room, strict=True) if part
@@ -243,7 +229,7 @@ def find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) ->
 
 
 def count_crossings(split: Sequence[int], blocks: Sequence[ModelBlock]) -> tuple[int, int]:
-    """How often activations go to another GPU, and their bytes; at the end the output goes back to the first."""
+    """Count the copies of activations to another GPU, and their bytes; the output goes back to the first."""
     running = [(at, block.passed) for at, block in zip(split, blocks, strict=True) if block.passed]
     passed = [size for (here, size), (there, _) in zip(running, [*running[1:], *running[:1]], strict=True) if here != there]
     return len(passed), sum(passed)

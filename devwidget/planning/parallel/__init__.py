@@ -59,7 +59,7 @@ Stage = list[tuple[tuple[int, ...], RankResult]]
 
 
 def _run_stages(step: RankStep) -> list[Stage]:
-    """Each stage of a pipeline in turn, since what one passes on is what the next is given; one stage without."""
+    """Run each stage of a pipeline in turn, since what one passes on is the input of the next; else one stage."""
     stages, passed = [], None
     for ranks in step.mesh.ranks_by_stage():
         first = _run_rank(step, ranks[0], passed)

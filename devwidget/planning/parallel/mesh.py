@@ -39,15 +39,15 @@ class Mesh:
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """How many ranks there are."""
         return math.prod(self.sizes)
 
     def size_of(self, name: str) -> int:
-        """Of one dimension; 1 for one that is not there."""
+        """Return the size of one dimension; 1 for one that is not there."""
         return dict(zip(self.names, self.sizes, strict=True)).get(name, 1)
 
     def coordinates_of(self, rank: int) -> At:
-        """The coordinates of a rank."""
+        """Return the coordinates of a rank."""
         coordinates = []
         for size in reversed(self.sizes):
             rank, coordinate = divmod(rank, size)
@@ -55,7 +55,7 @@ class Mesh:
         return dict(zip(self.names, reversed(coordinates), strict=True))
 
     def ranks_by_stage(self) -> list[list[int]]:
-        """The ranks of each stage of a pipeline; all of them in one list without."""
+        """Return the ranks of each stage of a pipeline; all of them in one list where there is none."""
         stage = [self.coordinates_of(rank).get(STAGES, 0) for rank in range(self.ranks)]
         return [[rank for rank in range(self.ranks) if stage[rank] == number] for number in range(self.size_of(STAGES))]
 
@@ -77,7 +77,7 @@ class Shard:
     placements: tuple[Any, ...] = ()
 
     def shape_at(self, at: At) -> tuple[int, ...]:
-        """Of the part that a rank holds."""
+        """Return the shape of the part that a rank holds."""
         if not self.dims:
             return self.shape
         coordinates = [at[name] for name in self.dims]
@@ -86,7 +86,7 @@ class Shard:
 
 
 def group_alike_ranks(mesh: Mesh, ranks: Sequence[int], shards: Sequence[Shard]) -> list[tuple[int, ...]]:
-    """Ranks with shards of the same shapes together, in the order of the first of each kind."""
+    """Group ranks with shards of the same shapes, in the order of the first of each kind."""
     distinct = list(dict.fromkeys(shards))
     kinds: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for rank in ranks:
@@ -119,7 +119,7 @@ def _cut_stage(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
 
 def _find_units(module: nn.Module) -> Iterator[nn.Module]:
-    """The outermost modules in lists that have parameters."""
+    """Find the outermost modules in lists that have parameters."""
     for _, child in registered(module, "_modules"):
         if isinstance(module, nn.ModuleList | nn.Sequential) and any(True for _ in child.parameters()):
             yield child

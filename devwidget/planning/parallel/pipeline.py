@@ -22,7 +22,7 @@ Passed = tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
 
 def list_stage_phases(stage: int, stages: int, microbatches: int) -> Iterator[Phase]:
-    """What a stage does one after the other: as many forwards ahead as there are stages behind it, then one of each in turn."""
+    """Yield a stage's phases: one forward ahead for each stage behind it, then one of each in turn."""
     ahead = min(stages - stage - 1, microbatches)
     for _ in range(ahead):
         yield "forward"
@@ -63,10 +63,10 @@ class StageStep:
         )
 
     def phases(self) -> Iterator[tuple[Phase, Callable[[], None]]]:
-        """The parts of the step in order."""
+        """Yield the parts of the step in order."""
         yield "backward", self._run_alternating
         if self.optimizer is not None:
-            yield "optimizer", self._step_optimizer
+            yield "optimizer", self.optimizer.step
 
     def _run_alternating(self) -> None:
         if self.optimizer is not None:
@@ -79,8 +79,11 @@ class StageStep:
                 self._run_backward(*flying.popleft())
 
     def _run_forward(self) -> tuple[Any, Any]:
-        """What arrived and what came of it: both stay until the microbatch comes back."""
-        arrived = self.args if self.given is None else tuple(_make_received(*each) for each in self.given)
+        """Return what arrived and what came of it: both stay until the microbatch comes back."""
+        made = tuple(
+            torch.empty(shape, dtype=dtype, requires_grad=dtype.is_floating_point) for shape, dtype in self.given or ()
+        )
+        arrived = self.args if self.given is None else made
         out = self.part(*arrived)
         self.passed = tuple((tuple(each.shape), each.dtype) for each in tensors_in(out))
         return arrived, self.loss_fn(out, self.target) if self.is_last else out
@@ -89,28 +92,16 @@ class StageStep:
         passed = [each for each in tensors_in(out) if each.requires_grad]
         torch.autograd.backward(passed, None if self.is_last else [torch.empty_like(each) for each in passed])
 
-    def _step_optimizer(self) -> None:
-        if self.optimizer is not None:
-            self.optimizer.step()
-
 
 def _cut_microbatch(tensor: torch.Tensor, microbatches: int) -> torch.Tensor:
     if not tensor.dim() or tensor.shape[0] % microbatches:
-        raise DevwidgetError(
-            Message(
-                "a batch of shape {shape} has no {microbatches} equal parts",
-                shape=list(tensor.shape),
-                microbatches=microbatches,
-            ),
-            instead="microbatches=...",
-        )
+        facts = {"shape": list(tensor.shape), "microbatches": microbatches}
+        what = Message("a batch of shape {shape} has no {microbatches} equal parts", **facts)
+        raise DevwidgetError(what, instead="microbatches=...")
     return tensor[: tensor.shape[0] // microbatches]
 
 
-def _make_received(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, requires_grad=dtype.is_floating_point)
-
-
+# Kinds of torch, and how long torch's visualiser draws each.
 _KINDS: dict[str, tuple[ActionKind, int]] = {
     "FORWARD": ("forward", 1),
     "FULL_BACKWARD": ("backward", 2),
@@ -118,19 +109,14 @@ _KINDS: dict[str, tuple[ActionKind, int]] = {
     "BACKWARD_WEIGHT": ("weight gradient", 1),
     "OVERLAP_F_B": ("forward and backward", 3),
 }
-"""Kinds of torch, and how long torch's visualiser draws each."""
+# A stage gives its input's gradient to the stage before it, whichever kind of action computes it.
 _GRADIENT = "gradient"
-"""A stage gives its input's gradient to the stage before it, whichever kind of action computes it."""
 
 Done = dict[tuple[str, int, int], int]
 
 
 def read_pipeline(schedule: Any, ranks: int, microbatches: int, stages_per_rank: int | None) -> Pipeline:
-    """The schedule of this name or class, or of an object of torch, which knows its own sizes.
-
-    Raises:
-        DevwidgetError: if torch knows no such schedule, or refuses these sizes.
-    """
+    """Read the schedule of a name, a class or an object of torch; raise DevwidgetError if torch refuses it."""
     torch_internals.check("drawing a pipeline")
     order = getattr(schedule, "pipeline_order", None)
     if isinstance(order, dict):
@@ -146,12 +132,10 @@ def read_pipeline(schedule: Any, ranks: int, microbatches: int, stages_per_rank:
 
 
 def _time_actions(name: str, order: Iterable[Iterable[Any]]) -> Pipeline:
-    """Each action as early as what it needs is there, on its own rank in its order.
-
-    Raises:
-        DevwidgetError: if ranks wait for each other for ever.
-    """
-    waiting = [_count_from_zero([each for each in actions if _is_computation(each)]) for actions in order]
+    """Place each action as early as its inputs are there; raise DevwidgetError if ranks wait for each other for ever."""
+    # Neither gaps, which are None, nor what moves data.
+    computed = ([each for each in actions if each is not None and each.computation_type.name in _KINDS] for actions in order)
+    waiting = [_count_from_zero(actions) for actions in computed]
     every = [each for actions in waiting for part in actions for each in _list_parts(part)]
     last = max((each.stage_index for each in every), default=0)
     done: Done = {}
@@ -169,13 +153,8 @@ def _time_actions(name: str, order: Iterable[Iterable[Any]]) -> Pipeline:
     return Pipeline(name, last + 1, microbatches, tuple(map(tuple, rows)))
 
 
-def _is_computation(action: Any) -> bool:
-    """Not a gap, and not what moves data."""
-    return action is not None and action.computation_type.name in _KINDS
-
-
 def _count_from_zero(actions: list[Any]) -> list[Any]:
-    """The same with the forwards counted from 0: torch 2.13 tells those of the last stage of 1F1B as 1 to n."""
+    """Count the forwards from 0: torch 2.13 numbers those of the last stage of 1F1B 1 to n."""
     forward = [each.microbatch_index for each in actions if each.computation_type.name == "FORWARD"]
     if forward != list(range(1, len(forward) + 1)):
         return actions
@@ -188,7 +167,7 @@ def _list_parts(action: Any) -> tuple[Any, ...]:
 
 
 def _find_ready_time(action: Any, done: Done, last: int) -> int | None:
-    """When what an action needs is there; None while it is not."""
+    """Return when what an action needs is there; None while it is not."""
     needs = [need for part in _list_parts(action) for need in _list_needs(part, last)]
     return None if any(need not in done for need in needs) else max((done[need] for need in needs), default=0)
 

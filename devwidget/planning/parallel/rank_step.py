@@ -27,8 +27,8 @@ from devwidget.records.plan import PlanMoment
 from devwidget.records.ranks.parallel_plan import PhasePeak
 from devwidget.records.trace import Phase
 
+# The first makes what later ones find there, the second tells the peak, and the third what is held at it.
 _STEPS = 3
-"""The first makes what later ones find there, the second tells the peak, and the third what is held at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,17 @@ class RankStep:
     microbatches: int
 
     def run_rank(self, rank: int, given: Passed | None) -> RankResult:
-        """Be that rank."""
+        """Run the step as that rank."""
         join_fake_group(rank, self.mesh.ranks)
         mesh = init_device_mesh("cpu", self.mesh.sizes, mesh_dim_names=self.mesh.names)
         fakes, before, storages = FakeTensorMode(allow_non_fake_inputs=True), _keep_names(self.model), StorageWatcher()
-        inputs = Arguments(*_make_fake_values((self.inputs.args, self.inputs.kwargs, self.inputs.target), fakes))
+        given_inputs = self.inputs.args, self.inputs.kwargs, self.inputs.target
+        inputs = Arguments(*replace_tensors(given_inputs, lambda tensor: _make_fake_like(tensor, fakes)))
         _fake_parameters(self.model, fakes)
         watch_replicas(fakes, storages)
         part = self._spread_model(mesh)
-        inner = part.module if isinstance(part, DistributedDataParallel) else part  # whose parameters have their names
+        # DDP puts `module.` before each name; the part inside has the names of the model.
+        inner = part.module if isinstance(part, DistributedDataParallel) else part
         optimizer = remake_optimizer(before, inner, self.optimizer)
         running = self._make_step(part, inputs, optimizer, given, mesh)
         with fakes, CurrentModule(part) as where:
@@ -98,12 +100,12 @@ class _WatchedRank:
     parts: dict[str, int] = field(default_factory=dict)
 
     def run_steps(self, at: At, running: Any) -> RankResult:
-        """Run the step often enough; see `_STEPS`."""
+        """Run the step `_STEPS` times."""
         shards = tuple(_describe_shard(parameter) for _, parameter in named_tensors(self.part, "_parameters"))
         self.storages.keep_tensors(all_tensors(self.part))
         phases: tuple[PhasePeak, ...] = ()
         with self.storages:
-            for look in [_look_at_nothing] * (_STEPS - 1) + [self._note_peak]:
+            for look in [lambda: None] * (_STEPS - 1) + [self._note_peak]:
                 self.storages.at_peak = look
                 phases = tuple(self._run_phases(running))
                 self.peak = max(each.bytes for each in phases)
@@ -119,7 +121,7 @@ class _WatchedRank:
             yield PhasePeak(phase, self.storages.peak)
 
     def _note_peak(self) -> None:
-        """At the peak that the step before had, once: what each byte is for."""
+        """Note, once and at the peak that the step before had, what each byte is for."""
         if self.parts or not self.peak or self.storages.held < self.peak:
             return
         storages, known = self.storages, set[int]()
@@ -134,19 +136,9 @@ class _WatchedRank:
         known |= storages.of_buckets
         gradients = storages.count_bytes((each.grad for each in parameters if each.grad is not None), known)
         rest = storages.held - kept - optimizer - gathered - buckets - gradients
-        self.parts = {
-            "parameters": kept,
-            "optimizer": optimizer,
-            "gathered": gathered,
-            "buckets": buckets,
-            "gradients": gradients,
-            "activations": rest,
-        }
+        self.parts = {"parameters": kept, "optimizer": optimizer, "gathered": gathered, "buckets": buckets}
+        self.parts |= {"gradients": gradients, "activations": rest}
         self.peak_at = PlanMoment(self.phase, self.where.path)
-
-
-def _look_at_nothing() -> None:
-    """Nobody looks."""
 
 
 def join_fake_group(rank: int, ranks: int) -> None:
@@ -155,7 +147,7 @@ def join_fake_group(rank: int, ranks: int) -> None:
 
 
 def _list_wrappers(part: nn.Module) -> tuple[str, ...]:
-    """By what a part was spread, as far as classes of torch tell."""
+    """Name the classes of torch by which a part was spread."""
     words = (wrapping(type(module)).word for _, module in walk(part))
     return tuple(dict.fromkeys(word for word in words if word in _SPREADING))
 
@@ -171,25 +163,21 @@ def _describe_shard(parameter: torch.Tensor) -> Shard:
 
 
 def _keep_names(model: nn.Module) -> nn.Module:
-    """Something whose parameters have the names of the model's, to be asked for them when these are gone."""
+    """Return a module with the names of the model's parameters, to be asked for them when these are gone."""
     names = nn.Module()
     names._parameters.update(dict(named_tensors(model, "_parameters")))  # type: ignore[arg-type]
     return names
 
 
-def _make_fake_values(value: Any, fakes: Any) -> Any:
-    return replace_tensors(value, lambda tensor: _make_fake_like(tensor, fakes))
-
-
 def _make_fake_like(tensor: torch.Tensor, fakes: Any) -> torch.Tensor:
-    """A fake tensor of the same shape on the one kind of device that needs nothing; also of one on meta."""
+    """Make a fake tensor of the same shape on the CPU, the one device that needs nothing; also of one on meta."""
     with fakes:
         made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
     return made.requires_grad_(tensor.requires_grad)
 
 
 def _fake_parameters(model: nn.Module, fakes: Any) -> None:
-    """Fake tensors in the place of parameters and buffers; tied ones stay tied."""
+    """Put fake tensors in the place of parameters and buffers; tied ones stay tied."""
     made: dict[int, torch.Tensor] = {}
     for _, module in walk(model):
         for group in TENSOR_GROUPS:

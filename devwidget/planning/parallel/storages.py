@@ -17,8 +17,8 @@ from devwidget.memory import block_bytes
 from devwidget.records.device import DeviceId
 
 _GPU = DeviceId("cuda", 0)
+# Operators of this namespace fill the buffers of FSDP2's collectives.
 _OF_FSDP = "fsdp"
-"""Operators of this namespace fill the buffers of FSDP2's collectives."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
         resize, storages = torch.UntypedStorage.resize_, self
 
         def resize_watched(storage: torch.UntypedStorage, size: int) -> Any:
-            """FSDP2 empties and fills what it gathers by this; nothing else in a step does."""
+            """Resize as FSDP2 does, which empties and fills what it gathers by this; nothing else in a step does."""
             result = resize(storage, size)
             storages._add_storage(storage)
             storages._mark_gathered(storage)
@@ -69,7 +69,8 @@ class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # it comes again for the local tensors
+            # DTensor dispatches it, and it comes again for the local tensors.
+            return NotImplemented
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor):
@@ -81,19 +82,19 @@ class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def keep_tensors(self, tensors: Iterable[torch.Tensor]) -> None:
-        """These are there before the step and stay."""
+        """Count tensors that are there before the step and stay."""
         storages = [local_part(tensor).untyped_storage() for tensor in tensors]
         for storage in storages:
             self._add_storage(storage)
         self.kept = frozenset(storage._cdata for storage in storages)
 
     def begin_phase(self) -> None:
-        """A part of the step begins, which may hold most right then."""
+        """Start the peak of a part of the step, which may hold most right at its start."""
         self.peak = self.held
         self.at_peak()
 
     def count_bytes(self, tensors: Iterable[torch.Tensor], known: set[int]) -> int:
-        """Bytes of these tensors, each storage once and without those that are `known`, which they are from now on."""
+        """Return the bytes of tensors, each storage once and without `known` ones, and add them to `known`."""
         total = 0
         for tensor in tensors:
             key = local_part(tensor).untyped_storage()._cdata
@@ -150,7 +151,7 @@ class _UnchangedReducer:
         return getattr(self._reducer, name)
 
     def _rebuild_buckets(self) -> bool:
-        """What it refuses first, a step that has left parameters out, is refused here too; then it would ask the others."""
+        """Let torch refuse a step that has left parameters out, and refuse nothing else: next it would ask other ranks."""
         try:
             return bool(self._reducer._rebuild_buckets())
         except RuntimeError as error:
@@ -160,13 +161,14 @@ class _UnchangedReducer:
 
 
 def watch_replicas(fakes: Any, storages: StorageWatcher) -> None:
-    """From now on every DDP is made of fake tensors, and its buckets are known; this process ends after the step."""
+    """Make every DDP of fake tensors from now on, and note its buckets; this process ends after the step."""
     made: Any = DistributedDataParallel.__init__
 
     def init_replica(self: Any, *args: Any, **kwargs: Any) -> None:
         before = set(storages.live)
         with fakes, storages:
-            made(self, *args, **{**kwargs, "init_sync": False})  # else it compares the shapes of all ranks by their values
+            # Else it compares the shapes of all ranks by their values.
+            made(self, *args, **{**kwargs, "init_sync": False})
         storages.of_buckets |= storages.live.keys() - before
         self.register_comm_hook(
             None, lambda _, bucket: _make_done_future(bucket.buffer())
