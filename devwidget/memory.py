@@ -19,8 +19,8 @@ Held = Mapping[DeviceId, Mapping[str, int]]
 
 _CATEGORY = {"parameter": "parameters", "buffer": "buffers", "attribute": "attributes", "optimizer": "optimizer"}
 _MODEL_KINDS = (*_CATEGORY.values(), "gradients")
+# Where a model's bytes were counted before; only `activations`, unless they came past the allocator that was asked.
 _SOURCES = ("activations", "others", "free", "cache")
-"""Where a model's bytes were counted before; only `activations`, unless they came past the allocator that was asked."""
 
 
 def block_bytes(requested_bytes: int, device: DeviceId) -> int:
@@ -44,17 +44,17 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
 
 
 def account_memory(snapshot: Snapshot) -> Snapshot:
-    """The same snapshot with the live bytes of each device by category: the model's, the optimizer's, and the others."""
+    """Return the snapshot with live bytes of each device by category: the model's, the optimizer's, the others."""
     return replace(snapshot, memory=categorize_memory(snapshot.memory, held_by(snapshot)))
 
 
 def held_by(snapshot: Snapshot) -> Held:
-    """Bytes that the model and its optimizer hold: a walk over all tensors, so a live screen keeps the answer."""
+    """Sum the bytes that the model and its optimizer hold: a walk over all tensors, so a live screen keeps the answer."""
     return held_bytes(snapshot.modules, snapshot.optimizer)
 
 
 def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] = ()) -> Held:
-    """Bytes of a model by device and category; parameters win a storage over buffers, buffers over attributes."""
+    """Sum bytes of a model by device and category; parameters win a storage over buffers, buffers over attributes."""
     tensors: dict[str, list[TensorFacts]] = {role: [] for role in _CATEGORY}
     for module in modules:
         for tensor in module.tensors:
@@ -64,6 +64,7 @@ def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] 
     found: dict[str, dict[DeviceId, int]] = {}
     seen: set[int] = set()
     for role, category in _CATEGORY.items():
+        # Reversed, so that of tensors with one storage the first stays.
         first = {each.storage: each for each in reversed(tensors[role]) if each.storage not in seen}
         seen |= first.keys()
         found[category] = _sum_by_device(map(attrgetter("device", "storage_bytes"), first.values()))
@@ -73,7 +74,7 @@ def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] 
 
 
 def _sum_by_device(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId, int]:
-    """Bytes taken on each device. Neighbours are mostly on one, so that it is looked up once for all of them."""
+    """Sum the bytes taken on each device; neighbours are mostly on one, so it is looked up once for all of them."""
     sizes: defaultdict[DeviceId, list[int]] = defaultdict(list)
     last: DeviceId | None = None
     for device, size in allocations:
@@ -88,14 +89,12 @@ def categorize_memory(memory: Iterable[DeviceMemory], held: Held) -> tuple[Devic
 
     Devices that have been categorized before stay as they are.
     """
-    return tuple(each if _is_categorized(each) else _categorize_device(each, held.get(each.device, {})) for each in memory)
-
-
-def _is_categorized(memory: DeviceMemory) -> bool:
-    return any(getattr(memory, kind) for kind in _MODEL_KINDS)
+    return tuple(_categorize_device(each, held.get(each.device, {})) for each in memory)
 
 
 def _categorize_device(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceMemory:
+    if any(getattr(memory, kind) for kind in _MODEL_KINDS):
+        return memory
     parts: dict[str, Any] = dict(held)
     missing = sum(held.values())
     for source in _SOURCES if memory.total else ():

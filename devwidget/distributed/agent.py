@@ -59,11 +59,11 @@ class Agent:
         write_whole(file_of(self.folder, self._who.rank), dumps(self._reporter.announce_rank(self._who)))
 
     def report(self, *, checksums: bool = False) -> RankReport:
-        """What this rank says now; checksums read values, which waits for a GPU."""
+        """Report what this rank holds now; checksums read values, which waits for a GPU."""
         return self._reporter.make_report(self._find_identity(), checksums=checksums)
 
     def _find_identity(self) -> Identity:
-        """Its host and process stay; torch may have started after us."""
+        """Find who we are: host and process stay, and torch may have started after us."""
         return find_identity() if os.getpid() == self._who.pid else self._who
 
     def stop(self) -> None:
@@ -86,12 +86,10 @@ class Agent:
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as other, contextlib.suppress(ConnectionRefusedError):
             other.connect(str(self._socket))
             why = Message("the folder {folder} is that of another job, or this one was started twice", folder=self.folder)
-            raise DevwidgetError(
-                Message("another process answers as rank {rank}", rank=self._who.rank),
-                why=why,
-                instead="devwidget.serve(folder=...)",
-            )
-        self._socket.unlink()  # of a process that was killed
+            what = Message("another process answers as rank {rank}", rank=self._who.rank)
+            raise DevwidgetError(what, why=why, instead="devwidget.serve(folder=...)")
+        # The file of a process that was killed: nobody listens, and a new socket needs the name.
+        self._socket.unlink()
 
     @property
     def rank(self) -> int:
@@ -118,7 +116,7 @@ _agents: list[Agent] = []
 
 
 def serving_agent() -> Agent | None:
-    """The agent of this process that answers now."""
+    """Return the agent of this process that answers now."""
     return _agents[0] if _agents else None
 
 
@@ -135,7 +133,7 @@ def _start_listening(agent: Agent) -> None:
 
 @functools.cache
 def _register_handler() -> None:
-    """Once in a process: torch refuses a second handler of the same name, and has no way to take the first away."""
+    """Register once in a process: torch refuses a second handler of a name, and cannot take the first away."""
     _keep_forever(_answer_request)
     torch_internals.register_handler(HANDLER, _answer_request)
 
@@ -146,7 +144,7 @@ def _keep_forever(thing: object) -> None:
 
 
 def _answer_request(request: Any, response: Any) -> None:
-    """One question; whatever goes wrong goes to who asked, and nowhere else."""
+    """Answer one question; whatever goes wrong goes to who asked, and nowhere else."""
     agent = serving_agent()
     try:
         refused = "nobody answers here any more" if agent is None else _find_fault(request)
@@ -158,8 +156,9 @@ def _answer_request(request: Any, response: Any) -> None:
 
 
 def _find_fault(request: Any) -> str:
-    """Why a question cannot be answered; "" if it can: it has no body, because there is nothing to choose."""
+    """Return why a question cannot be answered, or "": it has no body, because there is nothing to choose."""
     try:
         return "a question has no body" if request.body() else ""
-    except UnicodeDecodeError:  # torch makes a text of it
+    except UnicodeDecodeError:
+        # torch makes a text of the body before we see it.
         return "a question has no body"

@@ -27,17 +27,13 @@ _MOST_AT_ONCE = 64
 
 
 def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Heard]:
-    """Each rank of a folder, by its socket or else by its file.
-
-    Raises:
-        DevwidgetError: if the folder is not there, or open to others.
-    """
+    """Ask each rank of a folder, by its socket or else by its file; raise DevwidgetError if it is none, or open to others."""
     refuse_shared(folder)
     return mark_stale(ask_ranks(lambda rank: ask_rank(folder, rank), ranks_in(folder), patience))
 
 
 def ask_ranks(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: float) -> list[Heard]:
-    """Each of some ranks, those that do not answer waiting beside each other."""
+    """Ask some ranks at once; those that do not answer are waited for together."""
     numbers = list(ranks)
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
         heard = list(pool.map(ask_one, numbers))
@@ -45,13 +41,13 @@ def ask_ranks(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: f
 
 
 def mark_hung(heard: list[Heard], patience: float) -> list[Heard]:
-    """The same, where some hang by what was heard of all."""
+    """Mark the ranks that hang by what was heard of all."""
     gone = {each.rank for each in heard if each.state in ("dead", "stopped")}
     return [_mark_if_hung(each, patience, gone) for each in heard]
 
 
 def _mark_if_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
-    """A rank hangs if it has waited for longer than is usual, or waits for one that cannot come."""
+    """Mark a rank that has waited for longer than is usual, or that waits for one that cannot come."""
     waits = heard.report.collective if heard.report is not None else None
     if waits is None or waits.finished or (waits.seconds < patience and gone.isdisjoint(waits.ranks)):
         return heard
@@ -60,7 +56,7 @@ def _mark_if_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
 
 
 def ask_rank(folder: pathlib.Path, rank: int) -> Heard:
-    """One rank."""
+    """Ask one rank."""
     path, written = socket_of(folder, rank), _load_report(file_of(folder, rank))
     if not path.exists():
         return judge_written(rank, written)
@@ -81,7 +77,7 @@ def ask_rank(folder: pathlib.Path, rank: int) -> Heard:
 
 
 def _judge_ended(rank: int, written: RankReport | None) -> Heard:
-    """A rank that nobody answers for: what it wrote is no answer, and who has written on another machine may live there."""
+    """Judge a rank that nobody answers for: its file is no answer, and on another machine it may live."""
     if written is None:
         return Heard(rank, "dead", note=Message("its process has ended: nobody listens at its socket"), listens=False)
     here = written.host == sockets.gethostname()
@@ -105,7 +101,7 @@ def _read_answer(rank: int, body: bytes, host: str, pid: int) -> Heard:
 
 
 def _judge_silence(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) -> Heard:
-    """Stopped, gone, or busy with Python locked: then torch's server itself still answers, and knows the collectives."""
+    """Tell stopped, gone, and busy with Python locked: then torch's server itself still answers."""
     here = host in ("", sockets.gethostname())
     state = read_process_state(pid) if here else "unknown"
     if state == "gone":
@@ -123,7 +119,7 @@ def _judge_silence(path: pathlib.Path, rank: int, host: str, pid: int, silence: 
 
 
 def _ask_progress(path: pathlib.Path) -> Progress:
-    """The collective that a rank waits in, and how far it has come, told by torch alone."""
+    """Ask torch alone which collective a rank waits in, and how far it has come."""
     try:
         return parse_progress(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
     except (NoAnswer, OSError, ValueError, KeyError, TypeError):  # it is only more detail
@@ -131,14 +127,14 @@ def _ask_progress(path: pathlib.Path) -> Progress:
 
 
 def judge_written(rank: int, written: RankReport | None) -> Heard:
-    """A rank that has left a file and no socket: what it wrote at the end of a recording, or that it would answer."""
+    """Judge a rank that has left a file and no socket: the end of a recording, or that it would answer."""
     if written is None:
         return Heard(rank, "unknown", note=Message("its file cannot be read"), listens=False)
     return _judge_ended(rank, written) if written.announced else Heard(rank, "answered", written, listens=False)
 
 
 def mark_stale(heard: list[Heard]) -> list[Heard]:
-    """What was written long before the newest is stale."""
+    """Mark what was written long before the newest."""
     newest = max((each.report.taken for each in heard if each.report is not None), default=0.0)
     return [_mark_if_stale(each, newest) for each in heard]
 
@@ -154,7 +150,8 @@ def _mark_if_stale(heard: Heard, newest: float) -> Heard:
 def _load_report(path: pathlib.Path) -> RankReport | None:
     try:
         found = load(path, LARGEST_ANSWER)
-    except (OSError, ValueError):  # there is none, or somebody else's; who asks is told that the rank is missing
+    except (OSError, ValueError):
+        # There is none, or somebody else's; who asks is told that the rank is missing.
         return None
     return found if type(found) is RankReport else None
 
@@ -165,11 +162,12 @@ _PROCESSES = pathlib.Path("/proc")
 
 
 def read_process_state(pid: int) -> ProcessState:
-    """Whether a process of this machine runs, is stopped by a signal, or is gone; `unknown` where there is no `/proc`."""
+    """Read whether a process of this machine runs, is stopped or is gone; `unknown` where there is no `/proc`."""
     if pid <= 0 or not (_PROCESSES / "self").exists():
         return "unknown"
     try:
         letter = (_PROCESSES / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):  # it ended between two steps
+    except (OSError, IndexError):
+        # It ended between two steps.
         return "gone"
     return "gone" if letter in "ZX" else "stopped" if letter in "Tt" else "running"

@@ -14,11 +14,11 @@ from devwidget.capture import torch_internals
 from devwidget.records.parallel import group_label
 from devwidget.records.ranks.rank import Collective, GroupProgress
 
+# By the words of the recorder; what else there is takes one byte.
 _ITEM_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
-"""By the words of the recorder; what else there is takes one byte."""
 
+# Seconds after which a rank that goes on has come further.
 _A_MOMENT = 0.005
-"""Seconds after which a rank that goes on has come further."""
 
 
 class Group(NamedTuple):
@@ -43,14 +43,15 @@ class ProgressReader:
         self._last: tuple[tuple[GroupProgress, ...], Mapping[str, Any]] | None = None
 
     def read_progress(self) -> Progress:
-        """What is waited for, and how far each group has come; nothing where no recorder is."""
+        """Return what is waited for, and how far each group has come; nothing where no recorder is."""
         groups = list_groups()
         progress = merge_counts(_read_counts(), groups)
         if all(each.begun <= each.finished for each in progress):
             return None, progress
         time.sleep(_A_MOMENT)
         before, progress = progress, merge_counts(_read_counts(), groups)
-        if before != progress:  # it goes on
+        # What has moved within a moment goes on, and nothing is waited for.
+        if before != progress:
             return None, progress
         if self._last is None or self._last[0] != progress:
             entry = find_open_entry(_read_entries())
@@ -61,19 +62,21 @@ class ProgressReader:
 
 
 def _read_counts() -> list[Mapping[str, Any]]:
-    """What each recorder of this torch counts: one for NCCL, where torch is built with it, and one for all others."""
+    """Read what each recorder of torch counts: one for NCCL, where torch is built with it, one for all others."""
     dumps = [torch_internals.collective_counts, torch_internals.nccl_counts]
-    return [json.loads(dump(False)) for dump in dumps if dump is not None]  # without entries
+    # Without entries, which cost 20 us each.
+    return [json.loads(dump(False)) for dump in dumps if dump is not None]
 
 
 def _read_entries() -> list[Mapping[str, Any]]:
     dumps = [torch_internals.collective_entries, torch_internals.nccl_entries]
-    told = [pickle.loads(dump(True, False, True)) for dump in dumps if dump is not None]  # no stacks, and none that is over
+    # No stacks, and none that is over.
+    told = [pickle.loads(dump(True, False, True)) for dump in dumps if dump is not None]
     return [entry for each in told for entry in each.get("entries", ())]
 
 
 def parse_progress(dumped: bytes) -> Progress:
-    """The same from the text that torch's own handler sends, also while Python is busy."""
+    """Read the same from the text that torch's own handler sends, also while Python is busy."""
     told = json.loads(dumped)
     entries = told.get("entries", ())
     entry, names = find_open_entry(entries), {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
@@ -82,12 +85,13 @@ def parse_progress(dumped: bytes) -> Progress:
 
 
 def list_groups() -> Groups:
-    """The process groups of this process, in the order in which it made them."""
+    """List the process groups of this process, in the order in which it made them."""
     world: Any = torch_internals.process_groups
     if world is None:
         return {}
     members = {group: tuple(sorted(ranks)) for group, ranks in list(world.pg_group_ranks.items())}
-    named = [(str(number), group) for group, number in list(world.pg_names.items()) if type(group) is not int]  # not our groups
+    # Ints are the keys of groups that this process is no member of.
+    named = [(str(number), group) for group, number in list(world.pg_names.items()) if type(group) is not int]
     return {number: Group(group_label(number, group.group_desc), members.get(group, ())) for number, group in named}
 
 
@@ -112,12 +116,12 @@ def _describe_group(place: str, status: Mapping[str, Any], group: Group | None) 
 
 
 def find_open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The first collective that is not over: those behind it wait for it. Gloo only says that it has let go of one."""
+    """Find the first collective that is not over, which holds up all others. Gloo only tells that one was let go."""
     return next((each for each in entries if not each.get("retired") and each.get("state") != "completed"), None)
 
 
 def describe_collective(entry: Mapping[str, Any], groups: Groups) -> Collective:
-    """The record of one entry, as old as it is now."""
+    """Return the record of one entry, as old as it is now."""
     number, name = entry.get("process_group", ("", ""))
     sizes = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()), strict=False)
     return Collective(

@@ -63,7 +63,7 @@ class _Read(NamedTuple):
 
 
 def read_holdings(root: nn.Module) -> RankHoldings:
-    """Everything registered in a model, by module."""
+    """Read everything registered in a model, by module."""
     tree = ModuleTree(root)
     sharded, unsharded, note = _fsdp_parameters(tree)
     reader = _HoldingsReader(sharded)
@@ -140,7 +140,7 @@ class _HoldingsReader:
         )
 
     def _word_spec(self, spec: Any) -> str:
-        """In words; a model has few specs, which are kept so that their ids stay their own."""
+        """Word a spec; a model has few, which are kept so that their ids stay their own."""
         known = self._words.get(id(spec))
         if known is None:
             mesh = spec.device_mesh
@@ -157,19 +157,19 @@ class _HoldingsReader:
 
 
 def local_part(tensor: Any) -> torch.Tensor:
-    """What this rank holds of a tensor."""
+    """Return what this rank holds of a tensor."""
     here: torch.Tensor = tensor._local_tensor if is_distributed(tensor) else tensor
     return here
 
 
 def name_axes(mesh: Any) -> tuple[str, ...]:
-    """The names of the axes of a mesh; a mesh need not have any."""
+    """Name the axes of a mesh, which need not have names."""
     names: tuple[str, ...] | None = mesh.mesh_dim_names
     return tuple(names) if names else ("rank",) if mesh.ndim == 1 else tuple(f"axis {at}" for at in range(mesh.ndim))
 
 
 def word_placements(placements: tuple[Any, ...], axes: tuple[str, ...]) -> str:
-    """`Shard(0) on dp, Replicate on tp`; one of several strided parts says in how many it is cut."""
+    """Return `Shard(0) on dp, Replicate on tp`; one of several strided parts says in how many it is cut."""
     return ", ".join(f"{_word_kind(placement)} on {axis}" for placement, axis in zip(placements, axes, strict=True))
 
 
@@ -198,12 +198,13 @@ _Shards = dict[tuple[int, str], torch.Tensor]
 
 
 def _fsdp_parameters(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...], str]:
-    """The shards by owner and name, which stand aside while FSDP has gathered the whole; where it has; what is not known."""
+    """Return FSDP's shards, aside while it has gathered the whole; where it has; and what is not known."""
     if torch_internals.FSDP not in sys.modules:
         return {}, (), ""
     try:
         return *_read_shards(tree), ""
-    except (AttributeError, DevwidgetError) as missing:  # its inside differs from torch to torch
+    except (AttributeError, DevwidgetError) as missing:
+        # Its inside differs from torch to torch.
         return {}, (), Message("what FSDP has gathered is not known: {error}", error=missing)
 
 
@@ -218,7 +219,8 @@ def _read_shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
                 names = (where.param_name, *where.shared_param_names)
                 shards |= {(id(owner), name): parameter.sharded_param for owner, name in zip(owners, names, strict=True)}
             if group._sharded_state.name == "UNSHARDED" and group.post_forward_mesh_info is not None:
-                unsharded.append(path)  # one that keeps its parameters between forward and backward is meant to
+                # One that keeps its parameters between forward and backward is meant to.
+                unsharded.append(path)
     return shards, tuple(unsharded)
 
 
@@ -228,7 +230,8 @@ def _parameter_groups(module: nn.Module) -> tuple[Any, ...]:
         return ()
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
-        groups = filter(None, [state._fsdp_param_group])  # a single one, or None, in torch 2.11
+        # A single one, or None, in torch 2.11.
+        groups = filter(None, [state._fsdp_param_group])
     return tuple(groups)
 
 
@@ -237,13 +240,13 @@ MOST_ELEMENTS = 4096
 
 
 def compute_checksums(model: nn.Module) -> tuple[tuple[str, str], ...]:
-    """Path and checksum of each parameter that no axis cuts; buffers, such as the means of a norm, may differ."""
+    """Return path and checksum of each parameter that no axis cuts; buffers, such as means of a norm, may differ."""
     whole = ((path, _find_replicated(tensor)) for path, tensor in named_tensors(model, "_parameters"))
     return tuple((path, _compute_checksum(tensor)) for path, tensor in whole if tensor is not None)
 
 
 def _find_replicated(tensor: Any) -> torch.Tensor | None:
-    """The tensor of this rank if all ranks have the same one."""
+    """Return the tensor of this rank if all ranks have the same one."""
     if not is_distributed(tensor):
         return tensor if type(tensor) in (nn.Parameter, torch.Tensor) and not seen(tensor, "is_meta") else None
     return tensor._local_tensor if all(each.is_replicate() for each in tensor._spec.placements) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import math
 import sys
@@ -24,7 +25,7 @@ _FOREIGN = sys.stdlib_module_names | {"builtins", "torch", "numpy", "pandas"}
 
 
 def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
-    """The outermost module of the largest tree; None where no variable holds one."""
+    """Find the outermost module of the largest tree; None where no variable holds one."""
     found = {id(module): module for module in _find_modules(frames)}
     if len(found) < 2:  # the usual case: nothing to measure
         return next(iter(found.values()), None)
@@ -34,15 +35,12 @@ def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
 
 
 def _find_modules(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
-    """Modules in variables, and in the fields of objects in variables, such as those of a trainer."""
-    for number, value in enumerate(_iterate_variables(frames)):
-        if number == _MOST_VALUES:
-            return
+    """Yield modules in variables, and in the fields of objects in variables, such as those of a trainer."""
+    for value in itertools.islice(_iterate_variables(frames), _MOST_VALUES):
         if is_module(value):
             yield value
         elif not is_scalar(value) and module_name(type(value)).partition(".")[0] not in _FOREIGN:
-            fields = dict_of(value)
-            yield from (field for _, field in (stored(fields) if type(fields) is dict else ()) if is_module(field))
+            yield from filter(is_module, _stored_fields(value))
 
 
 def _iterate_variables(frames: Iterable[FrameType]) -> Iterator[Any]:
@@ -55,17 +53,15 @@ def _iterate_variables(frames: Iterable[FrameType]) -> Iterator[Any]:
 
 
 def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
-    """Their numbers; () where torch's pipelines are not in use, or no variable holds a stage."""
+    """Find the numbers of pipeline stages; () where torch's pipelines are not in use, or no variable holds one."""
     if _PIPELINES not in sys.modules:
         return ()
     found: set[int] = set()
-    for number, value in enumerate(_iterate_variables(frames)):
-        if number == _MOST_VALUES:
-            break
+    for value in itertools.islice(_iterate_variables(frames), _MOST_VALUES):
         found.update(
-            _stage_number(stage)
+            int(dict_of(stage)["stage_index"])
             for each in (value, *_stored_fields(value))
-            for stage in (each, *_list_members(each))
+            for stage in (each, *(parts_of(each) if type(each) in (list, tuple) else ()))
             if _is_stage(stage)
         )
     return tuple(sorted(found))
@@ -76,36 +72,26 @@ def _is_stage(value: object) -> bool:
     return of_library and type(dict_of(value).get("stage_index")) is int
 
 
-def _stage_number(stage: object) -> int:
-    return int(dict_of(stage)["stage_index"])
-
-
 def _stored_fields(value: object) -> Iterator[Any]:
-    """Of a schedule, which has its stages, and of an object of the user's, such as a trainer."""
+    """Yield the fields of a schedule, which has its stages, or of an object of the user's, such as a trainer."""
     fields = None if is_scalar(value) else dict_of(value)
     yield from (field for _, field in (stored(fields) if type(fields) is dict else ()))
-
-
-def _list_members(value: object) -> Iterator[Any]:
-    yield from parts_of(value) if type(value) in (list, tuple) else ()
 
 
 _MOST = 24
 
 
 def main_frames() -> list[FrameType]:
-    """The frames of the main thread, the innermost first."""
-    return list(_walk_up(sys._current_frames().get(threading.main_thread().ident or 0)))
-
-
-def _walk_up(frame: FrameType | None) -> Iterator[FrameType]:
+    """Return the frames of the main thread, the innermost first."""
+    frames, frame = list[FrameType](), sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
-        yield frame
+        frames.append(frame)
         frame = frame.f_back
+    return frames
 
 
 def stack_of(frames: list[FrameType]) -> tuple[Site, ...]:
-    """The user's lines, and the innermost of all; that of a library says what it waits for."""
+    """Return the user's lines, and the innermost of all: that of a library says what it waits for."""
     kept = [
         frame
         for at, frame in enumerate(frames)
@@ -124,5 +110,5 @@ def is_in_step(frames: list[FrameType]) -> bool:
     return any(frame.f_code.co_name in _STEPS and is_library(frame.f_code.co_filename) for frame in frames)
 
 
+# Functions of torch below which forward and backward run.
 _STEPS = frozenset({"_call_impl", "_engine_run_backward", "run_backward"})
-"""Functions of torch below which forward and backward run."""

@@ -34,7 +34,7 @@ ReadMemory = Callable[[], Iterable[DeviceMemory]]
 
 
 def remember_step(step: TracedStep) -> None:
-    """What this process tells of itself from now on: the step that it has recorded last."""
+    """Have this process tell from now on of the step that it has recorded last."""
     _recorded[:] = [step]
 
 
@@ -54,25 +54,26 @@ class Reporter:
         self._steps: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
     def count_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """One more step of an optimizer; its place is that of a hook after each."""
+        """Count one more step of an optimizer; it is called by a hook after each."""
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
 
     def announce_rank(self, who: Identity) -> RankReport:
-        """That there is such a rank, and nothing else."""
+        """Report that there is such a rank, and nothing else."""
         return RankReport(*who, time.time(), job=self._job, announced=True)
 
+    # What a collection finds would be finalised in this thread, which the user's code does not know.
+    @paused_gc()
     def make_report(self, who: Identity, *, checksums: bool = False) -> RankReport:
-        """All of it, at this moment."""
-        with paused_gc():  # what a collection finds would be finalised in this thread, which the user's code does not know
-            return self._gather_report(who, checksums)
-
-    def _gather_report(self, who: Identity, checksums: bool) -> RankReport:
+        """Report all that this process holds and does at this moment."""
         frames = main_frames()
         model = self._model() if self._model is not None else find_model(frames)
         held = read_holdings(model) if is_module(model) else None
         step, (collective, groups) = self._read_steady_progress()
+        # A list at once: the thread that trains may step with one more optimizer meanwhile.
         optimizers = list(self._steps)
-        runs = is_in_step(frames) or is_in_step(main_frames())  # it may have begun since
+        states = (tensor for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {}))
+        # It may have begun since.
+        runs = is_in_step(frames) or is_in_step(main_frames())
         return RankReport(
             *who,
             time.time(),
@@ -87,7 +88,7 @@ class Reporter:
             stack_of(frames),
             held.unsharded if held and not runs else (),
             compute_checksums(model) if checksums and is_module(model) else (),
-            sum(_local_bytes(tensor) for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {})),
+            sum(int(seen(local_part(tensor), "nbytes")) for tensor in states),
             held.note if held else Message("no variable of its main thread holds a model"),
             _recorded[0] if _recorded else None,
             find_stages(frames),
@@ -95,7 +96,7 @@ class Reporter:
         )
 
     def _read_steady_progress(self) -> tuple[int, Progress]:
-        """How many steps were taken, and how far the collectives were at that step; without them if it goes on too fast."""
+        """Count steps, and read the collectives at that step; without them if it goes on too fast."""
         for _ in range(_TRIES):
             step, progress = self._count_steps(), self._progress.read_progress()
             if self._count_steps() == step:
@@ -106,12 +107,8 @@ class Reporter:
         return max(dict(self._steps).values(), default=0) if self._counts else -1
 
 
-def _local_bytes(tensor: torch.Tensor) -> int:
-    return int(seen(local_part(tensor), "nbytes"))
-
-
 def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
-    """Accelerators that this process has used, and the memory of the process itself."""
+    """Yield the accelerators that this process has used, and the memory of the process itself."""
     for each in devices:
         reserved = each.activations + each.cache
         if each.device.is_accelerator and (reserved or each.peak):
@@ -123,7 +120,7 @@ def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
 
 
 def _resident_bytes() -> int:
-    """As Linux counts them; 0 where there is no such file."""
+    """Return what Linux counts for this process; 0 where there is no such file."""
     counts = pathlib.Path("/proc/self/statm")
     return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if counts.exists() else 0
 
@@ -146,7 +143,7 @@ class RankWriter:
         self._checksums, self._memory = checksums, memory
 
     def write_files(self, trace: Trace, model: nn.Module | None) -> None:
-        """Both files; without a model the largest that a variable of the main thread holds."""
+        """Write both files; without a model that of the largest that a variable of the main thread holds."""
         remember_step(step_of(trace))
         report = Reporter(model, self._memory, counts=False).make_report(self._who, checksums=self._checksums)
         write_whole(trace_of(self._folder, self._who.rank), dumps(trace))

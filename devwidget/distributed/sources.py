@@ -60,11 +60,7 @@ def hear_ranks(source: Any, served: Served, *, patience: float = LONG_IN_A_COLLE
 
 
 def find_newest_job() -> pathlib.Path:
-    """The folder of the job of this user that has started last.
-
-    Raises:
-        DevwidgetError: if there is none.
-    """
+    """Return the folder of this user's job that has started last; raise DevwidgetError if there is none."""
     above = owner_folder()
     folders = [entry for entry in above.iterdir() if entry.is_dir() and list(ranks_in(entry))] if above.is_dir() else []
     if not folders:
@@ -75,7 +71,7 @@ def find_newest_job() -> pathlib.Path:
 
 
 def _hear_paths(paths: list[pathlib.Path], patience: float) -> list[Heard]:
-    """The ranks of all folders, and what each file says; of two of one rank the newer one."""
+    """Hear the ranks of all folders, and what each file says; of two of one rank the newer one."""
     files = [path for path in paths if path.is_file()]
     heard = [each for path in paths if path not in files for each in ask_folder(path, patience)]
     newest: dict[int, Heard] = {}
@@ -86,7 +82,7 @@ def _hear_paths(paths: list[pathlib.Path], patience: float) -> list[Heard]:
 
 
 def _hear_file(path: pathlib.Path) -> Heard:
-    """What a rank has written; one that has written that it would answer is asked."""
+    """Hear what a rank has written; one that has written that it would answer is asked."""
     try:
         said = load(path, LARGEST_ANSWER)
     except (OSError, ValueError) as error:
@@ -101,44 +97,38 @@ def _hear_file(path: pathlib.Path) -> Heard:
 
 Served = Callable[[], tuple[int, str]]
 """Sees that a process answers, from now on if it has not before: its rank, and the folder of its socket."""
+# For an engine to load torch and this package.
 FIRST_SECONDS = 30.0
-"""For an engine to load torch and this package."""
 
 
 def is_view(source: object) -> bool:
-    """True for a view of ipyparallel, and for its client; the library is not loaded to find out."""
+    """Whether this is a view of ipyparallel, or its client; the library is not loaded to find out."""
     return any(module_name(kind).partition(".")[0] == "ipyparallel" for kind in mro_of(type(source)))
 
 
 def ask_engines(view: Any, patience: float, served: Served) -> list[Heard]:
-    """Every engine of a view.
-
-    Args:
-        served: runs in each engine.
-
-    Raises:
-        DevwidgetError: if no engine could begin to answer.
-    """
+    """Ask every engine of a view, in which `served` runs; raise DevwidgetError if one could not begin to answer."""
     view = view[:] if not hasattr(view, "apply_async") else view
     places = _find_folders(view, served)
     return ask_ranks(lambda rank: ask_rank(pathlib.Path(places[rank]), rank), sorted(places), patience)
 
 
 def _find_folders(view: Any, served: Served) -> dict[int, str]:
-    """Where each engine answers; one that has said so is not asked again, because it may be busy then."""
+    """Find where each engine answers; one that has said so is not asked again, because it may be busy then."""
     known = _known.setdefault(view.client, {})
     until = time.monotonic() + FIRST_SECONDS
     waiting = {target: view.client[target].apply_async(served) for target in view.targets if target not in known}
     for target, result in waiting.items():
         try:
             known[target] = result.get(max(0.1, until - time.monotonic()))
-        except Exception as error:  # whatever was raised in the engine, or on the way
+        except Exception as error:
+            # Whatever was raised in the engine, or on the way.
             raise DevwidgetError(
                 Message("engine {target} cannot answer: {error}", target=target, error=error_text(error)), instead=_INSTEAD
             ) from error
     return dict(known[target] for target in view.targets)
 
 
+# Rank and folder of each engine, by client.
 _known: weakref.WeakKeyDictionary[Any, dict[int, tuple[int, str]]] = weakref.WeakKeyDictionary()
-"""Rank and folder of each engine, by client."""
 _INSTEAD = Message("torch.distributed.init_process_group(...) in each engine, and then ask again")

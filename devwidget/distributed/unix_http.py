@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from devwidget.records.schema.message import Message
 
+# Bytes; a model of 100,000 modules takes 2**24.
 LARGEST_ANSWER = 2**26
-"""Bytes; a model of 100,000 modules takes 2**24."""
 _CHUNK = 2**16
 _LONGEST_ANSWER_S = 5.0
 
@@ -57,11 +57,7 @@ class Line:
         self.pid = _find_listener(self._socket)
 
     def ask(self, handler: str, body: bytes = b"") -> Answer:
-        """What a handler says.
-
-        Raises:
-            NoAnswer: if it takes too long, or is too long.
-        """
+        """Return what a handler says; raise NoAnswer if it takes too long, or is too long."""
         connection = _Connection(self._socket)
         try:
             self._socket.bound_next_wait()
@@ -89,14 +85,14 @@ class _Bounded(socket.socket):
         self.settimeout(seconds)
 
     def bound_next_wait(self) -> None:
-        """Have the next wait be bounded by what is left of the time."""
+        """Bound the next wait by what is left of the time."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError
         self.settimeout(left)
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
-        """What `http.client` reads by."""
+        """Receive for `http.client`, within the time and the size."""
         self.bound_next_wait()
         count = super().recv_into(*args, **kwargs)
         self._left -= count
@@ -127,7 +123,7 @@ def _connect_socket(path: pathlib.Path, seconds: float) -> _Bounded:
 
 
 def _find_listener(connected: socket.socket) -> int:
-    """The process that listens, as the kernel of Linux knows it; also when a forked child of it still holds the socket."""
+    """Return the process that listens, as Linux knows it; also when a forked child of it still holds the socket."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return 0
@@ -143,7 +139,8 @@ def end_connections(path: pathlib.Path) -> None:
     """
     until = time.monotonic() + _LONGEST_ANSWER_S
     while _is_any_open(path) and time.monotonic() < until:
-        time.sleep(0.001)  # lets threads have Python
+        # Sleeping lets the threads of the server have Python, which they need to answer.
+        time.sleep(0.001)
 
 
 def _is_any_open(path: pathlib.Path) -> bool:
@@ -155,15 +152,17 @@ def _is_any_open(path: pathlib.Path) -> bool:
             found = found or bool(backlog.poll(0))
         else:
             found = True
-            with contextlib.suppress(OSError):  # they have gone
+            # The other side may have gone meanwhile.
+            with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RD)
     return found
 
 
 def _bound_sockets(path: pathlib.Path) -> Iterator[socket.socket]:
-    """The sockets of this process that are bound to a path: the server's, and its side of each connection."""
+    """Yield the sockets of this process that are bound to a path: the server's, and its side of connections."""
     for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):  # closed since they were listed
+        # Another thread may have closed it since it was listed.
+        with contextlib.suppress(OSError):
             number = int(name)
             if stat.S_ISSOCK(os.fstat(number).st_mode):
                 with socket.socket(fileno=os.dup(number)) as found:

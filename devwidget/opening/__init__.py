@@ -22,10 +22,10 @@ from devwidget.records.loading.regular_file import read_regular
 from devwidget.records.loading.typed_reader import Unexpected
 from devwidget.records.schema.message import Message
 
+# A profile takes up to 30 times the bytes of its gzip; what is small may take more. A bomb takes 1,000 times its bytes.
 MOST_UNZIPPED, SMALL = 64, 2**24
-"""A profile takes up to 30 times the bytes of its gzip; what is small may take more. A bomb takes 1,000 times its bytes."""
+# Bytes; a memory snapshot of a million events takes 2**28.
 LARGEST = 2**33
-"""Bytes; a memory snapshot of a million events takes 2**28."""
 _PICKLE, _GZIP = b"\x80", b"\x1f\x8b"
 _JSON = (b"{", b"[", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _OURS = b'"devwidget"'
@@ -33,7 +33,7 @@ _OURS = b'"devwidget"'
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """No garbage collection meanwhile: each pass would walk through the millions of objects of a large file."""
+    """Pause garbage collection: each pass would walk through the millions of objects of a large file."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -45,12 +45,7 @@ def without_collection() -> Iterator[None]:
 
 @without_collection()
 def open_file(path: str | pathlib.Path) -> Any:
-    """A saved record, or what another tool wrote as one: of a folder, the flight-recorder dumps in it as one cluster.
-
-    Raises:
-        OSError: if the file cannot be read.
-        UnreadableError: if it is none of these.
-    """
+    """Open a saved record, or what another tool wrote as one; the flight-recorder dumps in a folder are one cluster."""
     file = pathlib.Path(path)
     if file.is_dir():
         return _read_folder(file)
@@ -72,7 +67,7 @@ def _read_folder(folder: pathlib.Path) -> Any:
 
 
 def _load_dump(file: pathlib.Path) -> Any:
-    """What may be a dump; None for everything else that a folder may hold."""
+    """Load what may be a dump; None for everything else that a folder may hold."""
     try:
         written = read_regular(file, json_io.LARGEST_TEXT)
         return (
@@ -92,7 +87,7 @@ def _read_foreign_json(file: pathlib.Path, written: bytes) -> Any:
 
 
 def _parse_json(written: bytes) -> Any:
-    """What JSON says; None for what is none."""
+    """Return what JSON says; None for what is none."""
     try:
         json_io.refuse_brackets(written)
         return json.loads(written)

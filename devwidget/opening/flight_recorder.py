@@ -26,17 +26,8 @@ from devwidget.records.schema.bounds import Size
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 
-_BYTES = {
-    "Double": 8,
-    "Long": 8,
-    "ComplexFloat": 8,
-    "ComplexDouble": 16,
-    "Float": 4,
-    "Int": 4,
-    "Half": 2,
-    "BFloat16": 2,
-    "Short": 2,
-}
+_BYTES = {"ComplexDouble": 16, "Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4}
+_BYTES |= {"Half": 2, "BFloat16": 2, "Short": 2}
 _MOST_MEMBERS, _MOST_DIMS, _MOST_ELEMENTS = 1 << 20, 64, 1 << 63
 
 
@@ -81,11 +72,7 @@ def is_dump(content: Any) -> bool:
 
 
 def read_dumps(contents: Mapping[str, Any]) -> Cluster:
-    """The cluster of the dumps by the names of their files, which end in the number of the rank.
-
-    Raises:
-        ValueError: if one of them is something else.
-    """
+    """Read dumps by the names of their files, which end in the rank; raise ValueError if one is something else."""
     with refuse_damaged(lambda error: Message("not a dump of torch's flight recorder: {error}", error=error)) as place:
         names = enumerate(contents.items())
         heard = [_judge_report(_read_report(_parse_rank(name, number), content, place)) for number, (name, content) in names]
@@ -108,7 +95,8 @@ def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> 
     groups = _read_groups(content["pg_config"], place)
     states = [reader(_State)(entry) for entry in place.iterate_list("entries", content["entries"])]
     own = [at for at, state in enumerate(states) if not state.is_p2p]
-    last = next((at for at in own if not states[at].is_over), own[-1] if own else None)  # the first holds up all after it
+    # The first holds up all after it.
+    last = next((at for at in own if not states[at].is_over), own[-1] if own else None)
     size = max([rank, *(member for members in groups.values() for member in members)]) + 1
     if size > MOST_RANKS:
         raise UnreadableError(Message("not a dump of torch's flight recorder: a job of {size} ranks", size=size))
@@ -122,7 +110,7 @@ def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> 
 
 
 def _read_groups(config: Mapping[str, Any], place: ReadingPlace) -> dict[str, tuple[int, ...]]:
-    """Name and ranks of each process group; older dumps sort them by rank."""
+    """Read the name and ranks of each process group; older dumps sort them by rank."""
     inner = [group for value in config.values() if "ranks" not in value for group in value.items()]
     groups: dict[str, tuple[int, ...]] = {}
     left = _MOST_MEMBERS

@@ -45,11 +45,7 @@ _LARGEST = 1 << 63
 
 
 def read_kineto(content: dict[str, Any]) -> Trace:
-    """The trace of what the profiler wrote.
-
-    Raises:
-        ValueError: if it is something else.
-    """
+    """Read what the profiler wrote; raise ValueError if it is something else."""
     with refuse_damaged(lambda error: Message("not a trace of torch.profiler: {error}", error=error)) as place:
         events = [_check_event(event) for event in place.iterate_list("traceEvents", content["traceEvents"])]
         place.move_to("")
@@ -57,7 +53,7 @@ def read_kineto(content: dict[str, Any]) -> Trace:
 
 
 def _check_event(event: Event) -> Event:
-    """The event, in which what is read is of the right kind."""
+    """Return the event if all that is read of it is of the right kind."""
     for name, kinds in _KINDS.items():
         if name in event and type(event[name]) not in kinds:
             raise Unexpected(Message("a text") if kinds is _TEXT else Message("a number"), event[name], path=name)
@@ -81,7 +77,7 @@ class _KinetoReader:
         self._launched: dict[int, list[Event]] = defaultdict(list)
         for event in on_gpus:
             self._launched[_external_id(event)].append(event)
-        spans = [event for event in events if is_span(event)]
+        spans = [event for event in events if event.get("cat") in _SPANS and event.get("ph") == "X"]
         launching = [event for event in spans if event["cat"] == "cpu_op" and _external_id(event) in self._launched]
         memory = [event for event in events if event["name"] == "[memory]" and event["args"].get("Device Type") == 1]
         self._modules = [event for event in spans if event["name"].startswith("nn.Module: ")]
@@ -99,7 +95,7 @@ class _KinetoReader:
         )
 
     def _fold_moves(self, launching: Iterable[Located]) -> Iterator[Move]:
-        """Copies of one line folded."""
+        """Fold the copies of one line."""
         folded: dict[Move, tuple[int, int, float]] = {}
         for operator, where, number in launching:
             for copy in self._find_copies(operator):
@@ -115,7 +111,7 @@ class _KinetoReader:
             yield replace(move, number=number, count=count, seconds=seconds)
 
     def _fold_waits(self, launching: Iterable[Located]) -> Iterator[Wait]:
-        """Operators that give the host a value of a GPU."""
+        """Fold the operators that give the host a value of a GPU."""
         folded: dict[Wait, int] = defaultdict(int)
         for operator, where, _ in launching:
             backs = [ends for copy in self._find_copies(operator) if (ends := _find_ends(copy)) and ends[1] == _CPU]
@@ -136,11 +132,11 @@ class _KinetoReader:
             yield replace(op, number=number, count=count, started=started)
 
     def _fold_modules(self, launching: Iterable[Located]) -> Iterator[ModuleEvent]:
-        """Those of one path folded; what runs in a module is on the devices of the operators inside."""
+        """Fold the calls of one path; what runs in a module is on the devices of the operators inside."""
         devices: dict[str, list[DeviceId]] = defaultdict(list)
         for operator, where, _ in launching:
             for depth in range(len(where.modules)):
-                devices[".".join(_number_names(where.modules[1 : depth + 1]))] += [
+                devices[".".join(map(numbered_name, where.modules[1 : depth + 1]))] += [
                     _find_gpu(self._launched[_external_id(operator)][0])
                 ]
         calls: dict[str, list[Located]] = defaultdict(list)
@@ -152,12 +148,11 @@ class _KinetoReader:
             used = tuple(dict.fromkeys(devices[path]))
             taken = sum(each["dur"] for each, *_ in placed_calls) / 1e6
             count = len(placed_calls)
-            yield ModuleEvent(
-                path, module_class(event), used, used, count, taken, number=number, started=self._seconds_since_start(event)
-            )
+            kind, started = numbered_name(event).rpartition("_")[0], self._seconds_since_start(event)
+            yield ModuleEvent(path, kind, used, used, count, taken, number=number, started=started)
 
     def _build_curves(self) -> Iterator[MemoryCurve]:
-        """As the allocations of a memory snapshot: an event has the address, and the bytes that came or went."""
+        """Build curves as of a memory snapshot: an event has the address, and the bytes that came or went."""
         by_device: dict[int, list[Located]] = defaultdict(list)
         for placed in self._placed:
             if placed[0]["name"] == "[memory]":
@@ -174,7 +169,7 @@ class _KinetoReader:
 
 
 def _locate_events(spans: Sequence[Event], asked: Sequence[Event]) -> Iterator[Located]:
-    """What is asked for, with what is around it and its number in the order of time."""
+    """Yield the asked events with what is around each, and its number in the order of time."""
     threads: dict[Any, tuple[list[Event], list[Event]]] = defaultdict(lambda: ([], []))
     for which, events in enumerate((spans, asked)):
         for event in events:
@@ -202,14 +197,14 @@ def _build_history(events: Iterable[Located]) -> History:
 
 
 def _split_off(history: History, size: int) -> int:
-    """A part of what was there before the profiler began, and is given back alone."""
+    """Take from what was there before the profiler began a part that is given back alone."""
     if history.sizes and history.stacks[0] is FOREIGN:
         history.sizes[0] = max(0, history.sizes[0] - size)
     return history.add_allocation(size, FOREIGN, 0)
 
 
 def _find_ends(copy: Event) -> tuple[DeviceId, DeviceId] | None:
-    """Where a copy comes from and goes to; None for one that stays on its device."""
+    """Return where a copy comes from and goes to; None for one that stays on its device."""
     args, name = copy["args"], copy["name"]
     if "fromDevice" in args:
         source, target = DeviceId("cuda", int(args["fromDevice"])), DeviceId("cuda", int(args["toDevice"]))
@@ -219,7 +214,7 @@ def _find_ends(copy: Event) -> tuple[DeviceId, DeviceId] | None:
 
 
 def _read_shape(operator: Event) -> tuple[tuple[int, ...], str]:
-    """Shape and type of what an operator copies, if the profiler recorded shapes."""
+    """Return shape and dtype of what an operator copies, if the profiler recorded shapes."""
     args = operator.get("args", {})
     shapes, types = args.get("Input Dims") or [()], args.get("Input type") or [""]
     shape = tuple(int(length) for length in shapes[0] if isinstance(length, int))
@@ -232,10 +227,6 @@ def _find_gpu(event: Event) -> DeviceId:
 
 def _external_id(event: Event) -> int:
     return int(event.get("args", {}).get("External id", -1))
-
-
-def _number_names(modules: Iterable[Event]) -> Iterator[str]:
-    return (str(module["name"]).removeprefix("nn.Module: ") for module in modules)
 
 
 _SPANS = frozenset({"python_function", "cpu_op", "user_annotation"})
@@ -263,7 +254,7 @@ Located = tuple[Event, Enclosing, int]
 
 
 def find_enclosing(spans: Iterable[Event], asked: Iterable[Event]) -> Iterator[tuple[Event, Enclosing]]:
-    """Each of the asked events of one thread, with what is open when it begins, in the order of time."""
+    """Yield the asked events of one thread with what is open when each begins, in the order of time."""
     known: dict[tuple[int, ...], Enclosing] = {}
     open_spans: list[Event] = []
     wanted = {id(event) for event in asked}
@@ -280,18 +271,8 @@ def find_enclosing(spans: Iterable[Event], asked: Iterable[Event]) -> Iterator[t
             yield event, known[key]
 
 
-def is_span(event: Event) -> bool:
-    """Whether other events can be inside of it."""
-    return event.get("cat") in _SPANS and event.get("ph") == "X"
-
-
-def module_class(module: Event) -> str:
-    """`Linear` of `nn.Module: Linear_0`."""
-    return numbered_name(module).rpartition("_")[0]
-
-
 def numbered_name(module: Event) -> str:
-    """`Linear_0`: the profiler numbers the modules of a class."""
+    """Return `Linear_0` of `nn.Module: Linear_0`: the profiler numbers the modules of a class."""
     return str(module["name"]).removeprefix(_MODULE)
 
 
@@ -302,7 +283,7 @@ def _describe_enclosing(spans: Sequence[Event]) -> Enclosing:
 
 
 def _span_frames(span: Event) -> Iterator[dict[str, Any]]:
-    """The span as the frame of a stack: what tells nothing of the user or of the part of the step is left out."""
+    """Return the span as the frame of a stack; nothing of what tells neither of the user nor of the step."""
     name = span["name"]
     function = _FUNCTION.fullmatch(name) if span["cat"] == "python_function" else None
     if function and not _is_standard(function[1]):
@@ -314,5 +295,5 @@ def _span_frames(span: Event) -> Iterator[dict[str, Any]]:
 
 
 def _is_standard(file: str) -> bool:
-    """The profiler cuts the folders of `sys.path` off, also that of the standard library."""
+    """Whether a file is Python's own: the profiler cuts the folders of `sys.path` off."""
     return re.split(r"[/\\]", file)[0].removesuffix(".py") in sys.stdlib_module_names

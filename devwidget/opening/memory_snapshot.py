@@ -27,18 +27,14 @@ INFERRED = Message(
     reason=Message("inferred from the stacks in the file and from when bytes were given back"),
 )
 _LARGEST = 1 << 48
+# One stack stands for what was asked for, given back and lives on, in a few bytes for each of its frames.
 _MOST_READINGS = 8
-"""One stack stands for what was asked for, given back and lives on, in a few bytes for each of its frames."""
 _AGAIN = Message("it names one list again and again")
 
 
 def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:
-    """The trace of a memory snapshot, whose file takes so many bytes.
-
-    Raises:
-        ValueError: if it is something else.
-    """
-    with refuse_damaged(_word_refusal) as reading:
+    """Read a memory snapshot from a file of so many bytes; raise ValueError if it is something else."""
+    with refuse_damaged(lambda error: Message("not a memory snapshot of torch: {error}", error=error)) as reading:
         segments, traces = content["segments"], content["device_traces"]
         # Every event and block takes several bytes in the file: no more are looked at.
         if sum(map(len, traces)) + sum(len(segment["blocks"]) for segment in segments) > file_bytes:
@@ -50,17 +46,13 @@ def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:
         return reread(Trace(memory=curves, not_checked=(INFERRED, *missing)))
 
 
-def _word_refusal(error: str) -> Message:
-    return Message("not a memory snapshot of torch: {error}", error=error)
-
-
 def _word_missing_stacks(device: DeviceId, share: float) -> Message:
     what = Message("who owns {share} of the bytes at the peak of {device}", share=f"{share:.1%}", device=device)
     return Message("{kind}: {reason}", kind=what, reason=Message("no stack in the file"))
 
 
 def owned_share(curve: MemoryCurve) -> float:
-    """The part of the bytes at the peak whose owner is known."""
+    """Return the part of the bytes at the peak whose owner is known."""
     peak = curve.peak
     return 1 - peak.foreign / peak.allocated if peak is not None and peak.allocated else 1.0
 
@@ -118,7 +110,8 @@ def _read_history(
             if place is None:
                 before.append((number, size))
             else:
-                frames = event.get("frames")  # without: one of autograd's threads, or a file without stacks of what is freed
+                # Without: one of autograd's threads, or a file without stacks of what is freed.
+                frames = event.get("frames")
                 history.ended[place], history.ended_in[place] = number, read(frames).phase if frames else phase
             history.marks.append((number, -size))
         elif action == "oom":
@@ -136,7 +129,7 @@ def _add_older(
     read: _StackReader,
     reading: ReadingPlace,
 ) -> None:
-    """What was there at the start: blocks that are in use at the end and were not seen, and what was given back unseen."""
+    """Add what was there at the start: blocks in use at the end that were not seen, and what was given back unseen."""
     for number, size in before:
         place = history.add_allocation(size, FOREIGN, 0)
         history.ended[place] = number

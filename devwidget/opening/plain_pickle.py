@@ -29,34 +29,31 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def load_plain(written: bytes) -> Any:
-    """The value in a pickle.
-
-    Raises:
-        UnreadableError: if it is no pickle, holds more than plain values, or claims more than it has.
-    """
+    """Load plain values; raise UnreadableError for anything else, and for what claims more than it has."""
     try:
         scan_pickle(written)
         return _PlainUnpickler(io.BytesIO(written)).load()
-    except Exception as error:  # a broken pickle raises anything, as the documentation of `pickle` says
+    except Exception as error:
+        # A broken pickle raises anything, as the documentation of `pickle` says.
         said = error_text(error) if isinstance(error, MemoryError) else message(error)
         raise UnreadableError(Message("not a pickle of plain values: {error}", error=said)) from None
 
 
+# Many more than torch writes. Python hashes tuples inside of each other on the stack of C, which 100,000 overflow.
 MOST_TUPLES = 2**15
-"""Many more than torch writes. Python hashes tuples inside of each other on the stack of C, which 100,000 overflow."""
 
+# Operations that take no more than they show, which are most of them: numbers, lists, dicts, what was made before.
 _PASSED = (
     *(rb"[(012N\x88\x89\x94})\]aesuld]", rb"[Kqh\x80].", rb"M..", rb"[Jj].{4}", rb"G.{8}"),
     *(rb"\x8a%c.{%d}" % (size, size) for size in range(4, 9)),
 )
-"""Operations that take no more than they show, which are most of them: numbers, lists, dicts, what was made before."""
+# Those that begin with the length of what follows -> bytes of that length.
 _LENGTHS = {b"C": 1, b"U": 1, b"\x8c": 1, b"\x8a": 1, b"X": 4, b"B": 4, b"T": 4, b"\x8b": 4, b"\x8d": 8, b"\x8e": 8, b"\x95": 8}
-"""Those that begin with the length of what follows -> bytes of that length."""
 _FRAME = b"\x95"
 _LINES = frozenset((b"I", b"L", b"F", b"S", b"V", b"g"))
 _TUPLES = frozenset((b"t", b"\x85", b"\x86", b"\x87"))
+# The end, and those that ask for classes or for objects outside of the file: nobody reads on behind them.
 _REFUSED_LATER = frozenset((b".", b"c", b"i", b"\x93", b"P", b"Q"))
-"""The end, and those that ask for classes or for objects outside of the file: nobody reads on behind them."""
 
 
 class Implausible(ValueError):
@@ -89,7 +86,7 @@ def scan_pickle(written: bytes) -> None:
 
 
 def _skip_operand(written: bytes, at: int, width: int, *, is_frame: bool) -> int:
-    """Where the operand ends whose length stands here; a frame is a length alone."""
+    """Return where the operand ends whose length stands here; a frame is a length alone."""
     size = int.from_bytes(written[at : at + width], "little")
     if size > len(written) - at - width:
         raise Implausible(f"byte {at}: {size} bytes, and the file ends before")
@@ -97,7 +94,7 @@ def _skip_operand(written: bytes, at: int, width: int, *, is_frame: bool) -> int
 
 
 def _match_operations(size: int) -> re.Pattern[bytes]:
-    """Any number of operations; of those that number what they made, numbers below twice the bytes of the file."""
+    """Match any number of operations; those that number what they made, below twice the bytes of the file."""
     digits = size.to_bytes(4, "little") if size < 1 << 32 else b"\xff" * 4
     top = max((place for place, digit in enumerate(digits) if digit), default=0)
     number = b"." * top + rb"[\x00-\x%02x]" % digits[top] + rb"\x00" * (3 - top)

@@ -19,13 +19,14 @@ class ReadingPlace:
         self._list, self._index = "", -1
 
     def move_to(self, path: str) -> None:
-        """What comes next is read from there."""
+        """Read from a path on."""
         self._list, self._index = path, -1
 
     def iterate_list(self, path: str, items: Iterable[_T]) -> Iterator[_T]:
-        """The items of the list at a path, one after the other."""
+        """Yield the items of the list at a path."""
         self.move_to(path)
-        for self._index, item in enumerate(items):  # whoever is told of a failure asks for it
+        # Whoever is told of a failure asks for it.
+        for self._index, item in enumerate(items):
             yield item
         self._index = -1
 

@@ -36,12 +36,12 @@ class Stack:
     site: Site | None
 
 
+# Autograd's threads have no Python stack, and all others that allocate do.
 NO_STACK = Stack("backward", None, None)
-"""Autograd's threads have no Python stack, and all others that allocate do."""
 
 
 def read_stack(frames: Sequence[dict[str, Any]]) -> Stack:
-    """What the frames tell, innermost first as torch writes them: `filename`, `line` and `name`."""
+    """Read what frames tell, innermost first as torch writes them: `filename`, `line` and `name`."""
     _check_frames(frames)
     users = _select_users(frames)
     python = users or any(frame["filename"].endswith(".py") for frame in frames)
@@ -59,16 +59,17 @@ def _check_frames(frames: Sequence[dict[str, Any]]) -> None:
 
 
 def users_sites(frames: Sequence[dict[str, Any]]) -> Iterator[Site]:
-    """The user's lines, innermost first."""
+    """Yield the user's lines, innermost first."""
     return (Site(frame["filename"], max(frame["line"], 1), "", frame["name"]) for frame in _select_users(frames))
 
 
 def _select_users(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [frame for frame in frames if _is_users_file(frame["filename"])]
+    named = ((frame, frame["filename"]) for frame in frames)
+    return [frame for frame, file in named if (file.endswith(".py") and not _LIBRARY.search(file)) or cell_label(file)]
 
 
 def _infer_phase(frames: Sequence[dict[str, Any]]) -> Phase:
-    """The outermost one that a library function stands for; a loss counts where no module calls it."""
+    """Return the outermost phase that a library function stands for; a loss counts where no module calls it."""
     names = [(frame["filename"], frame["name"].rpartition(".")[2]) for frame in frames]
     if any(_OPTIMIZER.search(file) for file, _ in names):
         return "optimizer"
@@ -85,10 +86,6 @@ def _infer_phase(frames: Sequence[dict[str, Any]]) -> Phase:
 
 
 def _label_module(frame: dict[str, Any]) -> str:
-    """`Block` of `Block.forward` where the name is qualified, else the file."""
+    """Return `Block` of `Block.forward` where the name is qualified, else the file."""
     qualified = frame["name"].rpartition(".")[0]
     return qualified or re.split(r"[/\\]", frame["filename"])[-1].removesuffix(".py")
-
-
-def _is_users_file(file: str) -> bool:
-    return bool((file.endswith(".py") and not _LIBRARY.search(file)) or cell_label(file))

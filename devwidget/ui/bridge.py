@@ -48,7 +48,8 @@ class PanelView(anywidget.AnyWidget):
     _esm = joined(*PANEL)
     _css = static_text("base.css") + static_text("panel.css")
     words = Dict().tag(sync=True)
-    _view_count = Int(0, allow_none=True).tag(sync=True)  # pages count views only if this begins as a number
+    # Pages count views only if this begins as a number.
+    _view_count = Int(0, allow_none=True).tag(sync=True)
     tree = Unicode().tag(sync=True)
     control = Unicode().tag(sync=True)
     live = Unicode().tag(sync=True)
@@ -74,7 +75,7 @@ class PlotlyCode(anywidget.AnyWidget):
 
 
 def refer_to(widget: Any) -> str:
-    """How the page finds a widget from another one."""
+    """Return how the page finds a widget from another one."""
     return f"anywidget:{widget.model_id}"
 
 
@@ -82,7 +83,7 @@ _shared: list[PlotlyCode] = []
 
 
 def shared_plotly() -> PlotlyCode:
-    """The kernel's only PlotlyCode; a new one if somebody closed it."""
+    """Return the kernel's only PlotlyCode, a new one if somebody closed it."""
     if not _shared or _shared[0].comm is None:
         _shared[:] = [PlotlyCode(code=_pack_plotly())]
     return _shared[0]

@@ -11,30 +11,32 @@ from devwidget.language.speaking import follow
 
 
 class Displayed:
-    """For a widget whose `_view_id` names what a page draws.
+    """For a widget whose `view` is what a page draws.
 
     What is saved with a notebook follows the panel: a page that has displayed it puts the new text in the place of the old one.
     """
 
+    view: Any
     _was_displayed = False
 
     def _plain_html(self) -> str:
-        """Plain HTML without style or script, which every viewer keeps."""
+        """Return plain HTML without style or script, which every viewer keeps."""
         raise NotImplementedError
 
     def _saved_html(self) -> str:
-        """The same for an output beside the live panel."""
+        """Return the same for an output beside the live panel."""
         raise NotImplementedError
 
     def _view_id(self) -> str:
-        raise NotImplementedError
+        return str(self.view.model_id)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return {**self._as_text(self._plain_html()), **self._live_view()}
 
     def _ipython_display_(self) -> None:
-        """Two outputs, of which a page shows one: JupyterLab never looks at the other forms of an output that is a widget."""
-        if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:  # they would show both
+        """Display two outputs of which a page shows one: JupyterLab ignores other forms of an output that is a widget."""
+        # These would show both outputs.
+        if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:
             raise NotImplementedError("IPython shows the bundle then")
         from IPython.display import display
 

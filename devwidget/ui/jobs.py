@@ -22,7 +22,8 @@ class MainThreadJobs:
         self._lock = threading.Lock()
         self._running = False
         self._next: Callable[[], None] | None = None  # waits until the main thread is free
-        with contextlib.suppress(RuntimeError):  # plain Python and tests have no running loop: jobs then run where they are
+        # Plain Python and tests have no running loop: jobs then run where they are.
+        with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
 
     def submit(self, job: Callable[[], None]) -> str:
@@ -70,7 +71,8 @@ class MainThreadJobs:
 def _interrupt_main_thread() -> None:
     main = threading.main_thread().ident
     if hasattr(signal, "pthread_kill") and main is not None:
-        signal.pthread_kill(main, signal.SIGINT)  # a real signal: it also ends a sleep or a wait
+        # A real signal: it also ends a sleep or a wait.
+        signal.pthread_kill(main, signal.SIGINT)
     else:
         _thread.interrupt_main()
 

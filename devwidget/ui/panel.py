@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import ipywidgets
 
@@ -103,7 +103,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.save_again()
 
     def select(self, row: int) -> None:
-        """A row was chosen on the page."""
+        """Note the row that was chosen on the page."""
         if 0 <= row < len(self.table):
             self.selected = self.table.paths[row]
 
@@ -137,7 +137,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 self.save_again()
 
     def _read_again(self) -> bool:
-        """Read the model, and draw it; whether anything but memory has changed."""
+        """Read the model and draw it; return whether anything but memory has changed."""
         snapshot = self._actions.snapshot()
         self.view.gone = snapshot is None
         self.view.offers_ranks = self._actions.ranks() is not None
@@ -195,7 +195,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         try:
             yield
         except DevwidgetError as error:
-            self._refused = DevwidgetError(error.what, why=error.why, instead=error.instead)  # its frames hold the model
+            # The error as it was raised has frames, and they hold the model: keep its words alone.
+            self._refused = DevwidgetError(error.what, why=error.why, instead=error.instead)
             self._show_refusal(str(error))
             raise
         except KeyboardInterrupt:
@@ -234,7 +235,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_proposed()
 
     def after_cell(self) -> None:
-        """A cell has ended: a panel that is shown no more lets go of the batch that only it holds."""
+        """Follow a cell that has ended; a panel that is shown no more lets go of the batch that only it holds."""
         if self.is_shown:
             self._was_shown = True
             self.refresh_after_cell()
@@ -242,7 +243,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._actions.forget()
 
     def refresh_after_cell(self) -> None:
-        """`refresh` that shows what goes wrong in the panel: a failing panel must not spoil the user's next cell."""
+        """Refresh, and show what goes wrong in the panel: it must not spoil the user's next cell."""
         try:
             self.refresh()
         except Exception as error:
@@ -251,8 +252,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
         if self.view.gone:
-            return True  # what the panel says is how the model was when it was last seen
-        self._sampled, drawn = True, {"over": self._drawn}  # the page ignores it when the bars have been drawn again
+            # What the panel says is how the model was when it was last seen.
+            return True
+        # The page ignores it when the bars have been drawn again.
+        self._sampled, drawn = True, {"over": self._drawn}
         before = self.snapshot.memory if self.snapshot is not None else ()
         try:
             self.live.figure = memory_content(self._memory_now(), self.trace, before=before) | drawn
@@ -271,7 +274,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         refresh.forget_panel(self)
         fall_silent(self)
         self._actions.forget()
-        self.view._view_count = None  # else the page reports a count of views on the closed channel, which is an error there
+        # Else the page reports a count of views on the closed channel, which is an error there.
+        self.view._view_count = None
         if self._ranks is not None:
             self._ranks.close()
         for widget in (self.view, self.tree, self.live, self.control):
@@ -288,9 +292,6 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _saved_html(self) -> str:
         return saved_html(self.snapshot, self.trace)
-
-    def _view_id(self) -> str:
-        return str(self.view.model_id)
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
         memory, snapshot = self._actions.memory(), self.snapshot
@@ -316,14 +317,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._show_status("error" if trace.error else "done", summary)
 
     def _offer_inputs(self) -> None:
-        request = self._request
-        self.view.inputs = {
-            "batch": request.batch,
-            "loss": request.loss,
-            "target": request.target,
-            "heal": request.heal,
-            "names": list(self._actions.names()),
-        }
+        self.view.inputs = asdict(self._request) | {"names": list(self._actions.names())}
 
     def _draw_compared(self) -> None:
         self.view.compared = compared_content(self.kept, self.trace)
@@ -351,12 +345,12 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
 
 def _tensor_devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:
-    """Where each tensor of the model is."""
+    """Return where each tensor of the model is."""
     return [(module.path, tensor.name, tensor.device) for module in snapshot.modules for tensor in module.tensors]
 
 
 def _choose_fix(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix]:
-    """The last trace, and the fix of these numbers."""
+    """Return the last trace, and the fix of these numbers."""
     findings = trace.findings if trace is not None else ()
     fixes = findings[finding].fixes if 0 <= finding < len(findings) else ()
     if trace is None or not 0 <= fix < len(fixes):
@@ -365,7 +359,7 @@ def _choose_fix(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix
 
 
 def _replace_fix(trace: Trace, finding: int, fix: int, tried: Fix) -> Trace:
-    """The trace with what came of a fix; the step has run for that too."""
+    """Return the trace with what came of a fix; the step has run for that too."""
     findings, fixes = list(trace.findings), list(trace.findings[finding].fixes)
     fixes[fix] = tried
     findings[finding] = replace(findings[finding], fixes=tuple(fixes))

@@ -83,24 +83,25 @@ def _parse_request(message: Message) -> TraceRequest:
 
 
 def _read_field(message: Message, name: str, kind: type[T], default: T) -> T:
-    """A part of a question; null and nothing are the default."""
+    """Read a part of a question; null and nothing are the default."""
     value = message.get(name)
     if value is None:
         return default
-    if type(value) is not kind:  # not isinstance: `true` is no row
+    # Not isinstance: `true` is no row.
+    if type(value) is not kind:
         raise TypeError(f"`{name}` is {value!a:.{_LONGEST_ID}}, expected {kind.__name__}")
     return value
 
 
 def _echo_id(value: object) -> str | int | None:
-    """What the page calls its question, if it can be sent back: numbers, and short texts without letters of no encoding."""
+    """Return what the page calls its question if it can be sent back: numbers, and short printable texts."""
     if type(value) is int and abs(value) < 2**53:
         return value
     return value if isinstance(value, str) and len(value) <= _LONGEST_ID and value.isprintable() else None
 
 
+# Characters kept, the last ones: a model that prints every tensor must not fill a page.
 MOST = 20_000
-"""Characters kept, the last ones: a model that prints every tensor must not fill a page."""
 
 
 @contextlib.contextmanager

@@ -82,10 +82,8 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         return str(plain_cluster(self.cluster))
 
     def _saved_html(self) -> str:
-        return as_saved(plain_cluster(self.cluster))  # as markup: a `str` would be escaped
-
-    def _view_id(self) -> str:
-        return str(self.view.model_id)
+        # As markup: a `str` would be escaped.
+        return as_saved(plain_cluster(self.cluster))
 
 
 def _answer_page(panel: RanksWidget, control: Control, message: Any, buffers: Any) -> None:

@@ -63,7 +63,7 @@ def _shown_panels() -> list[Panel]:
 
 
 def _sample_memory(ended: threading.Event) -> None:
-    """The thread of one cell: it ends with the cell, and at the first look that fails."""
+    """Sample in the thread of one cell: it ends with the cell, and at the first look that fails."""
     while not ended.wait(SAMPLE_SECONDS):
         for panel in _shown_panels():
             if not panel.sample_memory():
