@@ -28,11 +28,11 @@ from placement_page import write_page
 
 import devwidget
 from devwidget.capture.step.batch import Arguments, arguments
-from devwidget.planning.batches import with_lengths
-from devwidget.planning.layouts import placing, search
-from devwidget.planning.layouts.blocks import Block, paths_of_blocks
-from devwidget.planning.layouts.measuring import measure
-from devwidget.planning.layouts.splits import Need, groups_of, placed
+from devwidget.planning import layouts
+from devwidget.planning.layouts import splits
+from devwidget.planning.layouts.blocks import ModelBlock, Need, find_block_paths, measure_blocks
+from devwidget.planning.layouts.splits import assign_places, group_tied_blocks
+from devwidget.planning.placement import retry_with_lengths
 from devwidget.records.answers.layout import Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -86,13 +86,13 @@ class Runs:
 
     def layout(self, memory: int) -> Layout | None:
         """What `place` says; it finds here what was run before."""
-        search.plan_of, placing.measure = self._plan_of, lambda *asked: self.measured(asked[3])  # type: ignore[assignment]
+        splits.plan_step, layouts.measure_blocks = self._plan_step, lambda *asked: self.measured(asked[3])  # type: ignore[assignment]
         try:
-            return placing.layout_of(self.model, *self._step(memory), (memory,) * GPUS)
+            return layouts.propose_layout(self.model, *self._step(memory), (memory,) * GPUS)
         except DevwidgetError:
             return None
 
-    def _plan_of(self, model: Any, inputs: Any, asked: dict[str, Any], changed: Any) -> Plan:
+    def _plan_step(self, model: Any, inputs: Any, asked: dict[str, Any], changed: Any) -> Plan:
         """In place of that of `place`: what was run, held against another memory."""
         self.need(asked["placement"])
         if (peaks := self.peaks[key_of(asked["placement"])]) is None:
@@ -104,7 +104,7 @@ class Runs:
         """What the blocks need, measured once."""
         if paths not in self._measured:
             inputs, asked = self._step(0)
-            self._measured[paths] = with_lengths(functools.partial(measure, self.model, inputs, asked, paths))
+            self._measured[paths] = retry_with_lengths(functools.partial(measure_blocks, self.model, inputs, asked, paths))
         return self._measured[paths]
 
     def _step(self, memory: int) -> tuple[Arguments, dict[str, Any]]:
@@ -117,14 +117,14 @@ def key_of(places: Places) -> Key:
     return next(iter(places.values())), *sorted(places.items())
 
 
-def assignments(blocks: Sequence[Block], few: int) -> Iterator[Places]:
+def assignments(blocks: Sequence[ModelBlock], few: int) -> Iterator[Places]:
     """Every assignment of few groups of tied blocks, the first on the first GPU; every split of more as they run."""
-    groups = groups_of(blocks)
+    groups = group_tied_blocks(blocks)
     every: Iterator[tuple[int, ...]] = itertools.product(range(GPUS), repeat=len(groups) - 1)
     if len(groups) > few:
         every = (tuple(int(index >= cut) for index in range(1, len(groups))) for cut in range(1, len(groups) + 1))
     for rest in every:
-        yield {block.path: gpu for block, gpu in zip(blocks, placed(groups, (0, *rest)), strict=True)}
+        yield {block.path: gpu for block, gpu in zip(blocks, assign_places(groups, (0, *rest)), strict=True)}
 
 
 def proposed(model: Any, memory: int, balanced: bool) -> Places:
@@ -152,7 +152,7 @@ def _device(path: str, places: Places) -> Any:
 
 def compare(runs: Runs) -> dict[str, Any]:
     """One step, at every memory."""
-    for paths in dict.fromkeys(tuple(paths_of_blocks(runs.model, finest)) for finest in (True, False)):
+    for paths in dict.fromkeys(tuple(find_block_paths(runs.model, finest)) for finest in (True, False)):
         if len(paths) > MOST_BLOCKS:
             return {"left_out": f"{len(paths)} blocks"}
         try:
@@ -171,8 +171,8 @@ def compare(runs: Runs) -> dict[str, Any]:
     return {"blocks": len(paths), "every": _all_run(blocks, runs), "least": least, "cases": cases}
 
 
-def _all_run(blocks: Sequence[Block], runs: Runs) -> bool:
-    is_few = len(groups_of(blocks)) <= MOST_GROUPS
+def _all_run(blocks: Sequence[ModelBlock], runs: Runs) -> bool:
+    is_few = len(group_tied_blocks(blocks)) <= MOST_GROUPS
     return is_few and all(key_of(each) in runs.peaks for each in assignments(blocks, MOST_GROUPS))
 
 

@@ -29,8 +29,8 @@ import torch.distributed as dist
 from torch import nn
 
 import devwidget
-from devwidget.distributed.asking import ask
-from devwidget.distributed.folder import socket_of
+from devwidget.distributed.asking import ask_rank
+from devwidget.distributed.job import socket_of
 from devwidget.distributed.unix_http import Line
 from tests.distributed.jobs import Job, four_processes, wait_for
 
@@ -80,10 +80,10 @@ def hung(runs: int) -> Iterator[tuple[str, list[float]]]:
     """The first answer of each of three ranks, and later ones."""
     with waiting(modules=10) as job:
         wait_until_ready(job, "hung")
-        ask(job.folder, 3)  # what the first question loads here
-        first = [taken(lambda rank=rank: ask(job.folder, rank)) for rank in range(3)]
+        ask_rank(job.folder, 3)  # what the first question loads here
+        first = [taken(lambda rank=rank: ask_rank(job.folder, rank)) for rank in range(3)]
         yield "a hung rank, its recorder full: first answer", first
-        yield "later answers", [taken(lambda: ask(job.folder, 0)) for _ in range(runs)]
+        yield "later answers", [taken(lambda: ask_rank(job.folder, 0)) for _ in range(runs)]
 
 
 def thousand_modules(runs: int) -> Iterator[tuple[str, list[float]]]:

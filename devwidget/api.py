@@ -32,7 +32,7 @@ from devwidget.capture.step.step import Step
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
 from devwidget.language.speaking import set_language as set_language
-from devwidget.memory.accounting import account
+from devwidget.memory import account_memory
 from devwidget.records.answers.layout import Layout
 from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, nearest
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from devwidget.capture.restore import SavedState
     from devwidget.distributed.agent import Agent
-    from devwidget.distributed.written import Written
+    from devwidget.distributed.report import RankWriter
     from devwidget.trying.outside.own_threads import Inside
     from devwidget.trying.outside.watch import Watch
     from devwidget.trying.subjects import Subjects
@@ -95,7 +95,7 @@ def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None
 
 def _placed(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
     """Also what a step holds at the end of each phase, where there is no allocator to ask."""
-    return account(take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus()))
+    return account_memory(take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus()))
 
 
 class Recording:
@@ -112,7 +112,12 @@ class Recording:
     _swallows = False
 
     def __init__(
-        self, *, heal: bool = False, allow: str | Iterable[str] = (), verify_hops: bool = False, written: Written | None = None
+        self,
+        *,
+        heal: bool = False,
+        allow: str | Iterable[str] = (),
+        verify_hops: bool = False,
+        written: RankWriter | None = None,
     ) -> None:
         self._written = written
         self._model: nn.Module | None = None
@@ -171,7 +176,7 @@ class Recording:
             self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
             _remember(self._trace.findings)
             if self._written is not None:
-                self._written.write(self._trace, self._model)
+                self._written.write_files(self._trace, self._model)
         swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
         return True if swallowed else None
 
@@ -210,9 +215,9 @@ def record(
     """
     written = None
     if path is not None:
-        from devwidget.distributed.written import Written
+        from devwidget.distributed.report import RankWriter
 
-        written = Written(path, checksums, lambda: read_memory(virtual_gpus()))
+        written = RankWriter(path, checksums, lambda: read_memory(virtual_gpus()))
     return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written)
 
 
@@ -667,7 +672,7 @@ def open(path: str | pathlib.Path) -> Any:
         FileNotFoundError: if there is no such file.
         ValueError: if it is none of these.
     """
-    from devwidget.opening.files import open_file
+    from devwidget.opening import open_file
 
     return open_file(path)
 
@@ -795,7 +800,7 @@ def place(
         DevwidgetError: if the blocks run on no split, or accelerate is not there, whose hooks carry activations between GPUs.
         SimulationError: as for `plan`.
     """
-    from devwidget.planning.layouts.placing import make_layout
+    from devwidget.planning.layouts import make_layout
 
     refuse_loss(loss_fn)
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}
@@ -893,11 +898,11 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     Raises:
         DevwidgetError: if no rank is there, or other users may enter the folder.
     """
-    from devwidget.distributed.sources import hear
+    from devwidget.distributed.sources import hear_ranks
     from devwidget.rules.ranks.over_ranks import judge_cluster
 
     def ask() -> Cluster:
-        return judge_cluster(hear(source, _served, patience=patience))
+        return judge_cluster(hear_ranks(source, _served, patience=patience))
 
     return may_be_asked_again(ask(), ask)
 
@@ -919,7 +924,7 @@ def pipeline(schedule: Any, *, ranks: int = 4, microbatches: int = 8, stages_per
     Raises:
         DevwidgetError: if torch has no such schedule, or refuses these sizes.
     """
-    from devwidget.planning.parallel.schedules import read_pipeline
+    from devwidget.planning.parallel.pipeline import read_pipeline
 
     return read_pipeline(schedule, ranks, microbatches, stages_per_rank)
 
@@ -927,15 +932,15 @@ def pipeline(schedule: Any, *, ranks: int = 4, microbatches: int = 8, stages_per
 def _asking_the_others() -> Callable[[], Cluster] | None:
     """How the ranks of this job are asked, if this process answers as one; nothing is loaded to find out."""
     agents = sys.modules.get("devwidget.distributed.agent")
-    agent = agents.serving() if agents is not None else None
+    agent = agents.serving_agent() if agents is not None else None
     return None if agent is None else lambda: ranks(agent.folder)
 
 
 def _served() -> tuple[int, str]:
     """In an engine of ipyparallel: have it answer, unless it does already; its rank, and the folder of its socket."""
-    from devwidget.distributed.agent import serving
+    from devwidget.distributed.agent import serving_agent
 
-    agent = serving() or serve()
+    agent = serving_agent() or serve()
     return agent.rank, str(agent.folder)
 
 

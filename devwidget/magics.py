@@ -60,7 +60,7 @@ def unload_ipython_extension(shell: Any) -> None:
     _births_off(shell)
     refresh = sys.modules.get("devwidget.ui.refresh")  # only if a panel was ever opened: unloading must not load the screen
     if refresh is not None:
-        refresh.stop(shell)
+        refresh.stop_watching(shell)
 
 
 def _offer(result: Any) -> None:

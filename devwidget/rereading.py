@@ -13,7 +13,7 @@ from devwidget.capture.changes.module_watch import NotWatchable
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.memory.accounting import Held, categorized, held_bytes
+from devwidget.memory import Held, categorize_memory, held_bytes
 from devwidget.records.snapshot import Snapshot
 
 
@@ -36,7 +36,7 @@ class Rereader:
         last, known = self._last, self._fingerprint
         if last is None or last.virtual_gpus != gpus or known is None or running_thread() or not known.fits(model, optimizer):
             return self._read(model, optimizer, gpus)
-        self._last = replace(last, memory=categorized(read_memory(gpus), self._held))
+        self._last = replace(last, memory=categorize_memory(read_memory(gpus), self._held))
         return self._last
 
     def _read(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, gpus: int) -> Snapshot:
@@ -44,7 +44,7 @@ class Rereader:
             self._fingerprint = None if running_thread() else _fingerprint(model, optimizer)
         read = take_snapshot(model, optimizer=optimizer, virtual_gpus=gpus)
         self._held = held_bytes(read.modules, read.optimizer)
-        self._last = replace(read, memory=categorized(read.memory, self._held))
+        self._last = replace(read, memory=categorize_memory(read.memory, self._held))
         return self._last
 
 

@@ -8,8 +8,14 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.planning.layouts.blocks import Block, paths_of_blocks
-from devwidget.planning.layouts.splits import Need, assignments, beside, best_split, crossings, groups_of
+from devwidget.planning.layouts.blocks import ModelBlock, Need, find_block_paths
+from devwidget.planning.layouts.splits import (
+    count_crossings,
+    find_best_split,
+    group_tied_blocks,
+    list_assignments,
+    neighbouring_splits,
+)
 from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -34,7 +40,7 @@ def test_what_fits_on_one_gpu_stays_there():
 
 def least_of_any_split(gpus=2):
     """The smallest memory with which any split in order fits, each run."""
-    paths = paths_of_blocks(Reader())
+    paths = find_block_paths(Reader())
     needs = []
     for cuts in itertools.combinations(range(1, len(paths)), gpus - 1):
         split = [sum(index >= cut for cut in cuts) for index in range(len(paths))]
@@ -87,9 +93,9 @@ def test_tied_weights_are_told_and_counted_once():
 
 
 def test_blocks_are_what_lists_hold_and_the_rest_stays_whole():
-    assert paths_of_blocks(Reader(blocks=2)) == ["words", "blocks.0", "blocks.1", "head"]
-    assert paths_of_blocks(nn.Linear(2, 2)) == [""]
-    assert paths_of_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))) == ["0", "2"]
+    assert find_block_paths(Reader(blocks=2)) == ["words", "blocks.0", "blocks.1", "head"]
+    assert find_block_paths(nn.Linear(2, 2)) == [""]
+    assert find_block_paths(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))) == ["0", "2"]
 
 
 class Wide(nn.Module):
@@ -122,22 +128,22 @@ class Masked(Reader):
 
 
 def test_a_model_with_tensors_of_its_own_comes_apart_where_that_runs():
-    assert paths_of_blocks(Masked()) == [""]
-    assert paths_of_blocks(Masked(), finest=True)[:3] == ["scale", "words", "blocks.0"]
+    assert find_block_paths(Masked()) == [""]
+    assert find_block_paths(Masked(), finest=True)[:3] == ["scale", "words", "blocks.0"]
     layout = place(least_of_any_split(), model=Masked())
     assert layout.hops == 2
     assert layout.device_map["scale"] == 0
 
 
 def chain(*weights):
-    return [Block(str(number), size, 0, passed=1, tensors=frozenset({number})) for number, size in enumerate(weights)]
+    return [ModelBlock(str(number), size, 0, passed=1, tensors=frozenset({number})) for number, size in enumerate(weights)]
 
 
 @pytest.mark.parametrize("weights", [(5, 1, 1, 1, 5, 3), (1, 2, 3, 4, 5, 6, 7), (9, 1, 1, 1, 1)])
 @pytest.mark.parametrize("used", [1, 2, 3])
 def test_the_fullest_part_is_as_little_full_as_in_any_split(weights, used):
     need = Need(chain(*weights))
-    split = best_split(need, [10] * used, used)
+    split = find_best_split(need, [10] * used, used)
     cuts = itertools.combinations(range(1, len(weights)), used - 1)
     parts = [[sum(weights[a:b]) for a, b in itertools.pairwise((0, *cut, len(weights)))] for cut in cuts]
     assert max(sum(w for w, at in zip(weights, split, strict=True) if at == gpu) for gpu in range(used)) == min(map(max, parts))
@@ -145,40 +151,40 @@ def test_the_fullest_part_is_as_little_full_as_in_any_split(weights, used):
 
 def test_splits_beside_another_differ_in_one_block_at_a_border():
     alone = [[0], [1], [2], [3]]
-    assert list(beside([0, 0, 1, 1], alone)) == [[0, 1, 1, 1], [0, 0, 0, 1]]
-    assert list(beside([0, 0], alone[:2])) == []
-    assert list(beside([0, 0, 1, 0], [[0, 3], [1], [2]])) == [[0, 1, 1, 0], [0, 0, 0, 0]]
+    assert list(neighbouring_splits([0, 0, 1, 1], alone)) == [[0, 1, 1, 1], [0, 0, 0, 1]]
+    assert list(neighbouring_splits([0, 0], alone[:2])) == []
+    assert list(neighbouring_splits([0, 0, 1, 0], [[0, 3], [1], [2]])) == [[0, 1, 1, 0], [0, 0, 0, 0]]
 
 
 def test_hops_count_the_way_back_of_the_output():
-    assert crossings([0, 0, 1, 1], chain(1, 1, 1, 1)) == (2, 2)
-    assert crossings([0, 1, 1, 0], chain(1, 1, 1, 1)) == (2, 2)
-    assert crossings([0, 0, 0, 0], chain(1, 1, 1, 1)) == (0, 0)
+    assert count_crossings([0, 0, 1, 1], chain(1, 1, 1, 1)) == (2, 2)
+    assert count_crossings([0, 1, 1, 0], chain(1, 1, 1, 1)) == (2, 2)
+    assert count_crossings([0, 0, 0, 0], chain(1, 1, 1, 1)) == (0, 0)
 
 
 def test_what_is_tied_goes_together():
     blocks = chain(1, 1, 2)
     tied = [*blocks, replace(blocks[0], path="3")]
-    assert groups_of(tied) == [[0, 3], [1], [2]]
-    assert {(split[0], split[3]) for split in assignments(tied, [9, 9])} == {(0, 0)}
-    assert best_split(Need(tied), [9, 9], 2) == [0, 0, 1, 0]
+    assert group_tied_blocks(tied) == [[0, 3], [1], [2]]
+    assert {(split[0], split[3]) for split in list_assignments(tied, [9, 9])} == {(0, 0)}
+    assert find_best_split(Need(tied), [9, 9], 2) == [0, 0, 1, 0]
 
 
 def test_every_assignment_is_tried_where_there_are_few_and_gpus_that_are_alike_are_used_in_turn():
-    assert assignments(chain(1, 1), [9, 9]) == [[0, 0], [0, 1]]
-    assert assignments(chain(1, 1), [9, 8]) == [[0, 0], [0, 1], [1, 0], [1, 1]]
-    assert assignments(chain(*range(1, 14)), [9, 9]) == []
+    assert list_assignments(chain(1, 1), [9, 9]) == [[0, 0], [0, 1]]
+    assert list_assignments(chain(1, 1), [9, 8]) == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert list_assignments(chain(*range(1, 14)), [9, 9]) == []
 
 
 def test_a_tensor_that_is_no_module_goes_with_what_runs_after_it_and_makes_no_hop():
     blocks = chain(1, 1, 1)
     blocks[1] = replace(blocks[1], passed=0, is_module=False)
-    assert groups_of(blocks) == [[0], [1, 2]]
-    assert crossings([0, 1, 0], blocks) == (0, 0)
+    assert group_tied_blocks(blocks) == [[0], [1, 2]]
+    assert count_crossings([0, 1, 0], blocks) == (0, 0)
 
 
 def test_more_gpus_than_blocks_have_no_split():
-    assert best_split(Need(chain(1, 1)), [9] * 3, 3) is None
+    assert find_best_split(Need(chain(1, 1)), [9] * 3, 3) is None
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 import devwidget
-from devwidget.planning.placement import proposed
+from devwidget.planning.placement import propose_device_map
 from devwidget.records.errors import DevwidgetError, SimulationError
 from tests import zoo
 from tests.measured import measured, total
@@ -102,7 +102,7 @@ def proposals(gpus, names=None):
     for path, model, _, kwargs in zoo.iter_core(names=names, training=True):
         size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
         with contextlib.suppress(DevwidgetError):  # accelerate itself fails for some
-            yield name_of(path), model, kwargs, proposed(model, [int(size * 1.2 / gpus) + (1 << 16)] * gpus)
+            yield name_of(path), model, kwargs, propose_device_map(model, [int(size * 1.2 / gpus) + (1 << 16)] * gpus)
 
 
 def mapped_misses(gpus, names=None):

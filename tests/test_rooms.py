@@ -42,10 +42,7 @@ FLOORS = {
         "explain",
         "recorder",
     ),
-    "distributed": (
-        *("folder", "identity", "unix_http", "process_state", "collectives", "stack", "model_search"),
-        *("holdings", "checksums", "report", "written", "agent", "asking", "engines", "sources"),
-    ),
+    "distributed": (*("job", "unix_http", "collectives", "main_thread", "holdings", "report", "agent", "asking", "sources"),),
     "records": (
         "schema",
         *("errors", "phase", "syntax", "site", "device", "tensor", "memory", "memory_curve"),

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import devwidget
-from devwidget.planning.largest import Largest
+from devwidget.planning.sizes import LargestSearch
 from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -95,9 +95,9 @@ def test_a_need_along_no_line_is_followed_too(need):
     def planned(size):
         return Plan("Net", "as is", (), (DevicePlan(DeviceId("cuda", 0), 1000, need(size)),))
 
-    search = Largest(planned, {4: planned(4)})
-    search.search()
-    assert search.answer() == max(size for size in range(1, 1000) if need(size) <= 1000)
+    search = LargestSearch(planned, {4: planned(4)})
+    search.plan_until_found()
+    assert search.largest_fitting() == max(size for size in range(1, 1000) if need(size) <= 1000)
     assert len(search.plans) <= 24
 
 

@@ -85,6 +85,15 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "schedule_class": "torch.distributed.pipelining.schedules.get_schedule_class",
         "schedule_ops": "torch.distributed.pipelining._schedule_visualizer.get_schedule_ops",
     },
+    "planning a step": {
+        "FakeStore": "torch.testing._internal.distributed.fake_pg.FakeStore",
+        "FakeTensorMode": "torch._subclasses.FakeTensorMode",
+        "TorchDispatchMode": "torch.utils._python_dispatch.TorchDispatchMode",
+        "conjugate_view": "torch._conj",
+        "local_shape_and_offset": "torch.distributed.tensor._utils._compute_local_shape_and_global_offset",
+        "negative_view": "torch._neg_view",
+        "tree_leaves": "torch.utils._pytree.tree_leaves",
+    },
     "reading what FSDP has gathered": {
         "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",
     },
@@ -96,6 +105,7 @@ _PURPOSES = {
     for each in (
         *(Message("reading tensors"), Message("recording"), Message("restoring"), Message("explaining an error")),
         *(Message("answering for a rank"), Message("drawing a pipeline"), Message("reading what FSDP has gathered")),
+        Message("planning a step"),
     )
 }
 """The same in words."""

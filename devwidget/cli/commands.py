@@ -67,18 +67,18 @@ def run(options: Namespace) -> int | BaseException:
 
 def _is_one_of_many() -> bool:
     """Whether a launcher such as torchrun has started several of us, whose reports nobody could read in one terminal."""
-    from devwidget.distributed.identity import of_environment
+    from devwidget.distributed.job import rank_of_environment
 
-    found = of_environment()
+    found = rank_of_environment()
     return found is not None and found[1] > 1
 
 
 def _rank_line() -> Iterator[str]:
     """Whose report it is, where a launcher has started several of us."""
-    from devwidget.distributed.identity import of_environment
+    from devwidget.distributed.job import rank_of_environment
     from devwidget.language.speaking import say
 
-    found = of_environment()
+    found = rank_of_environment()
     if found is not None and found[1] > 1:
         yield say("rank {rank} of {world_size}", rank=found[0], world_size=found[1])
 
@@ -174,7 +174,7 @@ def compare(options: Namespace) -> int:
 
 
 def _loaded(file: pathlib.Path, kind: type = object) -> Any:
-    from devwidget.opening.files import open_file  # not `api`, which waits for torch
+    from devwidget.opening import open_file  # not `api`, which waits for torch
 
     try:
         record = open_file(file)

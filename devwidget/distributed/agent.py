@@ -18,8 +18,16 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching.global_hooks import STEP_ENDS
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
-from devwidget.distributed.folder import HANDLER, file_of, job_folder, made_private, socket_of, write_whole
-from devwidget.distributed.identity import Identity, identity
+from devwidget.distributed.job import (
+    HANDLER,
+    Identity,
+    file_of,
+    find_identity,
+    job_folder,
+    make_private,
+    socket_of,
+    write_whole,
+)
 from devwidget.distributed.report import ReadMemory, Reporter
 from devwidget.distributed.unix_http import end_connections
 from devwidget.records.errors import DevwidgetError, error_text
@@ -39,28 +47,28 @@ class Agent:
         torch_internals.check("reading tensors", "answering for a rank")
         if model is not None:
             refuse_model(model)
-        self._who = identity()
+        self._who = find_identity()
         self._reporter = Reporter(model, memory)
-        self.folder = made_private(pathlib.Path(folder) if folder is not None else job_folder())
+        self.folder = make_private(pathlib.Path(folder) if folder is not None else job_folder())
         self._socket = socket_of(self.folder, self._who.rank)
         self._refuse_double()
         self._hook = Undo()
         STEP_ENDS.call(self._reporter.count_step, self._hook)
-        _listen(self)
+        _start_listening(self)
         atexit.register(self.stop)
-        write_whole(file_of(self.folder, self._who.rank), dumps(self._reporter.announcement(self._who)))
+        write_whole(file_of(self.folder, self._who.rank), dumps(self._reporter.announce_rank(self._who)))
 
     def report(self, *, checksums: bool = False) -> RankReport:
-        """What this rank says now; checksums read values, which waits for a GPU."""
-        return self._reporter.report(self._now(), checksums=checksums)
+        """Report what this rank holds now; checksums read values, which waits for a GPU."""
+        return self._reporter.make_report(self._find_identity(), checksums=checksums)
 
-    def _now(self) -> Identity:
-        """Its host and process stay; torch may have started after us."""
-        return identity() if os.getpid() == self._who.pid else self._who
+    def _find_identity(self) -> Identity:
+        """Find who we are: host and process stay, and torch may have started after us."""
+        return find_identity() if os.getpid() == self._who.pid else self._who
 
     def stop(self) -> None:
         """Answer nobody any more. A second call, and one in a forked child, do nothing."""
-        if os.getpid() == self._who.pid and serving() is self:
+        if os.getpid() == self._who.pid and serving_agent() is self:
             _agents.clear()
             self._hook.run()
             atexit.unregister(self.stop)
@@ -69,7 +77,7 @@ class Agent:
             end_connections(self._socket)
 
     def _refuse_double(self) -> None:
-        if serving() is not None:
+        if serving_agent() is not None:
             raise DevwidgetError(
                 Message("this process answers already"), instead=Message("one call of devwidget.serve() in each rank")
             )
@@ -78,12 +86,10 @@ class Agent:
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as other, contextlib.suppress(ConnectionRefusedError):
             other.connect(str(self._socket))
             why = Message("the folder {folder} is that of another job, or this one was started twice", folder=self.folder)
-            raise DevwidgetError(
-                Message("another process answers as rank {rank}", rank=self._who.rank),
-                why=why,
-                instead="devwidget.serve(folder=...)",
-            )
-        self._socket.unlink()  # of a process that was killed
+            what = Message("another process answers as rank {rank}", rank=self._who.rank)
+            raise DevwidgetError(what, why=why, instead="devwidget.serve(folder=...)")
+        # The file of a process that was killed: nobody listens, and a new socket needs the name.
+        self._socket.unlink()
 
     @property
     def rank(self) -> int:
@@ -109,39 +115,39 @@ class Agent:
 _agents: list[Agent] = []
 
 
-def serving() -> Agent | None:
-    """The agent of this process that answers now."""
+def serving_agent() -> Agent | None:
+    """Return the agent of this process that answers now."""
     return _agents[0] if _agents else None
 
 
-def _listen(agent: Agent) -> None:
+def _start_listening(agent: Agent) -> None:
     """Have torch's server answer for us.
 
     Its `shutdown`, which its destructor calls too, waits for its threads with Python locked: a question that comes at that
     moment would never end. So the server is never taken down: its socket goes from the folder, and its reference is kept.
     """
-    _register()
-    _keep(torch_internals.WorkerServer(str(agent.socket_path), -1))
+    _register_handler()
+    _keep_forever(torch_internals.WorkerServer(str(agent.socket_path), -1))
     _agents.append(agent)
 
 
 @functools.cache
-def _register() -> None:
-    """Once in a process: torch refuses a second handler of the same name, and has no way to take the first away."""
-    _keep(_answer)
-    torch_internals.register_handler(HANDLER, _answer)
+def _register_handler() -> None:
+    """Register once in a process: torch refuses a second handler of a name, and cannot take the first away."""
+    _keep_forever(_answer_request)
+    torch_internals.register_handler(HANDLER, _answer_request)
 
 
-def _keep(thing: object) -> None:
+def _keep_forever(thing: object) -> None:
     """Never free it: torch lets go of it when Python is over, and to free it then aborts the process."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-def _answer(request: Any, response: Any) -> None:
-    """One question; whatever goes wrong goes to who asked, and nowhere else."""
-    agent = serving()
+def _answer_request(request: Any, response: Any) -> None:
+    """Answer one question; whatever goes wrong goes to who asked, and nowhere else."""
+    agent = serving_agent()
     try:
-        refused = "nobody answers here any more" if agent is None else _fault_of(request)
+        refused = "nobody answers here any more" if agent is None else _find_fault(request)
         status, text = (400, refused) if agent is None or refused else (200, dumps(agent.report()))
     except Exception as error:
         status, text = 500, error_text(error)
@@ -149,9 +155,10 @@ def _answer(request: Any, response: Any) -> None:
     response.set_content(text, "application/json" if status == 200 else "text/plain")
 
 
-def _fault_of(request: Any) -> str:
-    """Why a question cannot be answered; "" if it can: it has no body, because there is nothing to choose."""
+def _find_fault(request: Any) -> str:
+    """Return why a question cannot be answered, or "": it has no body, because there is nothing to choose."""
     try:
         return "a question has no body" if request.body() else ""
-    except UnicodeDecodeError:  # torch makes a text of it
+    except UnicodeDecodeError:
+        # torch makes a text of the body before we see it.
         return "a question has no body"

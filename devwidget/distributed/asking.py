@@ -1,4 +1,4 @@
-"""Asking all ranks of a folder at once: each within its time, and what each silence means."""
+"""Asks all ranks of a folder at once, each within its time, and tells what each silence means."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pathlib
 import socket as sockets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
-from devwidget.distributed.collectives import Progress, progress_in
-from devwidget.distributed.folder import HANDLER, file_of, ranks_in, refuse_shared, socket_of
-from devwidget.distributed.process_state import process_state
+from devwidget.distributed.collectives import Progress, parse_progress
+from devwidget.distributed.job import HANDLER, file_of, ranks_in, refuse_shared, socket_of
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.loading.json_io import load, loads
 from devwidget.records.ranks.merging import Heard
@@ -27,31 +27,27 @@ _MOST_AT_ONCE = 64
 
 
 def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Heard]:
-    """Each rank of a folder, by its socket or else by its file.
-
-    Raises:
-        DevwidgetError: if the folder is not there, or open to others.
-    """
+    """Ask each rank of a folder, by its socket or else by its file; raise DevwidgetError if it is none, or open to others."""
     refuse_shared(folder)
-    return aged(all_at_once(lambda rank: ask(folder, rank), ranks_in(folder), patience))
+    return mark_stale(ask_ranks(lambda rank: ask_rank(folder, rank), ranks_in(folder), patience))
 
 
-def all_at_once(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: float) -> list[Heard]:
-    """Each of some ranks, those that do not answer waiting beside each other."""
+def ask_ranks(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: float) -> list[Heard]:
+    """Ask some ranks at once; those that do not answer are waited for together."""
     numbers = list(ranks)
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
         heard = list(pool.map(ask_one, numbers))
-    return find_hung(heard, patience)
+    return mark_hung(heard, patience)
 
 
-def find_hung(heard: list[Heard], patience: float) -> list[Heard]:
-    """The same, where some hang by what was heard of all."""
+def mark_hung(heard: list[Heard], patience: float) -> list[Heard]:
+    """Mark the ranks that hang by what was heard of all."""
     gone = {each.rank for each in heard if each.state in ("dead", "stopped")}
-    return [_or_hung(each, patience, gone) for each in heard]
+    return [_mark_if_hung(each, patience, gone) for each in heard]
 
 
-def _or_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
-    """A rank hangs if it has waited for longer than is usual, or waits for one that cannot come."""
+def _mark_if_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
+    """Mark a rank that has waited for longer than is usual, or that waits for one that cannot come."""
     waits = heard.report.collective if heard.report is not None else None
     if waits is None or waits.finished or (waits.seconds < patience and gone.isdisjoint(waits.ranks)):
         return heard
@@ -59,33 +55,33 @@ def _or_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
     return dataclasses.replace(heard, state="hung", note=note)
 
 
-def ask(folder: pathlib.Path, rank: int) -> Heard:
-    """One rank."""
-    path, written = socket_of(folder, rank), _written(file_of(folder, rank))
+def ask_rank(folder: pathlib.Path, rank: int) -> Heard:
+    """Ask one rank."""
+    path, written = socket_of(folder, rank), _load_report(file_of(folder, rank))
     if not path.exists():
-        return written_only(rank, written)
+        return judge_written(rank, written)
     host, pid = (written.host, written.pid) if written is not None else ("", 0)
     try:
         line = Line(path, FIRST_WAIT)
         pid = (pid if host and host != sockets.gethostname() else 0) or line.pid
         answer = line.ask(HANDLER)
     except (ConnectionRefusedError, FileNotFoundError):
-        return _left(rank, written)
+        return _judge_ended(rank, written)
     except NoAnswer as silence:
-        return _silent(path, rank, host, pid, silence.why)
+        return _judge_silence(path, rank, host, pid, silence.why)
     except OSError as error:
-        return _silent(path, rank, host, pid, str(error))
+        return _judge_silence(path, rank, host, pid, str(error))
     if answer.status != 200:
         return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
-    return _answered(rank, answer.body, host, pid)
+    return _read_answer(rank, answer.body, host, pid)
 
 
-def _left(rank: int, written: RankReport | None) -> Heard:
-    """A rank that nobody answers for: what it wrote is no answer, and who has written on another machine may live there."""
+def _judge_ended(rank: int, written: RankReport | None) -> Heard:
+    """Judge a rank that nobody answers for: its file is no answer, and on another machine it may live."""
     if written is None:
         return Heard(rank, "dead", note=Message("its process has ended: nobody listens at its socket"), listens=False)
     here = written.host == sockets.gethostname()
-    state = process_state(written.pid) if here else "unknown"
+    state = read_process_state(written.pid) if here else "unknown"
     found = Heard(rank, "unknown", host=written.host, pid=written.pid, announced=written, listens=False)
     if state == "gone":
         return dataclasses.replace(found, state="dead", note=Message("its process has ended"))
@@ -94,7 +90,7 @@ def _left(rank: int, written: RankReport | None) -> Heard:
     return dataclasses.replace(found, note=Message("it answers on {host} alone: ask there", host=written.host))
 
 
-def _answered(rank: int, body: bytes, host: str, pid: int) -> Heard:
+def _read_answer(rank: int, body: bytes, host: str, pid: int) -> Heard:
     try:
         said = loads(body.decode())
     except ValueError as error:
@@ -104,10 +100,10 @@ def _answered(rank: int, body: bytes, host: str, pid: int) -> Heard:
     return Heard(rank, "answered", said)
 
 
-def _silent(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) -> Heard:
-    """Stopped, gone, or busy with Python locked: then torch's server itself still answers, and knows the collectives."""
+def _judge_silence(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) -> Heard:
+    """Tell stopped, gone, and busy with Python locked: then torch's server itself still answers."""
     here = host in ("", sockets.gethostname())
-    state = process_state(pid) if here else "unknown"
+    state = read_process_state(pid) if here else "unknown"
     if state == "gone":
         return Heard(rank, "dead", host=host, pid=pid, note=Message("its process has ended"))
     if state == "stopped":
@@ -118,32 +114,32 @@ def _silent(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) ->
         note = Message("{silence}, and neither did torch's own server", silence=silence)
         return Heard(rank, "busy", host=host, pid=pid, note=note)
     note = Message("its process is alive, and holds Python's lock")
-    collective, groups = _progress(path)
+    collective, groups = _ask_progress(path)
     return Heard(rank, "busy", host=host, pid=pid, note=note, collective=collective, groups=groups)
 
 
-def _progress(path: pathlib.Path) -> Progress:
-    """The collective that a rank waits in, and how far it has come, told by torch alone."""
+def _ask_progress(path: pathlib.Path) -> Progress:
+    """Ask torch alone which collective a rank waits in, and how far it has come."""
     try:
-        return progress_in(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
+        return parse_progress(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
     except (NoAnswer, OSError, ValueError, KeyError, TypeError):  # it is only more detail
         return None, ()
 
 
-def written_only(rank: int, written: RankReport | None) -> Heard:
-    """A rank that has left a file and no socket: what it wrote at the end of a recording, or that it would answer."""
+def judge_written(rank: int, written: RankReport | None) -> Heard:
+    """Judge a rank that has left a file and no socket: the end of a recording, or that it would answer."""
     if written is None:
         return Heard(rank, "unknown", note=Message("its file cannot be read"), listens=False)
-    return _left(rank, written) if written.announced else Heard(rank, "answered", written, listens=False)
+    return _judge_ended(rank, written) if written.announced else Heard(rank, "answered", written, listens=False)
 
 
-def aged(heard: list[Heard]) -> list[Heard]:
-    """What was written long before the newest is stale."""
+def mark_stale(heard: list[Heard]) -> list[Heard]:
+    """Mark what was written long before the newest."""
     newest = max((each.report.taken for each in heard if each.report is not None), default=0.0)
-    return [_aged(each, newest) for each in heard]
+    return [_mark_if_stale(each, newest) for each in heard]
 
 
-def _aged(heard: Heard, newest: float) -> Heard:
+def _mark_if_stale(heard: Heard, newest: float) -> Heard:
     age = newest - heard.report.taken if heard.report is not None else 0.0
     if age <= OLD:
         return heard
@@ -151,9 +147,27 @@ def _aged(heard: Heard, newest: float) -> Heard:
     return dataclasses.replace(heard, state="stale", note=note)
 
 
-def _written(path: pathlib.Path) -> RankReport | None:
+def _load_report(path: pathlib.Path) -> RankReport | None:
     try:
         found = load(path, LARGEST_ANSWER)
-    except (OSError, ValueError):  # there is none, or somebody else's; who asks is told that the rank is missing
+    except (OSError, ValueError):
+        # There is none, or somebody else's; who asks is told that the rank is missing.
         return None
     return found if type(found) is RankReport else None
+
+
+ProcessState = Literal["running", "stopped", "gone", "unknown"]
+
+_PROCESSES = pathlib.Path("/proc")
+
+
+def read_process_state(pid: int) -> ProcessState:
+    """Read whether a process of this machine runs, is stopped or is gone; `unknown` where there is no `/proc`."""
+    if pid <= 0 or not (_PROCESSES / "self").exists():
+        return "unknown"
+    try:
+        letter = (_PROCESSES / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        # It ended between two steps.
+        return "gone"
+    return "gone" if letter in "ZX" else "stopped" if letter in "Tt" else "running"

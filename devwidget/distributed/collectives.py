@@ -14,11 +14,11 @@ from devwidget.capture import torch_internals
 from devwidget.records.parallel import group_label
 from devwidget.records.ranks.rank import Collective, GroupProgress
 
+# By the words of the recorder; what else there is takes one byte.
 _ITEM_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
-"""By the words of the recorder; what else there is takes one byte."""
 
+# Seconds after which a rank that goes on has come further.
 _A_MOMENT = 0.005
-"""Seconds after which a rank that goes on has come further."""
 
 
 class Group(NamedTuple):
@@ -42,56 +42,60 @@ class ProgressReader:
     def __init__(self) -> None:
         self._last: tuple[tuple[GroupProgress, ...], Mapping[str, Any]] | None = None
 
-    def read(self) -> Progress:
-        """What is waited for, and how far each group has come; nothing where no recorder is."""
-        groups = groups_here()
-        progress = counted(_counts(), groups)
+    def read_progress(self) -> Progress:
+        """Return what is waited for, and how far each group has come; nothing where no recorder is."""
+        groups = list_groups()
+        progress = merge_counts(_read_counts(), groups)
         if all(each.begun <= each.finished for each in progress):
             return None, progress
         time.sleep(_A_MOMENT)
-        before, progress = progress, counted(_counts(), groups)
-        if before != progress:  # it goes on
+        before, progress = progress, merge_counts(_read_counts(), groups)
+        # What has moved within a moment goes on, and nothing is waited for.
+        if before != progress:
             return None, progress
         if self._last is None or self._last[0] != progress:
-            entry = open_entry(_entries())
+            entry = find_open_entry(_read_entries())
             if entry is None:  # it has ended in between
                 return None, progress
             self._last = progress, entry
-        return collective_of(self._last[1], groups), progress
+        return describe_collective(self._last[1], groups), progress
 
 
-def _counts() -> list[Mapping[str, Any]]:
-    """What each recorder of this torch counts: one for NCCL, where torch is built with it, and one for all others."""
+def _read_counts() -> list[Mapping[str, Any]]:
+    """Read what each recorder of torch counts: one for NCCL, where torch is built with it, one for all others."""
     dumps = [torch_internals.collective_counts, torch_internals.nccl_counts]
-    return [json.loads(dump(False)) for dump in dumps if dump is not None]  # without entries
+    # Without entries, which cost 20 us each.
+    return [json.loads(dump(False)) for dump in dumps if dump is not None]
 
 
-def _entries() -> list[Mapping[str, Any]]:
+def _read_entries() -> list[Mapping[str, Any]]:
     dumps = [torch_internals.collective_entries, torch_internals.nccl_entries]
-    told = [pickle.loads(dump(True, False, True)) for dump in dumps if dump is not None]  # no stacks, and none that is over
+    # No stacks, and none that is over.
+    told = [pickle.loads(dump(True, False, True)) for dump in dumps if dump is not None]
     return [entry for each in told for entry in each.get("entries", ())]
 
 
-def progress_in(dumped: bytes) -> Progress:
-    """The same from the text that torch's own handler sends, also while Python is busy."""
+def parse_progress(dumped: bytes) -> Progress:
+    """Read the same from the text that torch's own handler sends, also while Python is busy."""
     told = json.loads(dumped)
     entries = told.get("entries", ())
-    entry, names = open_entry(entries), {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
-    progress = tuple(replace(each, name=names.get(each.name, "")) for each in counted([told], {}))
-    return None if entry is None else collective_of(entry, {}), progress
+    entry, names = find_open_entry(entries), {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
+    progress = tuple(replace(each, name=names.get(each.name, "")) for each in merge_counts([told], {}))
+    return None if entry is None else describe_collective(entry, {}), progress
 
 
-def groups_here() -> Groups:
-    """The process groups of this process, in the order in which it made them."""
+def list_groups() -> Groups:
+    """List the process groups of this process, in the order in which it made them."""
     world: Any = torch_internals.process_groups
     if world is None:
         return {}
     members = {group: tuple(sorted(ranks)) for group, ranks in list(world.pg_group_ranks.items())}
-    named = [(str(number), group) for group, number in list(world.pg_names.items()) if type(group) is not int]  # not our groups
+    # Ints are the keys of groups that this process is no member of.
+    named = [(str(number), group) for group, number in list(world.pg_names.items()) if type(group) is not int]
     return {number: Group(group_label(number, group.group_desc), members.get(group, ())) for number, group in named}
 
 
-def counted(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupProgress, ...]:
+def merge_counts(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupProgress, ...]:
     """How far each group has come, by the recorder that has seen most of it.
 
     The counts are by the place of a group among those of its process, the entries by its number in the job.
@@ -99,25 +103,25 @@ def counted(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupPro
     by_place = {str(place): group for place, group in enumerate(groups.values())}
     found: dict[str, GroupProgress] = {}
     for place, status in (pair for each in told for pair in each.get("pg_status", {}).items()):
-        progress = _progress_of(place, status, by_place.get(place))
+        progress = _describe_group(place, status, by_place.get(place))
         if place not in found or found[place].begun < progress.begun:
             found[place] = progress
     return tuple(found.values())
 
 
-def _progress_of(place: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:
+def _describe_group(place: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:
     begun, finished = (max(0, int(status[f"last_{which}_collective"])) for which in ("enqueued", "completed"))  # -1: none
     name, ranks = group if group is not None else (place, ())
     return GroupProgress(name, begun, finished, ranks[0] if ranks else -1, len(ranks))
 
 
-def open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The first collective that is not over: those behind it wait for it. Gloo only says that it has let go of one."""
+def find_open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Find the first collective that is not over, which holds up all others. Gloo only tells that one was let go."""
     return next((each for each in entries if not each.get("retired") and each.get("state") != "completed"), None)
 
 
-def collective_of(entry: Mapping[str, Any], groups: Groups) -> Collective:
-    """The record of one entry, as old as it is now."""
+def describe_collective(entry: Mapping[str, Any], groups: Groups) -> Collective:
+    """Return the record of one entry, as old as it is now."""
     number, name = entry.get("process_group", ("", ""))
     sizes = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()), strict=False)
     return Collective(

@@ -1,9 +1,10 @@
-"""What a rank holds of its model: no collective, no operator, no wait, only the fields of the tensors."""
+"""Reads what a rank holds of its model from the fields of its tensors, without any wait; values only on request."""
 
 from __future__ import annotations
 
 import math
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import TENSOR_GROUPS, own, registered
+from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own, registered
 from devwidget.capture.snapshot.module_reader import known_class
 from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.odd_tensors import is_distributed, is_odd, read_odd
@@ -25,7 +26,7 @@ from devwidget.records.schema.message import Message
 _Shape = tuple[int, ...]
 
 
-class Held(NamedTuple):
+class RankHoldings(NamedTuple):
     """All that one rank holds.
 
     Attributes:
@@ -61,11 +62,11 @@ class _Read(NamedTuple):
     note: str
 
 
-def read_holdings(root: nn.Module) -> Held:
-    """Everything registered in a model, by module."""
+def read_holdings(root: nn.Module) -> RankHoldings:
+    """Read everything registered in a model, by module."""
     tree = ModuleTree(root)
     sharded, unsharded, note = _fsdp_parameters(tree)
-    reader = _Reader(sharded)
+    reader = _HoldingsReader(sharded)
     found = [tuple(reader.read_module(module)) for module, *_ in tree.visits]
     sizes: Counter[str] = Counter()
     for tensor in (tensor for tensors in found for tensor in tensors):
@@ -73,14 +74,14 @@ def read_holdings(root: nn.Module) -> Held:
     device = max(sizes, key=sizes.__getitem__, default="")
     places: dict[tuple[_Read, ...], int] = {}
     held = tuple(places.setdefault(tensors, len(places)) for tensors in found)
-    holdings = tuple(_holding(tensors, device) for tensors in places)
-    modules = tuple(_module(module, path) for module, path, *_ in tree.visits)
+    holdings = tuple(_make_holding(tensors, device) for tensors in places)
+    modules = tuple(_describe_module(module, path) for module, path, *_ in tree.visits)
     axes, coordinates = reader.mesh
     model = RankModel(modules, holdings, held)
-    return Held(model, DeviceId.parse(device) if device else None, axes, coordinates, unsharded, note)
+    return RankHoldings(model, DeviceId.parse(device) if device else None, axes, coordinates, unsharded, note)
 
 
-def _holding(tensors: tuple[_Read, ...], own_device: str) -> Holding:
+def _make_holding(tensors: tuple[_Read, ...], own_device: str) -> Holding:
     return tuple(
         LocalTensor(
             read.name,
@@ -93,12 +94,12 @@ def _holding(tensors: tuple[_Read, ...], own_device: str) -> Holding:
     )
 
 
-def _module(module: nn.Module, path: str) -> RankModule:
+def _describe_module(module: nn.Module, path: str) -> RankModule:
     name, wrapper, defined_at = known_class(module)
     return RankModule(path, name, wrapper, defined_at, own(module).get("training") is True)
 
 
-class _Reader:
+class _HoldingsReader:
     """Reads tensors, and remembers the largest mesh that it meets."""
 
     def __init__(self, sharded: dict[tuple[int, str], torch.Tensor]) -> None:
@@ -111,9 +112,9 @@ class _Reader:
             for name, value in registered(module, group):
                 tensor = self._sharded.get((id(module), name), value)
                 if is_tensor(tensor):
-                    yield self._read(name, role, tensor)
+                    yield self._read_tensor(name, role, tensor)
 
-    def _read(self, name: str, role: str, tensor: torch.Tensor) -> _Read:
+    def _read_tensor(self, name: str, role: str, tensor: torch.Tensor) -> _Read:
         kind = type(tensor)
         if is_distributed(tensor):
             return self._read_distributed(name, role, tensor)
@@ -124,51 +125,55 @@ class _Reader:
         else:
             note, shape = "", tuple(seen(tensor, "shape"))
             size = math.prod(shape) * seen(tensor, "itemsize")
-        return _Read(name, role, shape, shape, _dtype(tensor), size, size, _device(tensor), "", _learns(tensor), note)
+        return _Read(
+            name, role, shape, shape, _word_dtype(tensor), size, size, _word_device(tensor), "", _requires_grad(tensor), note
+        )
 
     def _read_distributed(self, name: str, role: str, tensor: Any) -> _Read:
         local, spec = tensor._local_tensor, tensor._spec
         shape, here = tuple(map(int, spec.shape)), tuple(seen(local, "shape"))
         item = seen(local, "itemsize")
-        words = self._placement(spec)
+        words = self._word_spec(spec)
         sizes = math.prod(shape) * item, math.prod(here) * item
-        return _Read(name, role, shape, here, _dtype(local), *sizes, _device(local), words, _learns(tensor), "")
+        return _Read(
+            name, role, shape, here, _word_dtype(local), *sizes, _word_device(local), words, _requires_grad(tensor), ""
+        )
 
-    def _placement(self, spec: Any) -> str:
-        """In words; a model has few specs, which are kept so that their ids stay their own."""
+    def _word_spec(self, spec: Any) -> str:
+        """Word a spec; a model has few, which are kept so that their ids stay their own."""
         known = self._words.get(id(spec))
         if known is None:
             mesh = spec.device_mesh
             self._note_mesh(mesh)
-            known = self._words[id(spec)] = spec, placement_words(spec.placements, axis_names(mesh))
+            known = self._words[id(spec)] = spec, word_placements(spec.placements, name_axes(mesh))
         return known[1]
 
     def _note_mesh(self, mesh: Any) -> None:
         whole = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
         coordinate = whole.get_coordinate()
         if coordinate is not None and whole.ndim > len(self.mesh[0]):
-            axes = tuple(Axis(name, int(whole.size(at))) for at, name in enumerate(axis_names(whole)))
+            axes = tuple(Axis(name, int(whole.size(at))) for at, name in enumerate(name_axes(whole)))
             self.mesh = axes, tuple(map(int, coordinate))
 
 
 def local_part(tensor: Any) -> torch.Tensor:
-    """What this rank holds of a tensor."""
+    """Return what this rank holds of a tensor."""
     here: torch.Tensor = tensor._local_tensor if is_distributed(tensor) else tensor
     return here
 
 
-def axis_names(mesh: Any) -> tuple[str, ...]:
-    """The names of the axes of a mesh; a mesh need not have any."""
+def name_axes(mesh: Any) -> tuple[str, ...]:
+    """Name the axes of a mesh, which need not have names."""
     names: tuple[str, ...] | None = mesh.mesh_dim_names
     return tuple(names) if names else ("rank",) if mesh.ndim == 1 else tuple(f"axis {at}" for at in range(mesh.ndim))
 
 
-def placement_words(placements: tuple[Any, ...], axes: tuple[str, ...]) -> str:
-    """`Shard(0) on dp, Replicate on tp`; one of several strided parts says in how many it is cut."""
-    return ", ".join(f"{_kind_words(placement)} on {axis}" for placement, axis in zip(placements, axes, strict=True))
+def word_placements(placements: tuple[Any, ...], axes: tuple[str, ...]) -> str:
+    """Return `Shard(0) on dp, Replicate on tp`; one of several strided parts says in how many it is cut."""
+    return ", ".join(f"{_word_kind(placement)} on {axis}" for placement, axis in zip(placements, axes, strict=True))
 
 
-def _kind_words(placement: Any) -> str:
+def _word_kind(placement: Any) -> str:
     factor = getattr(placement, "split_factor", None)
     if factor is not None:
         return f"Shard({placement.dim}, strided {factor})"
@@ -177,15 +182,15 @@ def _kind_words(placement: Any) -> str:
     return "Replicate" if placement.is_replicate() else f"Partial({getattr(placement, 'reduce_op', 'sum')})"
 
 
-def _dtype(tensor: torch.Tensor) -> str:
+def _word_dtype(tensor: torch.Tensor) -> str:
     return str(seen(tensor, "dtype")).removeprefix("torch.")
 
 
-def _device(tensor: torch.Tensor) -> str:
+def _word_device(tensor: torch.Tensor) -> str:
     return str(seen(tensor, "device"))
 
 
-def _learns(tensor: torch.Tensor) -> bool:
+def _requires_grad(tensor: torch.Tensor) -> bool:
     return bool(seen(tensor, "requires_grad"))
 
 
@@ -193,35 +198,63 @@ _Shards = dict[tuple[int, str], torch.Tensor]
 
 
 def _fsdp_parameters(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...], str]:
-    """The shards by owner and name, which stand aside while FSDP has gathered the whole; where it has; what is not known."""
+    """Return FSDP's shards, aside while it has gathered the whole; where it has; and what is not known."""
     if torch_internals.FSDP not in sys.modules:
         return {}, (), ""
     try:
-        return *_shards(tree), ""
-    except (AttributeError, DevwidgetError) as missing:  # its inside differs from torch to torch
+        return *_read_shards(tree), ""
+    except (AttributeError, DevwidgetError) as missing:
+        # Its inside differs from torch to torch.
         return {}, (), Message("what FSDP has gathered is not known: {error}", error=missing)
 
 
-def _shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
+def _read_shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
     shards: _Shards = {}
     unsharded = []
     for module, path, *_ in tree.visits:
-        for group in _groups(module):
+        for group in _parameter_groups(module):
             for parameter in group.fsdp_params:
                 where = parameter._module_info
                 owners = (where.module, *where.shared_modules)
                 names = (where.param_name, *where.shared_param_names)
                 shards |= {(id(owner), name): parameter.sharded_param for owner, name in zip(owners, names, strict=True)}
             if group._sharded_state.name == "UNSHARDED" and group.post_forward_mesh_info is not None:
-                unsharded.append(path)  # one that keeps its parameters between forward and backward is meant to
+                # One that keeps its parameters between forward and backward is meant to.
+                unsharded.append(path)
     return shards, tuple(unsharded)
 
 
-def _groups(module: nn.Module) -> tuple[Any, ...]:
+def _parameter_groups(module: nn.Module) -> tuple[Any, ...]:
     state = torch_internals.fsdp_state_of(module)
     if state is None:
         return ()
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
-        groups = filter(None, [state._fsdp_param_group])  # a single one, or None, in torch 2.11
+        # A single one, or None, in torch 2.11.
+        groups = filter(None, [state._fsdp_param_group])
     return tuple(groups)
+
+
+MOST_ELEMENTS = 4096
+"""Of one tensor that are looked at, at equal distances."""
+
+
+def compute_checksums(model: nn.Module) -> tuple[tuple[str, str], ...]:
+    """Return path and checksum of each parameter that no axis cuts; buffers, such as means of a norm, may differ."""
+    whole = ((path, _find_replicated(tensor)) for path, tensor in named_tensors(model, "_parameters"))
+    return tuple((path, _compute_checksum(tensor)) for path, tensor in whole if tensor is not None)
+
+
+def _find_replicated(tensor: Any) -> torch.Tensor | None:
+    """Return the tensor of this rank if all ranks have the same one."""
+    if not is_distributed(tensor):
+        return tensor if type(tensor) in (nn.Parameter, torch.Tensor) and not seen(tensor, "is_meta") else None
+    return tensor._local_tensor if all(each.is_replicate() for each in tensor._spec.placements) else None
+
+
+def _compute_checksum(tensor: torch.Tensor) -> str:
+    with torch.no_grad():
+        flat = tensor.detach().reshape(-1)
+        step = max(1, flat.numel() // MOST_ELEMENTS)
+        sampled = flat[::step].contiguous().view(torch.uint8) if flat.numel() else flat.to(torch.uint8)
+        return f"{zlib.crc32(bytes(sampled.cpu().tolist())):08x}"

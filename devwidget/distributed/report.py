@@ -1,4 +1,4 @@
-"""What this process says of itself, put together from all that can be read without touching the job."""
+"""Reports what this process holds and does, read without touching the job; and writes that to the folder of the job."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from devwidget.capture.modules import is_module
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.tensors import seen
-from devwidget.distributed.checksums import checksums_of
 from devwidget.distributed.collectives import Progress, ProgressReader
-from devwidget.distributed.holdings import local_part, read_holdings
-from devwidget.distributed.identity import Identity, job_name
-from devwidget.distributed.model_search import find_model, find_stages
-from devwidget.distributed.stack import is_in_step, main_frames, stack_of
+from devwidget.distributed.holdings import compute_checksums, local_part, read_holdings
+from devwidget.distributed.job import Identity, file_of, find_identity, job_name, make_private, trace_of, write_whole
+from devwidget.distributed.main_thread import find_model, find_stages, is_in_step, main_frames, stack_of
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport
+from devwidget.records.ranks.steps import step_of
 from devwidget.records.ranks.traced import TracedStep
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.writing import dumps
+from devwidget.records.trace import Trace
 
 _TRIES = 5
 _recorded: list[TracedStep] = []
@@ -33,7 +34,7 @@ ReadMemory = Callable[[], Iterable[DeviceMemory]]
 
 
 def remember_step(step: TracedStep) -> None:
-    """What this process tells of itself from now on: the step that it has recorded last."""
+    """Have this process tell from now on of the step that it has recorded last."""
     _recorded[:] = [step]
 
 
@@ -53,25 +54,26 @@ class Reporter:
         self._steps: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
     def count_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """One more step of an optimizer; its place is that of a hook after each."""
+        """Count one more step of an optimizer; it is called by a hook after each."""
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
 
-    def announcement(self, who: Identity) -> RankReport:
-        """That there is such a rank, and nothing else."""
+    def announce_rank(self, who: Identity) -> RankReport:
+        """Report that there is such a rank, and nothing else."""
         return RankReport(*who, time.time(), job=self._job, announced=True)
 
-    def report(self, who: Identity, *, checksums: bool = False) -> RankReport:
-        """All of it, at this moment."""
-        with paused_gc():  # what a collection finds would be finalised in this thread, which the user's code does not know
-            return self._report(who, checksums)
-
-    def _report(self, who: Identity, checksums: bool) -> RankReport:
+    # What a collection finds would be finalised in this thread, which the user's code does not know.
+    @paused_gc()
+    def make_report(self, who: Identity, *, checksums: bool = False) -> RankReport:
+        """Report all that this process holds and does at this moment."""
         frames = main_frames()
         model = self._model() if self._model is not None else find_model(frames)
         held = read_holdings(model) if is_module(model) else None
-        step, (collective, groups) = self._place()
+        step, (collective, groups) = self._read_steady_progress()
+        # A list at once: the thread that trains may step with one more optimizer meanwhile.
         optimizers = list(self._steps)
-        runs = is_in_step(frames) or is_in_step(main_frames())  # it may have begun since
+        states = (tensor for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {}))
+        # It may have begun since.
+        runs = is_in_step(frames) or is_in_step(main_frames())
         return RankReport(
             *who,
             time.time(),
@@ -79,38 +81,34 @@ class Reporter:
             held.coordinates if held else (),
             held.device if held else None,
             held.model if held else None,
-            tuple(_memory_of(self._memory())),
+            tuple(_list_memory(self._memory())),
             step,
             collective,
             groups,
             stack_of(frames),
             held.unsharded if held and not runs else (),
-            checksums_of(model) if checksums and is_module(model) else (),
-            sum(_local_bytes(tensor) for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {})),
+            compute_checksums(model) if checksums and is_module(model) else (),
+            sum(int(seen(local_part(tensor), "nbytes")) for tensor in states),
             held.note if held else Message("no variable of its main thread holds a model"),
             _recorded[0] if _recorded else None,
             find_stages(frames),
             self._job,
         )
 
-    def _place(self) -> tuple[int, Progress]:
-        """How many steps were taken, and how far the collectives were at that step; without them if it goes on too fast."""
+    def _read_steady_progress(self) -> tuple[int, Progress]:
+        """Count steps, and read the collectives at that step; without them if it goes on too fast."""
         for _ in range(_TRIES):
-            step, progress = self._step(), self._progress.read()
-            if self._step() == step:
+            step, progress = self._count_steps(), self._progress.read_progress()
+            if self._count_steps() == step:
                 return step, progress
-        return self._step(), (None, ())
+        return self._count_steps(), (None, ())
 
-    def _step(self) -> int:
+    def _count_steps(self) -> int:
         return max(dict(self._steps).values(), default=0) if self._counts else -1
 
 
-def _local_bytes(tensor: torch.Tensor) -> int:
-    return int(seen(local_part(tensor), "nbytes"))
-
-
-def _memory_of(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
-    """Accelerators that this process has used, and the memory of the process itself."""
+def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
+    """Yield the accelerators that this process has used, and the memory of the process itself."""
     for each in devices:
         reserved = each.activations + each.cache
         if each.device.is_accelerator and (reserved or each.peak):
@@ -122,6 +120,31 @@ def _memory_of(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
 
 
 def _resident_bytes() -> int:
-    """As Linux counts them; 0 where there is no such file."""
+    """Return what Linux counts for this process; 0 where there is no such file."""
     counts = pathlib.Path("/proc/self/statm")
     return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if counts.exists() else 0
+
+
+class RankWriter:
+    """The files of one rank; no rank waits for another, and whoever reads them puts them together.
+
+    Args:
+        path: the folder of the job, the same for all ranks.
+        checksums: tell of each parameter that no axis cuts what is in it; that reads values, which waits for a GPU.
+        memory: how full each device is.
+
+    Raises:
+        DevwidgetError: if this process is no rank, or other users may enter the folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], checksums: bool, memory: ReadMemory) -> None:
+        self._who = find_identity()
+        self._folder = make_private(pathlib.Path(path), for_sockets=False)
+        self._checksums, self._memory = checksums, memory
+
+    def write_files(self, trace: Trace, model: nn.Module | None) -> None:
+        """Write both files; without a model that of the largest that a variable of the main thread holds."""
+        remember_step(step_of(trace))
+        report = Reporter(model, self._memory, counts=False).make_report(self._who, checksums=self._checksums)
+        write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
+        write_whole(file_of(self._folder, self._who.rank), dumps(report))

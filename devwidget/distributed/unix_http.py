@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from devwidget.records.schema.message import Message
 
+# Bytes; a model of 100,000 modules takes 2**24.
 LARGEST_ANSWER = 2**26
-"""Bytes; a model of 100,000 modules takes 2**24."""
 _CHUNK = 2**16
 _LONGEST_ANSWER_S = 5.0
 
@@ -53,18 +53,14 @@ class Line:
     """
 
     def __init__(self, path: pathlib.Path, seconds: float) -> None:
-        self._socket = _connected(path, seconds)
-        self.pid = _listener(self._socket)
+        self._socket = _connect_socket(path, seconds)
+        self.pid = _find_listener(self._socket)
 
     def ask(self, handler: str, body: bytes = b"") -> Answer:
-        """What a handler says.
-
-        Raises:
-            NoAnswer: if it takes too long, or is too long.
-        """
+        """Return what a handler says; raise NoAnswer if it takes too long, or is too long."""
         connection = _Connection(self._socket)
         try:
-            self._socket.hurry()
+            self._socket.bound_next_wait()
             connection.request("POST", f"/handler/{handler}", body)
             response = connection.getresponse()
             return Answer(response.status, b"".join(iter(lambda: response.read(_CHUNK), b"")))
@@ -88,16 +84,16 @@ class _Bounded(socket.socket):
         self._until, self._left = time.monotonic() + seconds, LARGEST_ANSWER
         self.settimeout(seconds)
 
-    def hurry(self) -> None:
-        """Have the next wait be bounded by what is left of the time."""
+    def bound_next_wait(self) -> None:
+        """Bound the next wait by what is left of the time."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError
         self.settimeout(left)
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
-        """What `http.client` reads by."""
-        self.hurry()
+        """Receive for `http.client`, within the time and the size."""
+        self.bound_next_wait()
         count = super().recv_into(*args, **kwargs)
         self._left -= count
         if self._left < 0:
@@ -116,7 +112,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock = self._connected
 
 
-def _connected(path: pathlib.Path, seconds: float) -> _Bounded:
+def _connect_socket(path: pathlib.Path, seconds: float) -> _Bounded:
     made = _Bounded(seconds)
     try:
         made.connect(os.fspath(path))
@@ -126,8 +122,8 @@ def _connected(path: pathlib.Path, seconds: float) -> _Bounded:
     return made
 
 
-def _listener(connected: socket.socket) -> int:
-    """The process that listens, as the kernel of Linux knows it; also when a forked child of it still holds the socket."""
+def _find_listener(connected: socket.socket) -> int:
+    """Return the process that listens, as Linux knows it; also when a forked child of it still holds the socket."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return 0
@@ -143,27 +139,30 @@ def end_connections(path: pathlib.Path) -> None:
     """
     until = time.monotonic() + _LONGEST_ANSWER_S
     while _is_any_open(path) and time.monotonic() < until:
-        time.sleep(0.001)  # lets threads have Python
+        # Sleeping lets the threads of the server have Python, which they need to answer.
+        time.sleep(0.001)
 
 
 def _is_any_open(path: pathlib.Path) -> bool:
     found = False
-    for each in _sockets(path):
+    for each in _bound_sockets(path):
         if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             backlog = select.poll()
             backlog.register(each, select.POLLIN)
             found = found or bool(backlog.poll(0))
         else:
             found = True
-            with contextlib.suppress(OSError):  # they have gone
+            # The other side may have gone meanwhile.
+            with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RD)
     return found
 
 
-def _sockets(path: pathlib.Path) -> Iterator[socket.socket]:
-    """The sockets of this process that are bound to a path: the server's, and its side of each connection."""
+def _bound_sockets(path: pathlib.Path) -> Iterator[socket.socket]:
+    """Yield the sockets of this process that are bound to a path: the server's, and its side of connections."""
     for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):  # closed since they were listed
+        # Another thread may have closed it since it was listed.
+        with contextlib.suppress(OSError):
             number = int(name)
             if stat.S_ISSOCK(os.fstat(number).st_mode):
                 with socket.socket(fileno=os.dup(number)) as found:

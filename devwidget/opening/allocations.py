@@ -41,8 +41,8 @@ class History:
     marks: list[tuple[int, int]] = field(default_factory=list)
     refused: list[tuple[int, int, int, Stack]] = field(default_factory=list)
 
-    def add(self, size: int, stack: Stack, number: int) -> int:
-        """One more allocation; its place in the lists."""
+    def add_allocation(self, size: int, stack: Stack, number: int) -> int:
+        """Add an allocation, and return its place in the lists."""
         self.sizes.append(size)
         self.stacks.append(stack)
         self.begun.append(number)
@@ -51,8 +51,8 @@ class History:
         return len(self.sizes) - 1
 
 
-def _role(stack: Stack, begun: int, ended_in: str) -> str:
-    """What bytes were for: those given back in the phase that asked for them were temporary."""
+def _infer_role(stack: Stack, begun: int, ended_in: str) -> str:
+    """Infer what bytes were for: those given back in the phase that asked for them were temporary."""
     if stack is FOREIGN:
         return "foreign"
     phase = stack.phase
@@ -66,40 +66,31 @@ def _role(stack: Stack, begun: int, ended_in: str) -> str:
     return "other" if phase == ended_in else kept
 
 
-def curve_of(device: DeviceId, history: History, reserved: int) -> MemoryCurve:
-    """The curve of a GPU of which the allocator holds so many bytes at the end."""
-    roles = list(map(_role, history.stacks, history.begun, history.ended_in))
+def build_curve(device: DeviceId, history: History, reserved: int) -> MemoryCurve:
+    """Build the curve of a GPU of which the allocator holds `reserved` bytes at the end."""
+    roles = list(map(_infer_role, history.stacks, history.begun, history.ended_in))
     start = sum(size for size, begun in zip(history.sizes, history.begun, strict=True) if not begun)
     levels = list(itertools.accumulate((change for _, change in history.marks), initial=start))
     peak = max(range(len(levels)), key=levels.__getitem__)
-    points = tuple(_points(history, roles, levels, _chosen(levels)))
+    points = tuple(_sample_points(history, roles, levels, _choose_extremes(levels)))
     free = max((free for *_, free, _ in history.refused), default=0)
-    end = DeviceMemory(
-        device,
-        "",
-        False,
-        reserved + free if history.refused else 0,
-        activations=levels[-1],
-        cache=max(reserved - levels[-1], 0),
-    )
+    total, cache = reserved + free if history.refused else 0, max(reserved - levels[-1], 0)
+    end = DeviceMemory(device, "", False, total, activations=levels[-1], cache=cache)
     at = history.marks[peak - 1][0] if peak else 0
-    return MemoryCurve(end, "allocator", points, tuple(_refusals(history, levels)), _holdings(history, roles, at))
+    return MemoryCurve(end, "allocator", points, tuple(_list_refusals(history, levels)), _sum_holdings(history, roles, at))
 
 
-def _chosen(levels: Sequence[int]) -> set[int]:
-    """Places of the highest and the lowest level of each stretch, so the peak is always there."""
+def _choose_extremes(levels: Sequence[int]) -> set[int]:
+    """Return the places of the highest and the lowest level of each stretch, so the peak is always there."""
     step = max(1, 2 * len(levels) // MOST_POINTS)
     stretches = (range(first, min(first + step, len(levels))) for first in range(0, len(levels), step))
     ends = ((max(each, key=levels.__getitem__), min(each, key=levels.__getitem__)) for each in stretches)
     return {place for pair in ends for place in pair} | {len(levels) - 1}
 
 
-def _points(history: History, roles: Sequence[str], levels: Sequence[int], chosen: set[int]) -> Iterator[MemoryPoint]:
-    """The levels at some places, with what the bytes were for."""
-    begins, ends = (
-        dict(zip(history.begun, range(len(roles)), strict=True)),
-        dict(zip(history.ended, range(len(roles)), strict=True)),
-    )
+def _sample_points(history: History, roles: Sequence[str], levels: Sequence[int], chosen: set[int]) -> Iterator[MemoryPoint]:
+    """Yield the levels at some places, with what the bytes were for."""
+    begins, ends = ({number: place for place, number in enumerate(numbers)} for numbers in (history.begun, history.ended))
     held = dict.fromkeys(ROLES, 0)
     for role, size, begun in zip(roles, history.sizes, history.begun, strict=True):
         held[role] += 0 if begun else size
@@ -115,8 +106,8 @@ def _points(history: History, roles: Sequence[str], levels: Sequence[int], chose
             yield MemoryPoint(number, stack.phase, stack.module, stack.site, level, **held)
 
 
-def _holdings(history: History, roles: Sequence[str], at: int) -> tuple[Holding, ...]:
-    """What lived at an event, by who asked for it, the largest first."""
+def _sum_holdings(history: History, roles: Sequence[str], at: int) -> tuple[Holding, ...]:
+    """Sum what lived at an event by who asked for it, the largest first."""
     sums: Counter[tuple[str, Stack]] = Counter()
     for role, stack, size, begun, ended in zip(roles, history.stacks, history.sizes, history.begun, history.ended, strict=True):
         if begun <= at < ended:
@@ -126,7 +117,7 @@ def _holdings(history: History, roles: Sequence[str], at: int) -> tuple[Holding,
     )
 
 
-def _refusals(history: History, levels: Sequence[int]) -> Iterator[Refusal]:
+def _list_refusals(history: History, levels: Sequence[int]) -> Iterator[Refusal]:
     numbers = [number for number, _ in history.marks]
     for number, size, _, stack in history.refused:
         level = levels[bisect_left(numbers, number)]

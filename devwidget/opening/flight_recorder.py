@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from devwidget.opening.refusals import Place, refusing
+from devwidget.opening.refusals import ReadingPlace, refuse_damaged
 from devwidget.opening.stacks import users_sites
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.consistency import MOST_RANKS
@@ -26,17 +26,8 @@ from devwidget.records.schema.bounds import Size
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 
-_BYTES = {
-    "Double": 8,
-    "Long": 8,
-    "ComplexFloat": 8,
-    "ComplexDouble": 16,
-    "Float": 4,
-    "Int": 4,
-    "Half": 2,
-    "BFloat16": 2,
-    "Short": 2,
-}
+_BYTES = {"ComplexDouble": 16, "Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4}
+_BYTES |= {"Half": 2, "BFloat16": 2, "Short": 2}
 _MOST_MEMBERS, _MOST_DIMS, _MOST_ELEMENTS = 1 << 20, 64, 1 << 63
 
 
@@ -81,52 +72,49 @@ def is_dump(content: Any) -> bool:
 
 
 def read_dumps(contents: Mapping[str, Any]) -> Cluster:
-    """The cluster of the dumps by the names of their files, which end in the number of the rank.
-
-    Raises:
-        ValueError: if one of them is something else.
-    """
-    with refusing(lambda error: Message("not a dump of torch's flight recorder: {error}", error=error)) as place:
+    """Read dumps by the names of their files, which end in the rank; raise ValueError if one is something else."""
+    with refuse_damaged(lambda error: Message("not a dump of torch's flight recorder: {error}", error=error)) as place:
         names = enumerate(contents.items())
-        heard = [_heard(_report(_rank(name, number), content, place)) for number, (name, content) in names]
-        place.at("")
+        heard = [_judge_report(_read_report(_parse_rank(name, number), content, place)) for number, (name, content) in names]
+        place.move_to("")
         return reread(merge(heard))
 
 
-def _rank(name: str, number: int) -> int:
+def _parse_rank(name: str, number: int) -> int:
     digits = re.search(r"(\d{1,7})(\.\w+)?$", name)
     return int(digits[1]) if digits else number
 
 
-def _heard(report: RankReport) -> Heard:
+def _judge_report(report: RankReport) -> Heard:
     waits = report.collective is not None and not report.collective.finished
     note = Message("its flight recorder has a collective that is not over") if waits else ""
     return Heard(report.rank, "hung" if waits else "answered", report, note=note)
 
 
-def _report(rank: int, content: Mapping[str, Any], place: Place) -> RankReport:
-    groups = _groups(content["pg_config"], place)
-    states = [reader(_State)(entry) for entry in place.each("entries", content["entries"])]
+def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> RankReport:
+    groups = _read_groups(content["pg_config"], place)
+    states = [reader(_State)(entry) for entry in place.iterate_list("entries", content["entries"])]
     own = [at for at, state in enumerate(states) if not state.is_p2p]
-    last = next((at for at in own if not states[at].is_over), own[-1] if own else None)  # the first holds up all after it
+    # The first holds up all after it.
+    last = next((at for at in own if not states[at].is_over), own[-1] if own else None)
     size = max([rank, *(member for members in groups.values() for member in members)]) + 1
     if size > MOST_RANKS:
         raise UnreadableError(Message("not a dump of torch's flight recorder: a job of {size} ranks", size=size))
     if last is None:
         return RankReport(rank, size, "", 0)
-    place.at(f"entries[{last}]")
+    place.move_to(f"entries[{last}]")
     entry = reader(_Entry)(content["entries"][last])
     stack = tuple(users_sites([dataclasses.asdict(frame) for frame in entry.frames]))
-    collective = _collective(entry, states[last].is_over, groups, next(iter(stack), None))
+    collective = _read_collective(entry, states[last].is_over, groups, next(iter(stack), None))
     return RankReport(rank, size, "", 0, collective=collective, stack=stack[::-1])
 
 
-def _groups(config: Mapping[str, Any], place: Place) -> dict[str, tuple[int, ...]]:
-    """Name and ranks of each process group; older dumps sort them by rank."""
+def _read_groups(config: Mapping[str, Any], place: ReadingPlace) -> dict[str, tuple[int, ...]]:
+    """Read the name and ranks of each process group; older dumps sort them by rank."""
     inner = [group for value in config.values() if "ranks" not in value for group in value.items()]
     groups: dict[str, tuple[int, ...]] = {}
     left = _MOST_MEMBERS
-    for name, group in place.each("pg_config", inner or config.items()):
+    for name, group in place.iterate_list("pg_config", inner or config.items()):
         ranks = group["ranks"]
         ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
         left -= len(ranks)
@@ -136,15 +124,15 @@ def _groups(config: Mapping[str, Any], place: Place) -> dict[str, tuple[int, ...
     return groups
 
 
-def _collective(entry: _Entry, is_over: bool, groups: Mapping[str, tuple[int, ...]], site: Site | None) -> Collective:
+def _read_collective(entry: _Entry, is_over: bool, groups: Mapping[str, tuple[int, ...]], site: Site | None) -> Collective:
     name, description = (*entry.process_group, "", "")[:2]
-    given = sum(map(_bytes, entry.input_sizes, entry.input_dtypes))
+    given = sum(map(_tensor_bytes, entry.input_sizes, entry.input_dtypes))
     members = groups.get(name) or groups.get("") or ()
     kind = entry.profiling_name.rpartition(":")[2]
     return Collective(kind, entry.collective_seq_id, description or name, members, given, is_over, site=site)
 
 
-def _bytes(shape: Sequence[int], dtype: str) -> int:
+def _tensor_bytes(shape: Sequence[int], dtype: str) -> int:
     elements = math.prod(shape) if len(shape) <= _MOST_DIMS else _MOST_ELEMENTS
     if elements >= _MOST_ELEMENTS:
         raise Unexpected(Message("less than 2**63 elements"), path="input_sizes")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from devwidget.opening.allocations import FOREIGN, History, curve_of
-from devwidget.opening.refusals import Place, refusing
+from devwidget.opening.allocations import FOREIGN, History, build_curve
+from devwidget.opening.refusals import ReadingPlace, refuse_damaged
 from devwidget.opening.stacks import NO_STACK, Stack, read_stack
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnreadableError
@@ -27,52 +27,44 @@ INFERRED = Message(
     reason=Message("inferred from the stacks in the file and from when bytes were given back"),
 )
 _LARGEST = 1 << 48
+# One stack stands for what was asked for, given back and lives on, in a few bytes for each of its frames.
 _MOST_READINGS = 8
-"""One stack stands for what was asked for, given back and lives on, in a few bytes for each of its frames."""
 _AGAIN = Message("it names one list again and again")
 
 
 def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:
-    """The trace of a memory snapshot, whose file takes so many bytes.
-
-    Raises:
-        ValueError: if it is something else.
-    """
-    with refusing(_refusal) as reading:
+    """Read a memory snapshot from a file of so many bytes; raise ValueError if it is something else."""
+    with refuse_damaged(lambda error: Message("not a memory snapshot of torch: {error}", error=error)) as reading:
         segments, traces = content["segments"], content["device_traces"]
         # Every event and block takes several bytes in the file: no more are looked at.
         if sum(map(len, traces)) + sum(len(segment["blocks"]) for segment in segments) > file_bytes:
             raise UnreadableError(_AGAIN)
-        curves = tuple(_curves(segments, traces, _StackReader(_MOST_READINGS * file_bytes), reading))
+        curves = tuple(_read_curves(segments, traces, _StackReader(_MOST_READINGS * file_bytes), reading))
         unknown = [(curve.device, 1 - owned_share(curve)) for curve in curves]
-        missing = [_no_stack(device, share) for device, share in unknown if share]
-        reading.at("")
+        missing = [_word_missing_stacks(device, share) for device, share in unknown if share]
+        reading.move_to("")
         return reread(Trace(memory=curves, not_checked=(INFERRED, *missing)))
 
 
-def _refusal(error: str) -> Message:
-    return Message("not a memory snapshot of torch: {error}", error=error)
-
-
-def _no_stack(device: DeviceId, share: float) -> Message:
+def _word_missing_stacks(device: DeviceId, share: float) -> Message:
     what = Message("who owns {share} of the bytes at the peak of {device}", share=f"{share:.1%}", device=device)
     return Message("{kind}: {reason}", kind=what, reason=Message("no stack in the file"))
 
 
 def owned_share(curve: MemoryCurve) -> float:
-    """The part of the bytes at the peak whose owner is known."""
+    """Return the part of the bytes at the peak whose owner is known."""
     peak = curve.peak
     return 1 - peak.foreign / peak.allocated if peak is not None and peak.allocated else 1.0
 
 
-def _curves(
-    segments: Sequence[dict[str, Any]], traces: Sequence[Sequence[dict[str, Any]]], reader: _StackReader, reading: Place
+def _read_curves(
+    segments: Sequence[dict[str, Any]], traces: Sequence[Sequence[dict[str, Any]]], reader: _StackReader, reading: ReadingPlace
 ) -> Iterator[MemoryCurve]:
     for index, events in enumerate(traces):
         own = [segment for segment in segments if segment.get("device", 0) == index]
         if events or own:
-            reserved = sum(_checked(segment["total_size"]) for segment in own)
-            yield curve_of(DeviceId("cuda", index), _history(index, events, own, reader, reading), reserved)
+            reserved = sum(_check_bytes(segment["total_size"]) for segment in own)
+            yield build_curve(DeviceId("cuda", index), _read_history(index, events, own, reader, reading), reserved)
 
 
 class _StackReader:
@@ -97,59 +89,62 @@ class _StackReader:
         return found
 
 
-def _history(
-    index: int, events: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]], read: _StackReader, reading: Place
+def _read_history(
+    index: int, events: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]], read: _StackReader, reading: ReadingPlace
 ) -> History:
     history, living = History(), dict[int, int]()
     before: list[tuple[int, int]] = []
     phase = "other"
     has_stacks = any(event.get("frames") for event in events)
-    for number, event in enumerate(reading.each(f"device_traces[{index}]", events), 1):
+    for number, event in enumerate(reading.iterate_list(f"device_traces[{index}]", events), 1):
         action = event["action"]
         if action == "alloc":
-            size, frames = _checked(event["size"]), event.get("frames", ())
+            size, frames = _check_bytes(event["size"]), event.get("frames", ())
             stack = read(frames) if frames else NO_STACK if has_stacks else FOREIGN
             phase = stack.phase
-            living[event["addr"]] = history.add(size, stack, number)
+            living[event["addr"]] = history.add_allocation(size, stack, number)
             history.marks.append((number, size))
         elif action == "free_requested":
             place = living.pop(event["addr"], None)
-            size = _checked(event["size"]) if place is None else history.sizes[place]
+            size = _check_bytes(event["size"]) if place is None else history.sizes[place]
             if place is None:
                 before.append((number, size))
             else:
-                frames = event.get("frames")  # without: one of autograd's threads, or a file without stacks of what is freed
+                # Without: one of autograd's threads, or a file without stacks of what is freed.
+                frames = event.get("frames")
                 history.ended[place], history.ended_in[place] = number, read(frames).phase if frames else phase
             history.marks.append((number, -size))
         elif action == "oom":
             stack = read(event["frames"]) if event.get("frames") else FOREIGN
-            history.refused.append((number, _checked(event["size"]), _checked(event.get("device_free", 0)), stack))
-    _older(history, living, before, segments, read, reading)
+            history.refused.append((number, _check_bytes(event["size"]), _check_bytes(event.get("device_free", 0)), stack))
+    _add_older(history, living, before, segments, read, reading)
     return history
 
 
-def _older(
+def _add_older(
     history: History,
     living: dict[int, int],
     before: list[tuple[int, int]],
     segments: Sequence[dict[str, Any]],
     read: _StackReader,
-    reading: Place,
+    reading: ReadingPlace,
 ) -> None:
-    """What was there at the start: blocks that are in use at the end and were not seen, and what was given back unseen."""
+    """Add what was there at the start: blocks in use at the end that were not seen, and what was given back unseen."""
     for number, size in before:
-        place = history.add(size, FOREIGN, 0)
+        place = history.add_allocation(size, FOREIGN, 0)
         history.ended[place] = number
-    for segment in reading.each("segments", segments):
+    for segment in reading.iterate_list("segments", segments):
         address = segment["address"]
         for block in segment["blocks"]:
             at = block.get("address", address)
             if block["state"] == "active_allocated" and at not in living:
-                history.add(_checked(block["size"]), read(block["frames"]) if block.get("frames") else FOREIGN, 0)
-            address += _checked(block["size"])
+                history.add_allocation(
+                    _check_bytes(block["size"]), read(block["frames"]) if block.get("frames") else FOREIGN, 0
+                )
+            address += _check_bytes(block["size"])
 
 
-def _checked(size: int) -> int:
+def _check_bytes(size: int) -> int:
     if type(size) is not int or not 0 <= size < _LARGEST:
         raise Unexpected(Message("bytes, less than 2**48"), size)
     return size

@@ -1,54 +1,107 @@
-"""Pickles of plain values alone: lists, dicts, texts and numbers. Whoever names a class is refused, and nothing is imported."""
+"""Loads pickles of plain values alone (lists, dicts, texts, numbers): no class is imported, no claim is believed.
+
+Source of the operations: `pickletools` of Python, which describes each.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import io
 import pickle
-from collections.abc import Iterator
+import re
 from typing import Any, NoReturn
 
-from devwidget.opening.pickle_scan import scan
 from devwidget.records.errors import UnreadableError, error_text, message
 from devwidget.records.schema.message import Message
 
 
-class Refused(Exception):
+class RefusedPickle(Exception):
     """A pickle that wants more than plain values."""
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     """Every object that is no plain value begins with the name of a class or a function."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        raise Refused(f"it asks for {module_name[:80]}.{global_name[:80]}")
+        raise RefusedPickle(f"it asks for {module_name[:80]}.{global_name[:80]}")
 
     def persistent_load(self, pid: Any, /) -> NoReturn:
-        raise Refused("it asks for an object outside of the file")
+        raise RefusedPickle("it asks for an object outside of the file")
 
 
 def load_plain(written: bytes) -> Any:
-    """The value in a pickle.
-
-    Raises:
-        UnreadableError: if it is no pickle, holds more than plain values, or claims more than it has.
-    """
+    """Load plain values; raise UnreadableError for anything else, and for what claims more than it has."""
     try:
-        scan(written)
-        return _Plain(io.BytesIO(written)).load()
-    except Exception as error:  # a broken pickle raises anything, as the documentation of `pickle` says
+        scan_pickle(written)
+        return _PlainUnpickler(io.BytesIO(written)).load()
+    except Exception as error:
+        # A broken pickle raises anything, as the documentation of `pickle` says.
         said = error_text(error) if isinstance(error, MemoryError) else message(error)
         raise UnreadableError(Message("not a pickle of plain values: {error}", error=said)) from None
 
 
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage collection meanwhile: each pass would walk through the millions of objects of a large file."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
+# Many more than torch writes. Python hashes tuples inside of each other on the stack of C, which 100,000 overflow.
+MOST_TUPLES = 2**15
+
+# Operations that take no more than they show, which are most of them: numbers, lists, dicts, what was made before.
+_PASSED = (
+    *(rb"[(012N\x88\x89\x94})\]aesuld]", rb"[Kqh\x80].", rb"M..", rb"[Jj].{4}", rb"G.{8}"),
+    *(rb"\x8a%c.{%d}" % (size, size) for size in range(4, 9)),
+)
+# Those that begin with the length of what follows -> bytes of that length.
+_LENGTHS = {b"C": 1, b"U": 1, b"\x8c": 1, b"\x8a": 1, b"X": 4, b"B": 4, b"T": 4, b"\x8b": 4, b"\x8d": 8, b"\x8e": 8, b"\x95": 8}
+_FRAME = b"\x95"
+_LINES = frozenset((b"I", b"L", b"F", b"S", b"V", b"g"))
+_TUPLES = frozenset((b"t", b"\x85", b"\x86", b"\x87"))
+# The end, and those that ask for classes or for objects outside of the file: nobody reads on behind them.
+_REFUSED_LATER = frozenset((b".", b"c", b"i", b"\x93", b"P", b"Q"))
+
+
+class Implausible(ValueError):
+    """A pickle that claims more than it has."""
+
+
+def scan_pickle(written: bytes) -> None:
+    """Look at each operation of a pickle, up to its end.
+
+    Raises:
+        Implausible: with the place, if one names more bytes or more objects than the file has, or makes more than plain values.
+    """
+    passed, at, tuples = _match_operations(len(written)), 0, 0
+    while True:
+        at = passed.match(written, at).end()  # type: ignore[union-attr]  # it matches nothing too
+        code = written[at : at + 1]
+        if code in _REFUSED_LATER:
+            return
+        at += 1
+        if code in _LENGTHS:
+            at = _skip_operand(written, at, _LENGTHS[code], is_frame=code == _FRAME)
+        elif code in _TUPLES and tuples < MOST_TUPLES:
+            tuples += 1
+        elif code in _LINES:
+            at = written.find(b"\n", at) + 1 or len(written)
+        elif code == b"p" and (line := re.compile(rb"(\d{1,18})\n").match(written, at)) and int(line[1]) <= len(written):
+            at = line.end()
+        else:
+            raise Implausible(f"byte {at - 1}: {_describe_operation(code)}")
+
+
+def _skip_operand(written: bytes, at: int, width: int, *, is_frame: bool) -> int:
+    """Return where the operand ends whose length stands here; a frame is a length alone."""
+    size = int.from_bytes(written[at : at + width], "little")
+    if size > len(written) - at - width:
+        raise Implausible(f"byte {at}: {size} bytes, and the file ends before")
+    return at + width + (0 if is_frame else size)
+
+
+def _match_operations(size: int) -> re.Pattern[bytes]:
+    """Match any number of operations; those that number what they made, below twice the bytes of the file."""
+    digits = size.to_bytes(4, "little") if size < 1 << 32 else b"\xff" * 4
+    top = max((place for place, digit in enumerate(digits) if digit), default=0)
+    number = b"." * top + rb"[\x00-\x%02x]" % digits[top] + rb"\x00" * (3 - top)
+    return re.compile(rb"(?s:%b)*+" % b"|".join((*_PASSED, b"r" + number)))
+
+
+def _describe_operation(code: bytes) -> str:
+    if code in _TUPLES:
+        return f"more than {MOST_TUPLES} tuples"
+    return f"{code!r} is nothing of a plain value, or claims more than the file has" if code else "the file ends"

@@ -12,20 +12,21 @@ from devwidget.records.loading.typed_reader import Unexpected
 _T = TypeVar("_T")
 
 
-class Place:
+class ReadingPlace:
     """How far a file has been read."""
 
     def __init__(self) -> None:
         self._list, self._index = "", -1
 
-    def at(self, path: str) -> None:
-        """What comes next is read from there."""
+    def move_to(self, path: str) -> None:
+        """Read from a path on."""
         self._list, self._index = path, -1
 
-    def each(self, path: str, items: Iterable[_T]) -> Iterator[_T]:
-        """The items of the list at a path, one after the other."""
-        self.at(path)
-        for self._index, item in enumerate(items):  # whoever is told of a failure asks for it
+    def iterate_list(self, path: str, items: Iterable[_T]) -> Iterator[_T]:
+        """Yield the items of the list at a path."""
+        self.move_to(path)
+        # Whoever is told of a failure asks for it.
+        for self._index, item in enumerate(items):
             yield item
         self._index = -1
 
@@ -34,7 +35,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def refusing(worded: Callable[[str], str]) -> Iterator[Place]:
+def refuse_damaged(worded: Callable[[str], str]) -> Iterator[ReadingPlace]:
     """Refuse the file for whatever goes wrong while it is read.
 
     Args:
@@ -43,7 +44,7 @@ def refusing(worded: Callable[[str], str]) -> Iterator[Place]:
     Raises:
         UnreadableError: in place of every exception.
     """
-    place = Place()
+    place = ReadingPlace()
     try:
         yield place
     except UnreadableError:

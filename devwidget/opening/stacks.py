@@ -36,39 +36,40 @@ class Stack:
     site: Site | None
 
 
+# Autograd's threads have no Python stack, and all others that allocate do.
 NO_STACK = Stack("backward", None, None)
-"""Autograd's threads have no Python stack, and all others that allocate do."""
 
 
 def read_stack(frames: Sequence[dict[str, Any]]) -> Stack:
-    """What the frames tell, innermost first as torch writes them: `filename`, `line` and `name`."""
-    _check(frames)
-    users = _users(frames)
+    """Read what frames tell, innermost first as torch writes them: `filename`, `line` and `name`."""
+    _check_frames(frames)
+    users = _select_users(frames)
     python = users or any(frame["filename"].endswith(".py") for frame in frames)
     if not python:
         return NO_STACK
     forwards = [frame for frame in reversed(users) if frame["name"].rpartition(".")[2] == "forward"]
-    module = "/".join(dict.fromkeys(map(_owner, forwards))) if forwards else None
-    return Stack(_phase(frames), module, next(iter(users_sites(frames)), None))
+    module = "/".join(dict.fromkeys(map(_label_module, forwards))) if forwards else None
+    return Stack(_infer_phase(frames), module, next(iter(users_sites(frames)), None))
 
 
-def _check(frames: Sequence[dict[str, Any]]) -> None:
+def _check_frames(frames: Sequence[dict[str, Any]]) -> None:
     for at, frame in enumerate(frames):
         if not (type(frame.get("filename")) is type(frame.get("name")) is str and type(frame.get("line")) is int):
             raise Unexpected(Message("a frame with `filename`, `line` and `name`"), frame, path=f"frames[{at}]")
 
 
 def users_sites(frames: Sequence[dict[str, Any]]) -> Iterator[Site]:
-    """The user's lines, innermost first."""
-    return (Site(frame["filename"], max(frame["line"], 1), "", frame["name"]) for frame in _users(frames))
+    """Yield the user's lines, innermost first."""
+    return (Site(frame["filename"], max(frame["line"], 1), "", frame["name"]) for frame in _select_users(frames))
 
 
-def _users(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [frame for frame in frames if _is_users(frame["filename"])]
+def _select_users(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    named = ((frame, frame["filename"]) for frame in frames)
+    return [frame for frame, file in named if (file.endswith(".py") and not _LIBRARY.search(file)) or cell_label(file)]
 
 
-def _phase(frames: Sequence[dict[str, Any]]) -> Phase:
-    """The outermost one that a library function stands for; a loss counts where no module calls it."""
+def _infer_phase(frames: Sequence[dict[str, Any]]) -> Phase:
+    """Return the outermost phase that a library function stands for; a loss counts where no module calls it."""
     names = [(frame["filename"], frame["name"].rpartition(".")[2]) for frame in frames]
     if any(_OPTIMIZER.search(file) for file, _ in names):
         return "optimizer"
@@ -84,11 +85,7 @@ def _phase(frames: Sequence[dict[str, Any]]) -> Phase:
     return "build" if any(_MODULE.search(file) and name in _PLACING for file, name in names) else "other"
 
 
-def _owner(frame: dict[str, Any]) -> str:
-    """`Block` of `Block.forward` where the name is qualified, else the file."""
+def _label_module(frame: dict[str, Any]) -> str:
+    """Return `Block` of `Block.forward` where the name is qualified, else the file."""
     qualified = frame["name"].rpartition(".")[0]
     return qualified or re.split(r"[/\\]", frame["filename"])[-1].removesuffix(".py")
-
-
-def _is_users(file: str) -> bool:
-    return bool((file.endswith(".py") and not _LIBRARY.search(file)) or cell_label(file))

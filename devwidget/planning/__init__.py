@@ -1,8 +1,9 @@
-"""The half of `plan` that needs torch: places a copy of the model on virtual GPUs and watches one step of it."""
+"""Plans a step with torch: places a copy of the model on virtual GPUs and watches one step of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,15 +13,15 @@ from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments, arguments
 from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
-from devwidget.planning.batches import with_lengths
 from devwidget.planning.changes import Changed
-from devwidget.planning.child.process import ask
-from devwidget.planning.placement import Placement, placed_copy
-from devwidget.planning.refusals import refuse
-from devwidget.planning.rehearsal import rehearse
+from devwidget.planning.child_process import ask_child
+from devwidget.planning.placement import Placement, place_copy, retry_with_lengths
+from devwidget.planning.rehearsal import rehearse_step
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.planning.what_if import WhatIf
+from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.plan import Plan, may_be_asked
+from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import parse_cluster
 
 
@@ -40,28 +41,55 @@ def make_plan(
     refuse_model(model)
     asked = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer, "placement": placement}
     parse_cluster(gpus, memory, False, card=card)
-    refuse(optimizer, placement)
+    refuse_plan(optimizer, placement)
     with kept_source(batch):
         inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    plan = ask(plan_of, model, inputs, asked, Changed())
-    return may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_of))
+    plan = ask_child(plan_step, model, inputs, asked, Changed())
+    return may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_step))
 
 
-def plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed) -> Plan:
-    """The plan of one step, with something changed; see `devwidget.plan`."""
-    refuse(asked["optimizer"], asked["placement"])
-    return with_lengths(lambda lengths_stay: _plan_of(model, inputs, asked, changed, lengths_stay))
+def plan_step(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed) -> Plan:
+    """Plan one step with something changed; see `devwidget.plan`."""
+    refuse_plan(asked["optimizer"], asked["placement"])
+    return retry_with_lengths(lambda lengths_stay: _plan_step_with_lengths(model, inputs, asked, changed, lengths_stay))
 
 
-def _plan_of(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed, lengths_stay: bool) -> Plan:
+def _plan_step_with_lengths(
+    model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed, lengths_stay: bool
+) -> Plan:
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
     placement, watcher = asked["placement"], Watcher(asked["gpus"])
-    with placed_copy(model, placement, cluster, watcher, changed) as (copied, accounts):
+    with place_copy(model, placement, cluster, watcher, changed) as (copied, accounts):
         weights = bytes_by_gpu(all_tensors(copied.inner))
         with changed.around():
             step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
-            phases = rehearse(*step, lengths_stay=lengths_stay, accumulated=changed.accumulated)
-        devices = tuple(watcher.device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts))
+            phases = rehearse_step(*step, lengths_stay=lengths_stay, accumulated=changed.accumulated)
+        devices = tuple(
+            watcher.describe_device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts)
+        )
     name = placement if isinstance(placement, str) else "device map"
-    guesses = tuple(moment.record() for moment in watcher.guesses)
+    guesses = tuple(moment.to_record() for moment in watcher.guesses)
     return Plan(type(model).__name__, name, tuple(phases), devices, copied.device_map, guesses, asked["card"] or "")
+
+
+_WORDS = ("as is", "data parallel", "auto")
+
+
+def refuse_plan(optimizer: object, placement: object) -> None:
+    """Raise DevwidgetError, with what would have been right, for an optimizer or a placement that is none."""
+    kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+    if optimizer is not None and not issubclass(kind, torch.optim.Optimizer):
+        raise DevwidgetError(
+            Message("the optimizer is a `{kind}`", kind=kind.__name__), instead=Message("pass an optimizer or its class")
+        )
+    if not isinstance(placement, Mapping) and placement not in _WORDS:
+        raise DevwidgetError(
+            Message("{placement} is no placement{hint}", placement=repr(placement), hint=nearest(str(placement), _WORDS)),
+            instead=Message("one of {known}, or a dict such as {'encoder': 0, 'head': 1}", known=", ".join(map(repr, _WORDS))),
+        )
+    if placement not in _WORDS[:2] and importlib.util.find_spec("accelerate") is None:
+        raise DevwidgetError(
+            Message("a device map needs accelerate"),
+            why=Message("its hooks carry activations between the parts"),
+            instead="pip install accelerate",
+        )

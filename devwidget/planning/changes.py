@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from devwidget.capture.modules import registered, walk
-from devwidget.planning.gpus import gpu
+from devwidget.planning.watcher import virtual_gpu
 from devwidget.records.schema.message import Message
 
 LEAST_BLOCKS = 2
@@ -32,20 +32,20 @@ class Changed:
         accumulated: the gradients of a batch before are there when it begins.
     """
 
-    prepare: Callable[[nn.Module], None] = lambda model: None
+    prepare: Callable[[nn.Module], object] = lambda model: None
     around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     asked: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype | None = None
     accumulated: bool = False
 
-    def cast(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of the batch in the type that is asked for."""
+    def cast_floats(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the batch in the dtype that is asked for."""
         return tensor.to(self.dtype) if self.dtype is not None and tensor.is_floating_point() else tensor
 
 
 @dataclass(frozen=True)
 class Option:
-    """A change with its words; the cheapest first in `options`."""
+    """A change with its words; the cheapest first in `list_options`."""
 
     what: str
     code: str
@@ -53,57 +53,57 @@ class Option:
     changed: Changed
 
 
-def options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
-    """What can be changed of a step, the cheapest first."""
+def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
+    """List what can be changed of a step, the cheapest first."""
     optimizer = asked["optimizer"]
     if optimizer is not None:
-        yield from _of_optimizer(optimizer)
-        if any(True for _ in repeated_blocks(model)):
+        yield from _list_optimizer_options(optimizer)
+        if any(True for _ in find_repeated_blocks(model)):
             words = Message("activation checkpointing"), "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
-            yield Option(*words, Message("one more forward, about a third of the time"), Changed(prepare=recompute))
-    words = Message("autocast to bfloat16"), f'with torch.autocast("{gpu(0).type}", torch.bfloat16):'
-    yield Option(*words, Message("eight bits of precision in what is computed"), Changed(around=_halved))
+            yield Option(*words, Message("one more forward, about a third of the time"), Changed(prepare=recompute_blocks))
+    words = Message("autocast to bfloat16"), f'with torch.autocast("{virtual_gpu(0).type}", torch.bfloat16):'
+    yield Option(*words, Message("eight bits of precision in what is computed"), Changed(around=_autocast_to_bfloat16))
     words = Message("weights in bfloat16"), "model.to(torch.bfloat16)"
     yield Option(*words, Message("eight bits of precision in the weights too"), Changed(dtype=torch.bfloat16))
     if asked["gpus"] > 1:
-        yield from _of_placement(asked["placement"])
+        yield from _list_placement_options(asked["placement"])
     if optimizer is not None:
         other = Changed(asked={"optimizer": torch.optim.SGD})
         words = Message("SGD without momentum"), "torch.optim.SGD(model.parameters())"
         yield Option(*words, Message("another optimizer learns otherwise"), other)
 
 
-def _of_optimizer(optimizer: Any) -> Iterator[Option]:
+def _list_optimizer_options(optimizer: Any) -> Iterator[Option]:
     kind: Any = optimizer if isinstance(optimizer, type) else type(optimizer)
     known = inspect.signature(kind.zero_grad).parameters.get("set_to_none")
     if known is not None and known.default is False:
-        asked = {"optimizer": with_defaults(optimizer, zero_grad=torch.optim.Optimizer.zero_grad)}
+        asked = {"optimizer": change_optimizer(optimizer, zero_grad=torch.optim.Optimizer.zero_grad)}
         words = Message("gradients set to none"), "optimizer.zero_grad(set_to_none=True)"
         yield Option(*words, Message("nothing"), Changed(asked=asked))
     if "foreach" in inspect.signature(kind).parameters:
-        asked = {"optimizer": with_defaults(optimizer, foreach=False)}
+        asked = {"optimizer": change_optimizer(optimizer, foreach=False)}
         words = Message("one parameter after the other"), f"{kind.__name__}(..., foreach=False)"
         yield Option(*words, Message("a slower step"), Changed(asked=asked))
 
 
-def _of_placement(placement: Any) -> Iterator[Option]:
+def _list_placement_options(placement: Any) -> Iterator[Option]:
     for other, code in (("data parallel", "nn.DataParallel(model)"), ("auto", 'device_map="auto"')):
         if placement != other:
             words = Message("placement: {placement}", placement=other), code
             yield Option(*words, Message("time for moves between GPUs"), Changed(asked={"placement": other}))
 
 
-def with_defaults(optimizer: Any, **more: Any) -> Any:
-    """The same optimizer, with a setting or a method that is another."""
+def change_optimizer(optimizer: Any, **more: Any) -> Any:
+    """Return the same optimizer with another setting or method."""
     kind: Any = optimizer if isinstance(optimizer, type) else type(optimizer)
     methods = {name: value for name, value in more.items() if callable(value)}
     settings = {name: value for name, value in more.items() if name not in methods}
 
-    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init_with_settings(self: Any, *args: Any, **kwargs: Any) -> None:
         kind.__init__(self, *args, **{**kwargs, **settings})
 
-    begin.__signature__ = inspect.signature(kind.__init__)  # type: ignore[attr-defined]
-    changed: Any = type(kind.__name__, (kind,), {"__init__": begin, **methods})
+    init_with_settings.__signature__ = inspect.signature(kind.__init__)  # type: ignore[attr-defined]
+    changed: Any = type(kind.__name__, (kind,), {"__init__": init_with_settings, **methods})
     if isinstance(optimizer, type):
         return changed
     same = object.__new__(changed)
@@ -112,8 +112,8 @@ def with_defaults(optimizer: Any, **more: Any) -> Any:
     return same
 
 
-def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The blocks of a model: modules of one class, with parameters, that stand beside each other in a list."""
+def find_repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """Find the blocks of a model: modules of one class, with parameters, that stand side by side in a list."""
     for _, module in walk(model):
         if isinstance(module, nn.ModuleList | nn.Sequential):
             children = [child for _, child in registered(module, "_modules")]
@@ -122,27 +122,27 @@ def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
                 yield from children
 
 
-def recompute(model: nn.Module) -> None:
-    """Have the blocks keep nothing but their inputs."""
+def recompute_blocks(model: nn.Module) -> None:
+    """Have each block keep its inputs alone, and compute the rest again in backward."""
     enable = getattr(model, "gradient_checkpointing_enable", None)
     if callable(enable) and getattr(model, "supports_gradient_checkpointing", False):
         enable({"use_reentrant": False})
         return
-    for block in repeated_blocks(model):
+    for block in find_repeated_blocks(model):
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
 
 
 @contextlib.contextmanager
-def _halved() -> Iterator[None]:
-    with torch.autocast(gpu(0).type, torch.bfloat16):
+def _autocast_to_bfloat16() -> Iterator[None]:
+    with torch.autocast(virtual_gpu(0).type, torch.bfloat16):
         yield
 
 
+# Of a batch of another size whose samples differ.
 _MOST_BYTES = 2**26
-"""Of a batch of another size whose samples differ."""
 
 
-def resized(value: torch.Tensor, dim: int, before: int, after: int) -> torch.Tensor:
+def resize_batch(value: torch.Tensor, dim: int, before: int, after: int) -> torch.Tensor:
     """A tensor of the batch with another size, of the samples that it has; others as they are.
 
     A large one is its first sample again and again, which takes no memory here.
@@ -154,8 +154,8 @@ def resized(value: torch.Tensor, dim: int, before: int, after: int) -> torch.Ten
     return value.index_select(dim, torch.arange(after, device=value.device) % before)
 
 
-def size_of(tensors: list[torch.Tensor], dim: int) -> int | None:
-    """The size that the tensors of a batch share first, or those of whole numbers second; None if none do."""
+def find_batch_size(tensors: list[torch.Tensor], dim: int) -> int | None:
+    """Return the first size that tensors of a batch share, or the second of whole numbers; None if none do."""
     texts = [tensor for tensor in tensors if dim == 0 or not (tensor.is_floating_point() or tensor.is_complex())]
     sizes = [tensor.shape[dim] for tensor in texts if tensor.dim() > dim]
     return max(sizes, key=lambda size: (sizes.count(size), -sizes.index(size)), default=None)

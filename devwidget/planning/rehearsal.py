@@ -1,23 +1,23 @@
-"""One step of the copy, phase by phase."""
+"""Runs one step of the copy, phase by phase, with the user's optimizer made again for its parameters."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from devwidget.capture.modules import named_tensors
+from devwidget.capture.object_fields import parts_of
+from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.step.step import Step
-from devwidget.planning.batches import LengthsOnGpu, batch_for
-from devwidget.planning.gpus import gpu
-from devwidget.planning.lines import deepest_line
-from devwidget.planning.optimizers import optimizer_for
-from devwidget.planning.placement import PlacedCopy
-from devwidget.planning.watcher import Watcher
+from devwidget.planning.placement import LengthsOnGpu, PlacedCopy, place_batch
+from devwidget.planning.watcher import Watcher, deepest_line, virtual_gpu
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
@@ -48,7 +48,7 @@ class AccumulatingStep(MeanStep):
             yield from once_more.phases(seen)
 
 
-def rehearse(
+def rehearse_step(
     model: nn.Module,
     copied: PlacedCopy,
     inputs: Arguments,
@@ -71,9 +71,9 @@ def rehearse(
         SimulationError: if the step needs values that nobody knows.
         DevwidgetError: if it fails.
     """
-    batch = batch_for(copied, inputs, lengths_stay)
+    batch = place_batch(copied, inputs, lengths_stay)
     kind = AccumulatingStep if accumulated else MeanStep
-    step = kind(copied.placed, batch, _there(loss_fn), optimizer_for(model, copied.inner, optimizer))
+    step = kind(copied.placed, batch, _place_loss(loss_fn), remake_optimizer(model, copied.inner, optimizer))
     watcher.making = step.optimizer
     phases: list[Phase] = []
     with CurrentModule(copied.inner) as watcher.where, watcher.counting_gradients(copied.inner):
@@ -84,15 +84,15 @@ def rehearse(
                 if phase == "forward":
                     after_forward()
             if step.optimizer is not None:
-                watcher.has_stepped(step.optimizer)
+                watcher.count_optimizer_state(step.optimizer)
     return phases
 
 
-def _there(loss_fn: Any) -> Any:
-    """A loss that is a module has tensors too, such as class weights."""
+def _place_loss(loss_fn: Any) -> Any:
+    """Copy a loss that is a module to the GPU: it has tensors too, such as class weights."""
     if not isinstance(loss_fn, nn.Module):
         return loss_fn
-    return meta_copy_of_model(loss_fn, lambda tensor: gpu(0), lambda tensor: gpu(0))
+    return meta_copy_of_model(loss_fn, lambda tensor: virtual_gpu(0), lambda tensor: virtual_gpu(0))
 
 
 def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
@@ -103,23 +103,19 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
         LengthsOnGpu: if it packs by lengths that are on a GPU.
         DevwidgetError: if it fails.
     """
-    watcher.enter(phase)
+    watcher.enter_phase(phase)
     try:
         run()
     except SimulationError as error:
         site = to_site(deepest_line(error.__traceback__))
         place = Message(" at {place}, `{source}`", place=str(site), source=site.text) if site is not None else ""
+        facts = {"phase": Message(phase), "place": place, "problem": error.what}
         raise SimulationError(
-            Message(
-                "the {phase} decides by values that a plan does not have{place}: {problem}",
-                phase=Message(phase),
-                place=place,
-                problem=error.what,
-            ),
+            Message("the {phase} decides by values that a plan does not have{place}: {problem}", **facts),
             why=Message("what the weights make of a batch is not computed in a plan"),
             instead=Message(
                 "run the step with values, under `devwidget.simulate(...)`, and read `torch.{kind}.max_memory_allocated`",
-                kind=gpu(0).type,
+                kind=virtual_gpu(0).type,
             ),
         ) from error
     except RuntimeError as error:
@@ -127,3 +123,21 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
         fails = Message("the {phase} fails in this placement: {error}", phase=Message(phase), error=message(error))
         raise kind(fails, why=Message("the plan runs the step once")) from error
     return phase
+
+
+def remake_optimizer(model: nn.Module, copied: nn.Module, optimizer: Any) -> torch.optim.Optimizer | None:
+    """Make an optimizer of the same class and settings for the copy; groups match by names of parameters."""
+    if optimizer is None:
+        return None
+    parameters = dict(named_tensors(copied, "_parameters"))
+    if isinstance(optimizer, type):
+        made: torch.optim.Optimizer = optimizer(parameters.values())
+        return made
+    names = {id(parameter): name for name, parameter in named_tensors(model, "_parameters")}
+    groups = [
+        {**group, "params": [parameters[names[id(p)]] for p in parts_of(group.get("params")) if id(p) in names]}
+        for group in groups_of(optimizer)
+    ]
+    known = inspect.signature(type(optimizer)).parameters
+    same: torch.optim.Optimizer = type(optimizer)(groups, **{k: v for k, v in optimizer.defaults.items() if k in known})
+    return same

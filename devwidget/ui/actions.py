@@ -71,7 +71,7 @@ class Panel(Protocol):
         """Whether a page displays it now."""
 
     def select(self, row: int) -> None:
-        """A row was chosen on the page."""
+        """Note the row that was chosen on the page."""
 
     def keep(self) -> None:
         """Keep the last trace, to compare later ones with."""
@@ -80,7 +80,7 @@ class Panel(Protocol):
         """Ask all ranks of the job, and show them."""
 
     def show_printed(self, text: str) -> None:
-        """The traced code has printed this."""
+        """Show what the traced code has printed."""
 
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
         """Trace one step."""
@@ -89,7 +89,7 @@ class Panel(Protocol):
         """Try one fix of the last trace."""
 
     def after_cell(self) -> None:
-        """A cell has ended."""
+        """Follow a cell that has ended."""
 
     def sample_memory(self) -> bool:
         """Redraw the memory bars; False to stop watching."""

@@ -2,17 +2,20 @@
 
 A click while a cell runs is answered on another thread only if Python never publishes unasked on the comm that it came in on
 (ipykernel 7 routes by the last publisher). So `Control` carries questions and their answers, and all other widgets only
-carry data to the page. `Live` is separate because a thread writes it, and traits are not safe for two writers.
+carry data to the page. `LiveFigure` is separate because a thread writes it, and traits are not safe for two writers.
 """
 
 from __future__ import annotations
 
+import functools
+import gzip
 from typing import Any
 
 import anywidget
 from traitlets import Bool, Bytes, Dict, Int, Unicode
 
 from devwidget.report.page.assets import PANEL, TREE, joined, static_text
+from devwidget.report.page.plotly_file import plotly_path
 
 
 class Control(anywidget.AnyWidget):
@@ -21,7 +24,7 @@ class Control(anywidget.AnyWidget):
     _esm = "export default { render() {} };"
 
 
-class Live(anywidget.AnyWidget):
+class LiveFigure(anywidget.AnyWidget):
     """The memory figure while a long cell runs; written by the sampler's thread alone."""
 
     _esm = "export default { render() {} };"
@@ -45,7 +48,8 @@ class PanelView(anywidget.AnyWidget):
     _esm = joined(*PANEL)
     _css = static_text("base.css") + static_text("panel.css")
     words = Dict().tag(sync=True)
-    _view_count = Int(0, allow_none=True).tag(sync=True)  # pages count views only if this begins as a number
+    # Pages count views only if this begins as a number.
+    _view_count = Int(0, allow_none=True).tag(sync=True)
     tree = Unicode().tag(sync=True)
     control = Unicode().tag(sync=True)
     live = Unicode().tag(sync=True)
@@ -70,6 +74,21 @@ class PlotlyCode(anywidget.AnyWidget):
     code = Bytes().tag(sync=True)
 
 
-def reference(widget: Any) -> str:
-    """How the page finds a widget from another one."""
+def refer_to(widget: Any) -> str:
+    """Return how the page finds a widget from another one."""
     return f"anywidget:{widget.model_id}"
+
+
+_shared: list[PlotlyCode] = []
+
+
+def shared_plotly() -> PlotlyCode:
+    """Return the kernel's only PlotlyCode, a new one if somebody closed it."""
+    if not _shared or _shared[0].comm is None:
+        _shared[:] = [PlotlyCode(code=_pack_plotly())]
+    return _shared[0]
+
+
+@functools.cache
+def _pack_plotly() -> bytes:
+    return gzip.compress(plotly_path().read_bytes(), compresslevel=6)

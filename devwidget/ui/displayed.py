@@ -1,42 +1,47 @@
-"""How a panel is displayed: live where a page can run it, as text and plain HTML in a notebook that was saved."""
+"""How a widget is displayed: live where a page runs it, as plain HTML where it was saved, in the language of reports."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+import weakref
+from typing import Any, Protocol
+
+from devwidget.language.speaking import follow
 
 
 class Displayed:
-    """For a widget whose `_view_id` names what a page draws.
+    """For a widget whose `view` is what a page draws.
 
     What is saved with a notebook follows the panel: a page that has displayed it puts the new text in the place of the old one.
     """
 
+    view: Any
     _was_displayed = False
 
-    def _html(self) -> str:
-        """Plain HTML without style or script, which every viewer keeps."""
+    def _plain_html(self) -> str:
+        """Return plain HTML without style or script, which every viewer keeps."""
         raise NotImplementedError
 
-    def _saved(self) -> str:
-        """The same for an output beside the live panel."""
+    def _saved_html(self) -> str:
+        """Return the same for an output beside the live panel."""
         raise NotImplementedError
 
     def _view_id(self) -> str:
-        raise NotImplementedError
+        return str(self.view.model_id)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {**self._as_text(self._html()), **self._live()}
+        return {**self._as_text(self._plain_html()), **self._live_view()}
 
     def _ipython_display_(self) -> None:
-        """Two outputs, of which a page shows one: JupyterLab never looks at the other forms of an output that is a widget."""
-        if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:  # they would show both
+        """Display two outputs of which a page shows one: JupyterLab ignores other forms of an output that is a widget."""
+        # These would show both outputs.
+        if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:
             raise NotImplementedError("IPython shows the bundle then")
         from IPython.display import display
 
-        display(self._as_text(self._saved()), raw=True, display_id=self._view_id())
-        display(self._live(), raw=True)
+        display(self._as_text(self._saved_html()), raw=True, display_id=self._view_id())
+        display(self._live_view(), raw=True)
         self._was_displayed = True
 
     def save_again(self) -> None:
@@ -44,12 +49,12 @@ class Displayed:
         if self._was_displayed and _is_kernel():
             from IPython.display import update_display
 
-            update_display(self._as_text(self._saved()), raw=True, display_id=self._view_id())
+            update_display(self._as_text(self._saved_html()), raw=True, display_id=self._view_id())
 
     def _as_text(self, html: str) -> dict[str, Any]:
         return {"text/plain": repr(self), "text/html": html}
 
-    def _live(self) -> dict[str, Any]:
+    def _live_view(self) -> dict[str, Any]:
         link = {"version_major": 2, "version_minor": 0, "model_id": self._view_id()}
         return {"application/vnd.jupyter.widget-view+json": link}
 
@@ -58,3 +63,31 @@ def _is_kernel() -> bool:
     """Whether a page shows what is displayed, and not a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
+
+
+class SpeakingWidget(Protocol):
+    """A widget with words."""
+
+    def speak(self) -> None:
+        """Say everything in the language of reports."""
+
+
+_widgets: weakref.WeakSet[SpeakingWidget] = weakref.WeakSet()
+
+
+def speak_along(widget: SpeakingWidget) -> None:
+    """Let a widget say everything again after each change, for as long as somebody has it."""
+    _widgets.add(widget)
+
+
+def fall_silent(widget: SpeakingWidget) -> None:
+    """Leave a closed widget alone."""
+    _widgets.discard(widget)
+
+
+def _speak_again() -> None:
+    for widget in list(_widgets):
+        widget.speak()
+
+
+follow(_speak_again)

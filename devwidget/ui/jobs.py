@@ -22,7 +22,8 @@ class MainThreadJobs:
         self._lock = threading.Lock()
         self._running = False
         self._next: Callable[[], None] | None = None  # waits until the main thread is free
-        with contextlib.suppress(RuntimeError):  # plain Python and tests have no running loop: jobs then run where they are
+        # Plain Python and tests have no running loop: jobs then run where they are.
+        with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
 
     def submit(self, job: Callable[[], None]) -> str:
@@ -36,9 +37,9 @@ class MainThreadJobs:
                 return "busy"
             self._next = job
         if threading.current_thread() is threading.main_thread() or self._loop is None:
-            self._run()
+            self._run_waiting()
             return "done"
-        self._loop.call_soon_threadsafe(self._run)
+        self._loop.call_soon_threadsafe(self._run_waiting)
         return "queued"
 
     def cancel(self) -> bool:
@@ -49,10 +50,10 @@ class MainThreadJobs:
             dropped, self._next = self._next, None
             return self._running or dropped is not None
 
-    def _run(self) -> None:
+    def _run_waiting(self) -> None:
         """Run the job that waits, unless it was dropped meanwhile."""
         try:
-            with _interruptible():
+            with _allow_interrupt():
                 with self._lock:
                     job, self._next = self._next, None
                     self._running = job is not None
@@ -70,13 +71,14 @@ class MainThreadJobs:
 def _interrupt_main_thread() -> None:
     main = threading.main_thread().ident
     if hasattr(signal, "pthread_kill") and main is not None:
-        signal.pthread_kill(main, signal.SIGINT)  # a real signal: it also ends a sleep or a wait
+        # A real signal: it also ends a sleep or a wait.
+        signal.pthread_kill(main, signal.SIGINT)
     else:
         _thread.interrupt_main()
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def _allow_interrupt() -> Iterator[None]:
     """Between cells ipykernel ignores SIGINT; while a job runs it must raise KeyboardInterrupt.
 
     An interrupt that arrives between the job's own handling and this exit ends here.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import ipywidgets
 
@@ -33,14 +33,12 @@ from devwidget.report.style.code_words import code_word
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui import refresh
 from devwidget.ui.actions import PanelActions, TraceRequest
-from devwidget.ui.bridge import Control, Live, PanelView, TreeTable, reference
-from devwidget.ui.displayed import Displayed
+from devwidget.ui.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
+from devwidget.ui.displayed import Displayed, fall_silent, speak_along
 from devwidget.ui.jobs import MainThreadJobs
-from devwidget.ui.plotly_code import shared_plotly
-from devwidget.ui.questions import Questions
+from devwidget.ui.questions import PanelQuestions
 from devwidget.ui.ranks_panel import RanksWidget
-from devwidget.ui.spoken import fall_silent, speak_along
-from devwidget.views.memory import Held, categorized, held_by
+from devwidget.views.memory import Held, categorize_memory, held_by
 from devwidget.views.overlay import Overlay, overlay
 from devwidget.views.placement import Placement, place
 
@@ -72,19 +70,16 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self._lock = threading.RLock()
         self.jobs = MainThreadJobs()
-        self.control, self.live = Control(), Live()
-        self.tree = TreeTable(control=reference(self.control))
+        self.control, self.live = Control(), LiveFigure()
+        self.tree = TreeTable(control=refer_to(self.control))
         self.view = PanelView(
-            tree=reference(self.tree),
-            control=reference(self.control),
-            live=reference(self.live),
-            plotly=reference(shared_plotly()),
+            tree=refer_to(self.tree), control=refer_to(self.control), live=refer_to(self.live), plotly=refer_to(shared_plotly())
         )
         self.children = (self.view,)
-        self.control.on_msg(Questions(self).on_message)
+        self.control.on_msg(PanelQuestions(self).on_message)
         self.speak()
         self.refresh()
-        refresh.watch(self)
+        refresh.watch_panel(self)
         speak_along(self)
 
     @property
@@ -102,13 +97,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_compared()
             self._draw_proposed()
             if self._refused is not None:
-                self._refuse(str(self._refused))
+                self._show_refusal(str(self._refused))
             elif self.trace is not None:
-                self._say_result(self.trace)
+                self._show_result(self.trace)
             self.save_again()
 
     def select(self, row: int) -> None:
-        """A row was chosen on the page."""
+        """Note the row that was chosen on the page."""
         if 0 <= row < len(self.table):
             self.selected = self.table.paths[row]
 
@@ -129,7 +124,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         if self._ranks is not None:
             self._ranks.close()
         self._ranks = RanksWidget(cluster, ask)
-        self.view.ranks = reference(self._ranks.view)
+        self.view.ranks = refer_to(self._ranks.view)
 
     def show_printed(self, text: str) -> None:
         """Show what the traced code has printed."""
@@ -142,7 +137,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 self.save_again()
 
     def _read_again(self) -> bool:
-        """Read the model, and draw it; whether anything but memory has changed."""
+        """Read the model and draw it; return whether anything but memory has changed."""
         snapshot = self._actions.snapshot()
         self.view.gone = snapshot is None
         self.view.offers_ranks = self._actions.ranks() is not None
@@ -155,9 +150,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._held = held_by(snapshot)
             self._draw_tree(snapshot)
         self._draw_memory()
-        if before is not None and self.trace is not None and _devices(before) != _devices(snapshot):
+        if before is not None and self.trace is not None and _tensor_devices(before) != _tensor_devices(snapshot):
             self._has_moved = True
-            self._say_result(self.trace)
+            self._show_result(self.trace)
         return is_other
 
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
@@ -169,8 +164,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         with self._lock:
             self._request = request or self._request
             try:
-                with self._busy(say("tracing …")):
-                    trace = self._actions.trace(self._request, self._progress)
+                with self._show_busy(say("tracing …")):
+                    trace = self._actions.trace(self._request, self._show_progress)
             except Exception:
                 self._forget_trace()  # what an earlier one has found is no answer to this request
                 raise
@@ -184,34 +179,35 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             DevwidgetError: if there is no such fix, or the step cannot be run again; the panel shows it too.
         """
         with self._lock:
-            with self._busy(say("trying the fix: the step runs twice …")):
-                before, chosen = _chosen(self.trace, finding, fix)
-                tried = self._actions.try_fix(self._request, chosen, self._progress)
-                trace = _with_fix(before, finding, fix, tried)
+            with self._show_busy(say("trying the fix: the step runs twice …")):
+                before, chosen = _choose_fix(self.trace, finding, fix)
+                tried = self._actions.try_fix(self._request, chosen, self._show_progress)
+                trace = _replace_fix(before, finding, fix, tried)
                 self.kept = trace if self.kept is before else self.kept
             self.show_trace(trace)
             return trace
 
     @contextlib.contextmanager
-    def _busy(self, words: str) -> Iterator[None]:
+    def _show_busy(self, words: str) -> Iterator[None]:
         """Say what is done, and how it failed."""
         self._refused = None
-        self._say("busy", words)
+        self._show_status("busy", words)
         try:
             yield
         except DevwidgetError as error:
-            self._refused = DevwidgetError(error.what, why=error.why, instead=error.instead)  # its frames hold the model
-            self._refuse(str(error))
+            # The error as it was raised has frames, and they hold the model: keep its words alone.
+            self._refused = DevwidgetError(error.what, why=error.why, instead=error.instead)
+            self._show_refusal(str(error))
             raise
         except KeyboardInterrupt:
-            self._refuse(say("cancelled; the model was put back as it was"))
+            self._show_refusal(say("cancelled; the model was put back as it was"))
             raise
         except BaseException as error:
-            self._refuse(error_text(error))
+            self._show_refusal(error_text(error))
             raise
 
-    def _progress(self, text: str) -> None:
-        self._say("busy", code_word(text))
+    def _show_progress(self, text: str) -> None:
+        self._show_status("busy", code_word(text))
 
     def _forget_trace(self) -> None:
         self.trace = None
@@ -229,7 +225,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_marks()
             self._draw_memory()
             self._draw_compared()
-            self._say_result(trace)
+            self._show_result(trace)
             self.save_again()
 
     def propose(self, layout: Layout) -> None:
@@ -239,7 +235,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_proposed()
 
     def after_cell(self) -> None:
-        """A cell has ended: a panel that is shown no more lets go of the batch that only it holds."""
+        """Follow a cell that has ended; a panel that is shown no more lets go of the batch that only it holds."""
         if self.is_shown:
             self._was_shown = True
             self.refresh_after_cell()
@@ -247,17 +243,19 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._actions.forget()
 
     def refresh_after_cell(self) -> None:
-        """`refresh` that shows what goes wrong in the panel: a failing panel must not spoil the user's next cell."""
+        """Refresh, and show what goes wrong in the panel: it must not spoil the user's next cell."""
         try:
             self.refresh()
         except Exception as error:
-            self._refuse(say("the panel could not read the model again: {error}", error=error_text(error)))
+            self._show_refusal(say("the panel could not read the model again: {error}", error=error_text(error)))
 
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
         if self.view.gone:
-            return True  # what the panel says is how the model was when it was last seen
-        self._sampled, drawn = True, {"over": self._drawn}  # the page ignores it when the bars have been drawn again
+            # What the panel says is how the model was when it was last seen.
+            return True
+        # The page ignores it when the bars have been drawn again.
+        self._sampled, drawn = True, {"over": self._drawn}
         before = self.snapshot.memory if self.snapshot is not None else ()
         try:
             self.live.figure = memory_content(self._memory_now(), self.trace, before=before) | drawn
@@ -273,10 +271,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def close(self) -> None:
         """Take the panel off every page and forget it; the shared plotly code stays for the other panels."""
-        refresh.forget(self)
+        refresh.forget_panel(self)
         fall_silent(self)
         self._actions.forget()
-        self.view._view_count = None  # else the page reports a count of views on the closed channel, which is an error there
+        # Else the page reports a count of views on the closed channel, which is an error there.
+        self.view._view_count = None
         if self._ranks is not None:
             self._ranks.close()
         for widget in (self.view, self.tree, self.live, self.control):
@@ -288,14 +287,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def __repr__(self) -> str:
         return panel_text(self.snapshot, self.trace)
 
-    def _html(self) -> str:
+    def _plain_html(self) -> str:
         return panel_html(self.snapshot, self.trace)
 
-    def _saved(self) -> str:
+    def _saved_html(self) -> str:
         return saved_html(self.snapshot, self.trace)
-
-    def _view_id(self) -> str:
-        return str(self.view.model_id)
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
         memory, snapshot = self._actions.memory(), self.snapshot
@@ -303,32 +299,25 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             return memory
         grown = self._actions.training()  # gradients and optimizer state appear while a cell runs
         held = {device: {**self._held.get(device, {}), **grown.get(device, {})} for device in {*self._held, *grown}}
-        return categorized(memory, held)
+        return categorize_memory(memory, held)
 
-    def _say(self, kind: str, text: str) -> None:
+    def _show_status(self, kind: str, text: str) -> None:
         self.view.status = {"kind": kind, "text": safe_block(text)}
 
-    def _refuse(self, text: str) -> None:
+    def _show_refusal(self, text: str) -> None:
         """Say that nothing new was drawn, and of what the picture below is."""
         before = say("Shown below is the trace before: {summary}", summary=self.view.traced["summary"]) if self.trace else ""
-        self._say("refused", "\n".join(filter(None, (text, before))))
+        self._show_status("refused", "\n".join(filter(None, (text, before))))
 
-    def _say_result(self, trace: Trace) -> None:
+    def _show_result(self, trace: Trace) -> None:
         summary = self.view.traced["summary"]
         if self._has_moved:
-            self._say("moved", "\n".join((summary, say("The model has been moved since this trace."))))
+            self._show_status("moved", "\n".join((summary, say("The model has been moved since this trace."))))
         else:
-            self._say("error" if trace.error else "done", summary)
+            self._show_status("error" if trace.error else "done", summary)
 
     def _offer_inputs(self) -> None:
-        request = self._request
-        self.view.inputs = {
-            "batch": request.batch,
-            "loss": request.loss,
-            "target": request.target,
-            "heal": request.heal,
-            "names": list(self._actions.names()),
-        }
+        self.view.inputs = asdict(self._request) | {"names": list(self._actions.names())}
 
     def _draw_compared(self) -> None:
         self.view.compared = compared_content(self.kept, self.trace)
@@ -355,13 +344,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.view.traced = traced_content(self.trace, self.table, self.marks)
 
 
-def _devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:
-    """Where each tensor of the model is."""
+def _tensor_devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:
+    """Return where each tensor of the model is."""
     return [(module.path, tensor.name, tensor.device) for module in snapshot.modules for tensor in module.tensors]
 
 
-def _chosen(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix]:
-    """The last trace, and the fix of these numbers."""
+def _choose_fix(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix]:
+    """Return the last trace, and the fix of these numbers."""
     findings = trace.findings if trace is not None else ()
     fixes = findings[finding].fixes if 0 <= finding < len(findings) else ()
     if trace is None or not 0 <= fix < len(fixes):
@@ -369,8 +358,8 @@ def _chosen(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix]:
     return trace, fixes[fix]
 
 
-def _with_fix(trace: Trace, finding: int, fix: int, tried: Fix) -> Trace:
-    """The trace with what came of a fix; the step has run for that too."""
+def _replace_fix(trace: Trace, finding: int, fix: int, tried: Fix) -> Trace:
+    """Return the trace with what came of a fix; the step has run for that too."""
     findings, fixes = list(trace.findings), list(trace.findings[finding].fixes)
     fixes[fix] = tried
     findings[finding] = replace(findings[finding], fixes=tuple(fixes))

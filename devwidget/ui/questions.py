@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import builtins
+import contextlib
+import io
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from devwidget.language.speaking import say
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.report.exports import export
 from devwidget.report.page.content import detail_content
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.actions import Panel, TraceRequest
-from devwidget.ui.printed import printed
 
 Message = dict[str, Any]
 T = TypeVar("T")
 _LONGEST_ID = 100
 
 
-class Questions:
+class PanelQuestions:
     """Answers one panel's questions. What goes wrong here is sent to the page, never lost."""
 
     def __init__(self, panel: Panel) -> None:
@@ -27,22 +30,22 @@ class Questions:
         """Handle one message of the control widget: an object, or else what a broken page sends."""
         asked: Message = message if isinstance(message, dict) else {}
         try:
-            answer = self._answer(asked)
+            answer = self._answer_question(asked)
         except Exception as error:
             told = str(error) if isinstance(error, DevwidgetError) else error_text(error)
             answer = {"error": safe_block(told)}
-        control.send({"to": _echo(asked.get("id")), "ask": _echo(asked.get("ask")), **answer})
+        control.send({"to": _echo_id(asked.get("id")), "ask": _echo_id(asked.get("ask")), **answer})
 
-    def _answer(self, message: Message) -> Message:
+    def _answer_question(self, message: Message) -> Message:
         ask = message.get("ask")
         if ask == "hello":
             return {}
         if ask == "trace":
-            request = _request(message)
-            return {"state": self._panel.jobs.submit(lambda: self._shown(lambda: self._panel.run_trace(request)))}
+            request = _parse_request(message)
+            return {"state": self._panel.jobs.submit(lambda: self._run_shown(lambda: self._panel.run_trace(request)))}
         if ask == "try":
-            finding, fix = _given(message, "finding", int, -1), _given(message, "fix", int, -1)
-            return {"state": self._panel.jobs.submit(lambda: self._shown(lambda: self._panel.try_fix(finding, fix)))}
+            finding, fix = _read_field(message, "finding", int, -1), _read_field(message, "fix", int, -1)
+            return {"state": self._panel.jobs.submit(lambda: self._run_shown(lambda: self._panel.try_fix(finding, fix)))}
         if ask == "cancel":
             return {"cancelled": self._panel.jobs.cancel()}
         if ask == "keep":
@@ -52,45 +55,70 @@ class Questions:
             self._panel.show_ranks()
             return {}
         if ask == "select":
-            self._panel.select(_given(message, "row", int, -1))
+            self._panel.select(_read_field(message, "row", int, -1))
             return {}
         if ask == "detail":
-            return {"detail": self._detail(_given(message, "row", int, -1))}
+            return {"detail": self._make_detail(_read_field(message, "row", int, -1))}
         if ask == "export":
-            return export(self._panel.snapshot, self._panel.trace, _given(message, "form", str, ""))
+            return export(self._panel.snapshot, self._panel.trace, _read_field(message, "form", str, ""))
         return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
 
-    def _shown(self, run: Callable[[], object]) -> None:
+    def _run_shown(self, run: Callable[[], object]) -> None:
         try:
-            with printed(self._panel.show_printed):
+            with collect_printed(self._panel.show_printed):
                 run()
         except (DevwidgetError, KeyboardInterrupt):
             return  # shown in the status line
         except Exception:
             return  # likewise: a user's own exception, already in the status line
 
-    def _detail(self, row: int) -> Message | None:
+    def _make_detail(self, row: int) -> Message | None:
         snapshot, table = self._panel.snapshot, self._panel.table
         return detail_content(snapshot, table, row) if snapshot is not None and 0 <= row < len(table) else None
 
 
-def _request(message: Message) -> TraceRequest:
-    texts = {name: _given(message, name, str, "").strip() for name in ("batch", "loss", "target")}
-    return TraceRequest(**texts, heal=_given(message, "heal", bool, True))
+def _parse_request(message: Message) -> TraceRequest:
+    texts = {name: _read_field(message, name, str, "").strip() for name in ("batch", "loss", "target")}
+    return TraceRequest(**texts, heal=_read_field(message, "heal", bool, True))
 
 
-def _given(message: Message, name: str, kind: type[T], default: T) -> T:
-    """A part of a question; null and nothing are the default."""
+def _read_field(message: Message, name: str, kind: type[T], default: T) -> T:
+    """Read a part of a question; null and nothing are the default."""
     value = message.get(name)
     if value is None:
         return default
-    if type(value) is not kind:  # not isinstance: `true` is no row
+    # Not isinstance: `true` is no row.
+    if type(value) is not kind:
         raise TypeError(f"`{name}` is {value!a:.{_LONGEST_ID}}, expected {kind.__name__}")
     return value
 
 
-def _echo(value: object) -> str | int | None:
-    """What the page calls its question, if it can be sent back: numbers, and short texts without letters of no encoding."""
+def _echo_id(value: object) -> str | int | None:
+    """Return what the page calls its question if it can be sent back: numbers, and short printable texts."""
     if type(value) is int and abs(value) < 2**53:
         return value
     return value if isinstance(value, str) and len(value) <= _LONGEST_ID and value.isprintable() else None
+
+
+# Characters kept, the last ones: a model that prints every tensor must not fill a page.
+MOST = 20_000
+
+
+@contextlib.contextmanager
+def collect_printed(show: Callable[[str], None]) -> Iterator[None]:
+    """Collect what is printed inside, and hand it over at the end, whatever ended it; refuse what is asked."""
+    text, asks = io.StringIO(), builtins.input
+    show("")
+    try:
+        builtins.input = _refuse_input
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            yield
+    finally:
+        builtins.input = asks
+        said = text.getvalue()
+        cut = say("... {count} characters before", count=f"{len(said) - MOST:,}")
+        show(said if len(said) <= MOST else f"{cut}\n{said[-MOST:]}")
+
+
+def _refuse_input(prompt: object = "") -> str:
+    raise EOFError(say("`input()` cannot ask while the panel traces, because no cell runs; run `panel.run_trace()` in a cell"))

@@ -17,9 +17,8 @@ from devwidget.report.page.panel_text import as_saved
 from devwidget.report.page.ranks.content import ranks_content
 from devwidget.report.page.ranks.page import plain_cluster
 from devwidget.report.style.safe_text import safe_block
-from devwidget.ui.bridge import Control, reference
-from devwidget.ui.displayed import Displayed
-from devwidget.ui.spoken import fall_silent, speak_along
+from devwidget.ui.bridge import Control, refer_to
+from devwidget.ui.displayed import Displayed, fall_silent, speak_along
 
 
 class RanksView(anywidget.AnyWidget):
@@ -45,22 +44,22 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         super().__init__()
         self.cluster, self._ask = cluster, ask
         self.control = Control()
-        self.view = RanksView(control=reference(self.control), live=ask is not None)
+        self.view = RanksView(control=refer_to(self.control), live=ask is not None)
         self.children = (self.view,)
-        self.control.on_msg(functools.partial(_answer, self))
+        self.control.on_msg(functools.partial(_answer_page, self))
         self.speak()
         speak_along(self)
 
     def speak(self) -> None:
         """Say everything in the language of reports."""
         self.view.words = page_words(*RANKS)
-        self._draw()
+        self._draw_cluster()
 
     def ask(self) -> Cluster:
         """Ask the ranks again, and show what they say; of a saved record nobody can be asked."""
         if self._ask is not None:
             self.cluster = self._ask()
-            self._draw()
+            self._draw_cluster()
         return self.cluster
 
     def close(self) -> None:
@@ -72,24 +71,22 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         self.layout.close()
         super().close()
 
-    def _draw(self) -> None:
+    def _draw_cluster(self) -> None:
         self.view.content = ranks_content(self.cluster)
         self.save_again()
 
     def __repr__(self) -> str:
         return str(self.cluster)
 
-    def _html(self) -> str:
+    def _plain_html(self) -> str:
         return str(plain_cluster(self.cluster))
 
-    def _saved(self) -> str:
-        return as_saved(plain_cluster(self.cluster))  # as markup: a `str` would be escaped
-
-    def _view_id(self) -> str:
-        return str(self.view.model_id)
+    def _saved_html(self) -> str:
+        # As markup: a `str` would be escaped.
+        return as_saved(plain_cluster(self.cluster))
 
 
-def _answer(panel: RanksWidget, control: Control, message: Any, buffers: Any) -> None:
+def _answer_page(panel: RanksWidget, control: Control, message: Any, buffers: Any) -> None:
     """Answer the page inside the handler, whatever it has sent and whatever goes wrong."""
     asked = message if isinstance(message, dict) else {}
     answer: dict[str, str] = {}

@@ -17,7 +17,7 @@ _shells: weakref.WeakSet[Any] = weakref.WeakSet()
 _cell_ended: list[threading.Event] = []
 
 
-def watch(panel: Panel) -> None:
+def watch_panel(panel: Panel) -> None:
     """Keep a panel up to date from now on, if this Python runs cells."""
     _panels.add(panel)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -28,12 +28,12 @@ def watch(panel: Panel) -> None:
         _shells.add(shell)
 
 
-def forget(panel: Panel) -> None:
+def forget_panel(panel: Panel) -> None:
     """Leave a panel alone."""
     _panels.discard(panel)
 
 
-def stop(shell: Any) -> None:
+def stop_watching(shell: Any) -> None:
     """Take the callbacks off a shell."""
     if shell in _shells:
         _shells.discard(shell)
@@ -42,11 +42,11 @@ def stop(shell: Any) -> None:
 
 
 def _before_cell(info: Any = None) -> None:
-    if threading.current_thread() is not threading.main_thread() or not _shown():
+    if threading.current_thread() is not threading.main_thread() or not _shown_panels():
         return
     ended = threading.Event()
     _cell_ended.append(ended)
-    threading.Thread(target=_sample, args=(ended,), name="devwidget-memory", daemon=True).start()
+    threading.Thread(target=_sample_memory, args=(ended,), name="devwidget-memory", daemon=True).start()
 
 
 def _after_cell(result: Any = None) -> None:
@@ -58,13 +58,13 @@ def _after_cell(result: Any = None) -> None:
         panel.after_cell()
 
 
-def _shown() -> list[Panel]:
+def _shown_panels() -> list[Panel]:
     return [panel for panel in _panels if panel.is_shown]
 
 
-def _sample(ended: threading.Event) -> None:
-    """The thread of one cell: it ends with the cell, and at the first look that fails."""
+def _sample_memory(ended: threading.Event) -> None:
+    """Sample in the thread of one cell: it ends with the cell, and at the first look that fails."""
     while not ended.wait(SAMPLE_SECONDS):
-        for panel in _shown():
+        for panel in _shown_panels():
             if not panel.sample_memory():
                 return

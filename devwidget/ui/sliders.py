@@ -8,7 +8,7 @@ from traitlets import Dict
 from devwidget.records.answers.fitted import Fitted
 from devwidget.report.page.assets import SLIDERS, joined, page_words, static_text
 from devwidget.report.page.sliders_card import sliders_content, sliders_words
-from devwidget.ui.spoken import speak_along
+from devwidget.ui.displayed import speak_along
 
 
 class Sliders(anywidget.AnyWidget):

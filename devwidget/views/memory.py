@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-from devwidget.memory.accounting import Held as Held
-from devwidget.memory.accounting import categorized as categorized
-from devwidget.memory.accounting import held_by as held_by
+from devwidget.memory import Held as Held
+from devwidget.memory import categorize_memory as categorize_memory
+from devwidget.memory import held_by as held_by
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
 from devwidget.records.memory_curve import ROLES, MemoryCurve, MemoryPoint

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.memory.accounting import account
+from devwidget.memory import account_memory
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES
 from devwidget.simulator import simulate
@@ -36,7 +36,7 @@ def test_a_training_step_is_told_apart_by_category_and_adds_up() -> None:
         optimizer = torch.optim.Adam(model.parameters())
         model[1](model[0](torch.ones(4, 64, device="cuda:0")).to("cuda:1")).sum().backward()
         optimizer.step()
-        snapshot = account(take_snapshot(model, optimizer=optimizer, virtual_gpus=2))
+        snapshot = account_memory(take_snapshot(model, optimizer=optimizer, virtual_gpus=2))
     for memory in snapshot.memory[:2]:
         assert (memory.parameters, memory.gradients, memory.optimizer) == (WEIGHT + BIAS, WEIGHT + BIAS, 2 * (WEIGHT + BIAS))
         assert sum(getattr(memory, name) for name in CATEGORIES) == memory.total == 1 << 30
@@ -45,7 +45,7 @@ def test_a_training_step_is_told_apart_by_category_and_adds_up() -> None:
 
 def test_a_model_at_rest_leaves_no_other_tensors() -> None:
     with simulate(gpus=2):
-        snapshot = account(take_snapshot(split_model(), virtual_gpus=2))
+        snapshot = account_memory(take_snapshot(split_model(), virtual_gpus=2))
     assert [memory.activations for memory in snapshot.memory] == [0, 0, 0]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from devwidget.distributed.folder import FOLDER_VARIABLE, made_private
+from devwidget.distributed.job import FOLDER_VARIABLE, make_private
 
 ROOT = pathlib.Path(__file__).parents[2]
 TRAINING = pathlib.Path(__file__).with_name("training.py")
@@ -47,7 +47,7 @@ class Job:
 def running(command: Sequence[str], **environ: str) -> Iterator[Job]:
     """A job whose folder is made for it; short, because the path of a socket must be."""
     with tempfile.TemporaryDirectory(prefix="ranks-") as above:
-        folder = made_private(pathlib.Path(above) / "job")
+        folder = make_private(pathlib.Path(above) / "job")
         settings = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", FOLDER_VARIABLE: str(folder), **environ}
         process = subprocess.Popen(
             [sys.executable, *command], env=os.environ | settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

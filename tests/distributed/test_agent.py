@@ -17,9 +17,8 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.distributed.asking import ask
-from devwidget.distributed.folder import HANDLER, made_private, socket_of
-from devwidget.distributed.identity import identity
+from devwidget.distributed.asking import ask_rank
+from devwidget.distributed.job import HANDLER, find_identity, make_private, socket_of
 from devwidget.distributed.unix_http import Line
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import loads
@@ -63,12 +62,12 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     with running([str(program)], RANK="2", WORLD_SIZE="4", LOCAL_RANK="2") as job:
         assert job.process.stdout is not None
         assert job.process.stdout.readline() == "ready\n"
-        wait_for(lambda: ask(job.folder, 2).report.stack[-1].text.startswith("input()"))  # `print` has returned too
+        wait_for(lambda: ask_rank(job.folder, 2).report.stack[-1].text.startswith("input()"))  # `print` has returned too
         yield job
 
 
 def test_a_rank_says_what_it_holds_where_it_is_and_how_far_it_came(one_rank: Job):
-    said = ask(one_rank.folder, 2).report
+    said = ask_rank(one_rank.folder, 2).report
     assert (said.rank, said.world_size, said.local_rank, said.pid) == (2, 4, 2, one_rank.process.pid)
     assert [module.path for module in said.model.modules] == ["", "inner", "norm"]
     assert said.model.holdings[said.model.held[1]] == (
@@ -86,7 +85,7 @@ def test_a_rank_says_what_it_holds_where_it_is_and_how_far_it_came(one_rank: Job
 def test_a_question_with_anything_in_it_is_refused(one_rank: Job, body: bytes):
     answer = Line(socket_of(one_rank.folder, 2), 5.0).ask(HANDLER, body)
     assert answer.status == 400
-    assert ask(one_rank.folder, 2).state == "answered"
+    assert ask_rank(one_rank.folder, 2).state == "answered"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_what_is_no_question_at_all_does_no_harm(one_rank: Job, raw: bytes):
         line.connect(str(socket_of(one_rank.folder, 2)))
         line.sendall(raw)
         assert b"RankReport" not in line.recv(65536)
-    assert ask(one_rank.folder, 2).state == "answered"
+    assert ask_rank(one_rank.folder, 2).state == "answered"
 
 
 def _as_another_user(attempt: str) -> int:
@@ -136,7 +135,7 @@ def test_a_rank_is_reached_through_a_forwarded_socket_from_another_network(one_r
     """As ssh forwards it: a socket here whose bytes go to the socket there; who asks has no network at all."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
         pytest.skip("this machine lets nobody make network namespaces")
-    here = made_private(pathlib.Path(tempfile.mkdtemp(prefix="ranks-")) / "job")
+    here = make_private(pathlib.Path(tempfile.mkdtemp(prefix="ranks-")) / "job")
     relay = socket.create_server(str(socket_of(here, 2)), family=socket.AF_UNIX)
     relaying = threading.Thread(target=_relay, args=(relay, socket_of(one_rank.folder, 2)))
     relaying.start()
@@ -217,7 +216,7 @@ def test_what_is_no_model_is_refused():
     ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, (0, 2, -1)),
 ])  # fmt: skip
 def test_each_launcher_says_which_rank_it_is(environ: dict[str, str], found: tuple[int, int, int]):
-    said = identity(environ)
+    said = find_identity(environ)
     assert (said.rank, said.world_size, said.local_rank) == found
 
 
@@ -239,5 +238,5 @@ def one_rank_text() -> str:
     from devwidget.distributed.report import Reporter
     from devwidget.records.schema.writing import dumps
 
-    who = identity({"RANK": "0", "WORLD_SIZE": "1"})
-    return dumps(Reporter(torch.nn.Linear(2, 2), lambda: ()).report(who))
+    who = find_identity({"RANK": "0", "WORLD_SIZE": "1"})
+    return dumps(Reporter(torch.nn.Linear(2, 2), lambda: ()).make_report(who))

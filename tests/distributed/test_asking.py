@@ -17,9 +17,8 @@ import pytest
 
 import devwidget
 from devwidget.distributed import asking, unix_http
-from devwidget.distributed.asking import FIRST_WAIT, SECOND_WAIT, ask, ask_folder
-from devwidget.distributed.folder import file_of, socket_of
-from devwidget.distributed.process_state import process_state
+from devwidget.distributed.asking import FIRST_WAIT, SECOND_WAIT, ask_folder, ask_rank, read_process_state
+from devwidget.distributed.job import file_of, socket_of
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import dumps
 from devwidget.records.ranks.merging import Heard
@@ -178,7 +177,7 @@ def test_a_server_that_never_ends_is_busy_after_its_time(job: pathlib.Path, sent
 
     with listening(socket_of(job, 0), serve):
         began = time.monotonic()
-        found = ask(job, 0)
+        found = ask_rank(job, 0)
         seconds = time.monotonic() - began
         ended.set()
     assert found.state == "busy"
@@ -210,7 +209,7 @@ def test_a_file_with_a_number_that_no_rank_has_is_none_of_the_job(job: pathlib.P
 def test_a_socket_where_nobody_listens_is_that_of_a_dead_rank(job: pathlib.Path):
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(socket_of(job, 0)))
-    assert ask(job, 0).state == "dead"
+    assert ask_rank(job, 0).state == "dead"
 
 
 def announced(number: int, world: int = 4, **more: object) -> RankReport:
@@ -240,7 +239,7 @@ def test_a_socket_of_another_machine_in_a_shared_folder_is_not_that_of_a_dead_ra
     file_of(job, 0).write_text(dumps(announced(0, host="node7")))
     with socket.socket(socket.AF_UNIX) as elsewhere:
         elsewhere.bind(str(socket_of(job, 0)))
-    assert [ask(job, 0).state, ask(job, 0).host] == ["unknown", "node7"]
+    assert [ask_rank(job, 0).state, ask_rank(job, 0).host] == ["unknown", "node7"]
 
 
 def test_how_many_ranks_there_are_is_read_from_those_that_are_dead_too(job: pathlib.Path):
@@ -313,14 +312,14 @@ def test_what_is_no_rank_is_refused(job: pathlib.Path):
 
 def test_a_process_is_running_stopped_or_gone():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert process_state(child.pid) == "running"
+    assert read_process_state(child.pid) == "running"
     os.kill(child.pid, signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
-    assert process_state(child.pid) == "stopped"
+    assert read_process_state(child.pid) == "stopped"
     child.kill()
     child.communicate()
-    assert process_state(child.pid) == "gone"
-    assert process_state(0) == "unknown"
+    assert read_process_state(child.pid) == "gone"
+    assert read_process_state(0) == "unknown"
 
 
 def test_a_report_of_another_size_than_its_world_is_refused():

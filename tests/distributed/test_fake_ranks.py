@@ -13,11 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from devwidget.distributed.identity import identity
+from devwidget.distributed.job import find_identity
 from devwidget.distributed.report import Reporter
-from devwidget.planning.parallel.forked import in_a_fork
-from devwidget.planning.parallel.mesh import Mesh
-from devwidget.planning.parallel.torch_internals import join_fake_group, shape_of_shard
+from devwidget.planning.parallel.forked import run_in_fork
+from devwidget.planning.parallel.mesh import Mesh, Shard
+from devwidget.planning.parallel.rank_step import join_fake_group
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.runs import numbers_in
 from devwidget.rules.ranks.over_ranks import judge_cluster
@@ -46,20 +46,22 @@ def report_of(rank):
     for block in model:
         parallelize_module(block, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
         fully_shard(block, mesh=mesh["dp"])
-    return Reporter(model, lambda: ()).report(identity())
+    return Reporter(model, lambda: ()).make_report(find_identity())
 
 
 @functools.cache
 def job(numbers):
     importlib.import_module("torch._dynamo")  # as DTensor does at its first use, which is nine tenths of the time of a rank
-    return judge_cluster(merge(Heard(rank, "answered", in_a_fork(lambda rank=rank: report_of(rank))) for rank in numbers))
+    return judge_cluster(merge(Heard(rank, "answered", run_in_fork(lambda rank=rank: report_of(rank))) for rank in numbers))
 
 
 def check(numbers):
     """Placements are as few as the arithmetic of the mesh says, and who holds nothing is found."""
     found = job(numbers)
     assert [(axis.name, axis.size) for axis in found.axes] == [("dp", 32), ("tp", 8)]
-    assert [found.ranks[rank].coordinates for rank in numbers] == [tuple(MESH.at(rank).values()) for rank in numbers]
+    assert [found.ranks[rank].coordinates for rank in numbers] == [
+        tuple(MESH.coordinates_of(rank).values()) for rank in numbers
+    ]
     bytes_of = {rank: found.placements[found.ranks[rank].placement].bytes for rank in numbers}
     assert {rank for rank in numbers if bytes_of[rank] == 0} == {rank for rank in numbers if rank >= 8 * ROWS}
     assert len(found.placements) == 2
@@ -78,11 +80,11 @@ def test_of_sixteen_ranks_the_distinct_placements_and_the_empty_ones_are_found()
 def test_sizes_are_those_that_the_mesh_gives():
     found = job(SAMPLED)
     for placement in found.placements:
-        at = MESH.at(next(numbers_in(placement.ranks)))
+        at = MESH.coordinates_of(next(numbers_in(placement.ranks)))
         for number, module in enumerate(found.modules):
             for tensor in found.holdings[placement.held[number]] if placement.held[number] >= 0 else ():
                 rows = tensor.shape[0] // 8 if module.path.endswith("up") else tensor.shape[0]
-                (local,) = shape_of_shard((rows,), (32,), (at["dp"],), (_along_rows(),))
+                (local,) = Shard((rows,), ("dp",), (32,), (_along_rows(),)).shape_at(at)
                 assert math.prod(tensor.local_shape) == local * tensor.shape[1] // (1 if module.path.endswith("up") else 8)
 
 

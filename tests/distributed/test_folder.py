@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from devwidget.distributed.folder import job_folder, made_private, ranks_in, refuse_shared, write_whole
+from devwidget.distributed.job import job_folder, make_private, ranks_in, refuse_shared, write_whole
 from devwidget.records.errors import DevwidgetError
 
 
@@ -23,9 +23,9 @@ def test_the_name_of_a_job_cannot_lead_out_of_the_folder_of_its_user():
 
 
 def test_a_folder_is_made_for_its_owner_alone(tmp_path: pathlib.Path):
-    made = made_private(tmp_path / "job")
+    made = make_private(tmp_path / "job")
     assert made.stat().st_mode & 0o777 == 0o700
-    assert made_private(made) == made
+    assert make_private(made) == made
 
 
 def _open_to_others(path: pathlib.Path) -> None:
@@ -55,7 +55,7 @@ def _of_another(path: pathlib.Path) -> None:
 def test_a_folder_that_others_could_have_prepared_is_refused(tmp_path: pathlib.Path, make, told):
     make(tmp_path / "job")
     with pytest.raises(DevwidgetError, match=told):
-        made_private(tmp_path / "job")
+        make_private(tmp_path / "job")
 
 
 def test_a_folder_that_is_not_there_is_refused_when_it_is_asked(tmp_path: pathlib.Path):
@@ -65,7 +65,7 @@ def test_a_folder_that_is_not_there_is_refused_when_it_is_asked(tmp_path: pathli
 
 def test_a_name_that_no_socket_can_have_is_refused(tmp_path: pathlib.Path):
     with pytest.raises(DevwidgetError, match="too long"):
-        made_private(tmp_path / ("long" * 40))
+        make_private(tmp_path / ("long" * 40))
 
 
 def test_only_files_of_ranks_are_counted(tmp_path: pathlib.Path):

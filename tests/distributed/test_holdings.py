@@ -26,7 +26,7 @@ def test_the_groups_of_a_module_are_found_where_torch_has_many_or_one(
     state: object, groups: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_internals, "fsdp_state_of", lambda module: state)
-    assert holdings._groups(nn.Identity()) == groups
+    assert holdings._parameter_groups(nn.Identity()) == groups
 
 
 def test_a_rank_tells_its_model_where_the_inside_of_fsdp_is_another(monkeypatch: pytest.MonkeyPatch) -> None:

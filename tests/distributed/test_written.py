@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.distributed.identity import identity
+from devwidget.distributed.job import find_identity
 from devwidget.distributed.report import Reporter
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.trace import Trace
@@ -62,6 +62,6 @@ def test_the_steps_of_ranks_are_told_together_and_by_what_a_rank_says_of_itself(
     assert cluster.traced is not None
     assert [kind.ranks for kind in cluster.traced.kinds] == [((0, 2),)]
     assert [span.class_name for span in cluster.traced.kinds[0].step.modules] == ["Linear"]
-    told = Reporter(model, tuple).report(identity()).traced
+    told = Reporter(model, tuple).make_report(find_identity()).traced
     assert told is not None
     assert told.modules == cluster.traced.kinds[0].step.modules

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from devwidget.memory.accounting import account, block_bytes, categorized, held_by, held_bytes
+from devwidget.memory import account_memory, block_bytes, categorize_memory, held_by, held_bytes
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
 from devwidget.records.snapshot import ModuleFacts, Snapshot
@@ -78,29 +78,29 @@ def test_devices_and_categories_are_kept_apart() -> None:
 
 
 def test_what_the_model_holds_is_taken_out_of_the_live_tensors() -> None:
-    (memory,) = categorized([card(2048, cache=512)], {GPU: {"parameters": 1024, "gradients": 512}})
+    (memory,) = categorize_memory([card(2048, cache=512)], {GPU: {"parameters": 1024, "gradients": 512}})
     assert parts(memory) == {"parameters": 1024, "gradients": 512, "activations": 512, "cache": 512, "free": 7680}
 
 
 def test_the_parts_add_up_to_the_total_even_if_the_allocator_knew_of_less() -> None:
-    (memory,) = categorized([card(512, others=256)], {GPU: {"parameters": 2048}})
+    (memory,) = categorize_memory([card(512, others=256)], {GPU: {"parameters": 2048}})
     assert sum(parts(memory).values()) == memory.total
     assert (memory.parameters, memory.activations, memory.others) == (2048, 0, 0)
 
 
 def test_the_cpu_shows_what_the_model_holds_there() -> None:
     snapshot = Snapshot(model(tensor(0, 100, device=CPU)), memory=(DeviceMemory(CPU, "CPU", False, 0),))
-    assert parts(account(snapshot).memory[0]) == {"parameters": 100}
+    assert parts(account_memory(snapshot).memory[0]) == {"parameters": 100}
 
 
 def test_a_device_of_unknown_size_is_given_no_free_bytes() -> None:
-    (memory,) = categorized([DeviceMemory(GPU, "GPU", False, 0)], {GPU: {"parameters": 512}})
+    (memory,) = categorize_memory([DeviceMemory(GPU, "GPU", False, 0)], {GPU: {"parameters": 512}})
     assert parts(memory) == {"parameters": 512}
 
 
 def test_the_models_bytes_are_told_from_the_others_once():
     snapshot = split_model()
     untold = tuple(replace(each, parameters=0, gradients=0, attributes=0, activations=6 * MIB) for each in snapshot.memory)
-    told = categorized(untold, held_by(snapshot))
+    told = categorize_memory(untold, held_by(snapshot))
     assert (told[1].parameters, told[1].activations) == (2_052_096, 6 * MIB - 2_052_096)
-    assert categorized(told, held_by(snapshot)) == told
+    assert categorize_memory(told, held_by(snapshot)) == told

@@ -18,7 +18,7 @@ import pytest
 
 import devwidget
 from devwidget import DevwidgetError
-from devwidget.opening.pickle_scan import Implausible, scan
+from devwidget.opening.plain_pickle import Implausible, scan_pickle
 
 MIB = 1 << 20
 
@@ -70,7 +70,7 @@ BOMBS: dict[str, bytes] = {
 
 _OPENED = """
 import pathlib, re, sys
-from devwidget.opening.files import open_file
+from devwidget.opening import open_file
 from devwidget.records.loading.json_io import load
 from devwidget.records.errors import DevwidgetError
 for way in (open_file, load):
@@ -130,12 +130,12 @@ def test_plain_values_pass_in_every_protocol(protocol: int) -> None:
     numbers = [0, -1, 255, 2**31, -(2**40), 2**62, 2**70, 10**400, 0.5, float("inf"), True, None]
     texts = ["a" * size for size in (0, 255, 256, 70_000)]
     many = [{"name": str(at), "same": texts} for at in range(2_000)]
-    scan(pickle.dumps([numbers, texts, [(), (1,), ((1, 2), 3, 4, 5)], many], protocol=protocol))
+    scan_pickle(pickle.dumps([numbers, texts, [(), (1,), ((1, 2), 3, 4, 5)], many], protocol=protocol))
 
 
 @pytest.mark.parametrize("size", [1, 200, 300, 70_000, 20_000_000])
 def test_a_number_in_a_table_is_held_against_the_bytes_of_the_file(size: int) -> None:
     filling = b"N0" * (size // 2)
-    scan(b"\x80\x02" + filling + b"Nr" + struct.pack("<I", size // 2) + b".")
+    scan_pickle(b"\x80\x02" + filling + b"Nr" + struct.pack("<I", size // 2) + b".")
     with pytest.raises(Implausible, match="byte "):
-        scan(b"\x80\x02" + filling + b"Nr" + struct.pack("<I", 2 * size + 600) + b".")
+        scan_pickle(b"\x80\x02" + filling + b"Nr" + struct.pack("<I", 2 * size + 600) + b".")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from devwidget.planning.parallel.forked import in_a_fork
+from devwidget.planning.parallel.forked import run_in_fork
 from devwidget.records.errors import DevwidgetError
 
 
@@ -11,6 +11,6 @@ from devwidget.records.errors import DevwidgetError
 def copies_run_backward():
     """`torch.compile` of torch 2.15 starts threads for devices, and a copy of such a process runs no backward."""
     try:
-        in_a_fork(lambda: torch.ones(1, requires_grad=True).sum().backward())
+        run_in_fork(lambda: torch.ones(1, requires_grad=True).sum().backward())
     except DevwidgetError as error:
         pytest.skip(str(error.why))

@@ -10,8 +10,8 @@ from torch.nn.utils import parametrizations
 
 import devwidget
 from devwidget.capture.restore.settings.torch_settings import switches_now
-from devwidget.planning.child import letters
-from devwidget.planning.child.process import ask
+from devwidget.planning import child_process
+from devwidget.planning.child_process import ask_child
 from devwidget.records.errors import DevwidgetError
 from tests.measured import total
 
@@ -64,7 +64,7 @@ def test_a_model_that_is_split_over_virtual_gpus_is_planned_as_it_is():
 def test_what_this_process_has_switched_counts_in_the_child():
     with devwidget.simulate(1), torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
         here = switches_now()
-        assert ask(switches_now) == here
+        assert ask_child(switches_now) == here
     assert here["autocast on cuda"] == (True, torch.bfloat16)
 
 
@@ -109,7 +109,7 @@ def test_a_model_that_cannot_be_sent_is_refused_with_what_to_do(a_started_gpu):
 
 
 def test_a_child_that_dies_is_told(a_started_gpu, monkeypatch):
-    monkeypatch.setattr(letters, "write", lambda *about: b"")
+    monkeypatch.setattr(child_process, "write_question", lambda *about: b"")
     with pytest.raises(DevwidgetError, match=r"ended with 1: .*EOFError"):
         devwidget.plan(Net(), X, gpus=1, **ASKED)
 

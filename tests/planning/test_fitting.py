@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.planning.fitting import Grid, fit
+from devwidget.planning.sizes import PlanGrid, fit_plans
 from devwidget.records.answers.fitted import weights
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -23,7 +23,7 @@ def planned(need):
 
 @pytest.mark.parametrize("need", [lambda b, n: 100 + 7 * b * n + 3 * b * n * n, lambda b, n: 900 + b * n, lambda b, n: 5000])
 def test_lines_and_squares_are_told_exactly(need):
-    fitted = fit(Grid(planned(need)), 8, 64)
+    fitted = fit_plans(PlanGrid(planned(need)), 8, 64)
     for batch, length in itertools.product((1, 3, 8, 20, 32), (32, 50, 64, 100, 128)):
         assert fitted.at(batch, length) == (pytest.approx(need(batch, length), abs=1),)
     assert (fitted.batches, fitted.lengths, fitted.asked) == ((1, 8, 16, 32), (32, 64, 128), (8, 64))
@@ -31,7 +31,7 @@ def test_lines_and_squares_are_told_exactly(need):
 
 
 def test_where_the_need_bends_more_is_run_and_what_is_left_is_told():
-    fitted = fit(Grid(planned(lambda b, n: max(5000, 40 * b * n))), 8, 64)
+    fitted = fit_plans(PlanGrid(planned(lambda b, n: max(5000, 40 * b * n))), 8, 64)
     assert fitted.batches == (1, 4, 8, 12, 16, 24, 32)
     assert fitted.checked == len(fitted.batches) - 1
     assert 0 < fitted.off < 1
@@ -43,8 +43,8 @@ def test_a_model_for_texts_of_one_length_has_that_length():
             raise DevwidgetError("for texts of 64")
         return batch
 
-    assert fit(Grid(planned(need)), 8, 64).lengths == (64,)
-    assert fit(Grid(planned(lambda b, n: b)), 8, None).lengths == (0,)
+    assert fit_plans(PlanGrid(planned(need)), 8, 64).lengths == (64,)
+    assert fit_plans(PlanGrid(planned(lambda b, n: b)), 8, None).lengths == (0,)
 
 
 def test_weights_add_up_and_are_one_at_a_knot():

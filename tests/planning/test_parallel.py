@@ -14,9 +14,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed._tensor.common_dtensor import ModelArgs, Transformer
 
 import devwidget
-from devwidget.planning.parallel.forked import in_a_fork
+from devwidget.planning.parallel.forked import run_in_fork
 from devwidget.planning.parallel.mesh import Mesh
-from devwidget.planning.parallel.pipeline import order
+from devwidget.planning.parallel.pipeline import list_stage_phases
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
 from devwidget.records.ranks.runs import numbers_in
@@ -146,7 +146,7 @@ def test_the_order_of_a_stage_is_that_of_torchs_own_schedule():
     visualizer = pytest.importorskip("torch.distributed.pipelining._schedule_visualizer")
     for stage, actions in enumerate(visualizer.get_schedule_ops("1F1B", 4, 8)):
         kinds = [each.computation_type.name for each in actions if each is not None and each.microbatch_index is not None]
-        assert [f"{'FULL_' * (what == 'backward')}{what.upper()}" for what in order(stage, 4, 8)] == kinds
+        assert [f"{'FULL_' * (what == 'backward')}{what.upper()}" for what in list_stage_phases(stage, 4, 8)] == kinds
 
 
 def test_nothing_of_the_users_has_changed():
@@ -175,9 +175,9 @@ def test_a_plan_for_ranks_is_saved_and_read_back(tmp_path):
 
 def test_coordinates_are_those_of_a_device_mesh():
     mesh = Mesh(("pp", "dp", "tp"), (2, 3, 4))
-    assert mesh.at(0) == {"pp": 0, "dp": 0, "tp": 0}
-    assert mesh.at(17) == {"pp": 1, "dp": 1, "tp": 1}
-    assert [len(stage) for stage in mesh.stages()] == [12, 12]
+    assert mesh.coordinates_of(0) == {"pp": 0, "dp": 0, "tp": 0}
+    assert mesh.coordinates_of(17) == {"pp": 1, "dp": 1, "tp": 1}
+    assert [len(stage) for stage in mesh.ranks_by_stage()] == [12, 12]
     assert mesh.ranks == math.prod(mesh.sizes)
 
 
@@ -235,4 +235,4 @@ def test_where_torch_has_threads_for_devices_it_is_said_what_would_help():
         raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing.")
 
     with pytest.raises(DevwidgetError, match="plan in a fresh kernel, before the first backward"):
-        in_a_fork(backward)
+        run_in_fork(backward)

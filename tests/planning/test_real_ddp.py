@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import devwidget
-from devwidget.planning.parallel.forked import in_a_fork
+from devwidget.planning.parallel.forked import run_in_fork
 from devwidget.records.errors import DevwidgetError
 from tests.planning.test_real_fsdp import LiveBytes
 
@@ -47,7 +47,7 @@ def test_a_plan_peaks_where_real_ddp_does(settings, optimizer):
     asked = {"parallelize": functools.partial(wrapped, settings=settings)} if settings else {}
     step = {"loss_fn": torch.sum, "optimizer": optimizer, **asked}
     plan = devwidget.plan(model_of(), BATCH, parallel={"ddp": RANKS}, **step)
-    real = in_a_fork(lambda: real_peak(settings, optimizer))
+    real = run_in_fork(lambda: real_peak(settings, optimizer))
     assert plan.ranks[0].peak == pytest.approx(real, rel=0.02)
 
 

@@ -11,8 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import devwidget
-from devwidget.planning.parallel.forked import in_a_fork
-from devwidget.planning.parallel.torch_internals import join_fake_group, local_of
+from devwidget.distributed.holdings import local_part
+from devwidget.planning.parallel.forked import run_in_fork
+from devwidget.planning.parallel.rank_step import join_fake_group
 
 TOKENS = torch.zeros(1, 4, dtype=torch.long)
 
@@ -28,7 +29,7 @@ class LiveBytes(TorchDispatchMode):
     def note(self, values):
         for each in values:
             if isinstance(each, torch.Tensor):
-                storage = local_of(each).untyped_storage()
+                storage = local_part(each).untyped_storage()
                 self.storages.setdefault(storage._cdata, StorageWeakRef(storage))
 
     def total(self):
@@ -75,6 +76,6 @@ def test_a_plan_peaks_where_real_fsdp_does(reshard, blocks):
     step = {"loss_fn": torch.sum, "optimizer": torch.optim.SGD, "parallelize": functools.partial(shard, reshard=reshard)}
     plan = devwidget.plan(model, TOKENS, parallel={"dp": 2}, **step)
     (planned,) = {each.bytes for rank in plan.ranks for each in rank.phases if each.phase == "forward"}
-    real = in_a_fork(lambda: real_peak(reshard))
+    real = run_in_fork(lambda: real_peak(reshard))
     assert abs(planned - real) < of_block / 20
     assert round((real - of_all / 2) / of_block) in (blocks, blocks - 1)

@@ -4,12 +4,12 @@ import builtins
 
 import pytest
 
-from devwidget.ui.printed import printed
+from devwidget.ui.questions import collect_printed
 
 
 def test_a_question_is_refused_and_says_where_it_can_be_asked():
     before, shown = builtins.input, []
-    with printed(shown.append):
+    with collect_printed(shown.append):
         print("asking")
         with pytest.raises(EOFError, match=r"run `panel.run_trace\(\)` in a cell"):
             input("how many? ")

@@ -92,7 +92,7 @@ def test_names_that_could_be_markup_arrive_as_text():
     job = faulty()
     evil = dataclasses.replace(job, ranks=(dataclasses.replace(job.ranks[0], note="\u202e<img src=x>"), *job.ranks[1:]))
     assert "\\u202e" in ranks_content(evil)["ranks"][0]["note"]
-    assert "<img" not in RanksWidget(evil)._html()
+    assert "<img" not in RanksWidget(evil)._plain_html()
 
 
 def opened(**more):
@@ -119,10 +119,10 @@ def test_a_panel_in_a_process_that_does_not_answer_offers_nothing():
 def test_a_rank_that_answers_is_known_without_loading_what_answers(monkeypatch):
     from devwidget import api
 
-    monkeypatch.setitem(sys.modules, "devwidget.distributed.agent", types.SimpleNamespace(serving=lambda: None))
+    monkeypatch.setitem(sys.modules, "devwidget.distributed.agent", types.SimpleNamespace(serving_agent=lambda: None))
     assert api._asking_the_others() is None
     agent = types.SimpleNamespace(folder="runs")
-    monkeypatch.setitem(sys.modules, "devwidget.distributed.agent", types.SimpleNamespace(serving=lambda: agent))
+    monkeypatch.setitem(sys.modules, "devwidget.distributed.agent", types.SimpleNamespace(serving_agent=lambda: agent))
     monkeypatch.setattr(api, "ranks", lambda folder: f"those of {folder}")
     assert api._asking_the_others()() == "those of runs"
 

@@ -13,7 +13,7 @@ from tests.cells import ipython
 def shell():
     with ipython() as shell:
         yield shell
-        refresh.stop(shell)
+        refresh.stop_watching(shell)
 
 
 def test_a_shown_panel_looks_again_after_each_cell(shell):
@@ -40,7 +40,7 @@ def test_memory_is_watched_while_a_long_cell_runs(shell, monkeypatch):
 def test_callbacks_are_registered_once_and_taken_off(shell):
     panels = [open_panel()[0] for _ in range(3)]
     assert shell.events.callbacks["post_run_cell"].count(refresh._after_cell) == 1
-    refresh.stop(shell)
+    refresh.stop_watching(shell)
     assert refresh._after_cell not in shell.events.callbacks["post_run_cell"]
     for panel in panels:
         panel.close()

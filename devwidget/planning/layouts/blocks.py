@@ -10,13 +10,19 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import all_tensors, own_tensors, registered, walk
+from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import tensors_in
-from devwidget.planning.watcher import bytes_by_gpu
+from devwidget.planning.changes import Changed
+from devwidget.planning.placement import place_copy
+from devwidget.planning.rehearsal import rehearse_step
+from devwidget.planning.watcher import Watcher, bytes_by_gpu, virtual_gpu
+from devwidget.simulator.cluster import UNLIMITED, parse_cluster
 from devwidget.simulator.devices.ledger import Account
+from devwidget.simulator.devices.ledger_listeners import settle
 
 
 @dataclass
-class Block:
+class ModelBlock:
     """One of them, in bytes.
 
     Attributes:
@@ -45,7 +51,53 @@ class Block:
     is_module: bool = True
 
 
-def paths_of_blocks(model: nn.Module, finest: bool = False) -> list[str]:
+@dataclass(frozen=True)
+class Need:
+    """What blocks take on one GPU, in bytes.
+
+    Attributes:
+        blocks: all of them, in the order in which they run.
+        trains: whether there is a backward.
+        state: bytes of optimizer state for a byte of weights that are trained.
+        step: bytes that the optimizer's step takes besides, for the same.
+        backward: bytes that backward takes besides while one block is in it.
+    """
+
+    blocks: Sequence[ModelBlock]
+    trains: bool = False
+    state: float = 0.0
+    step: float = 0.0
+    backward: int = 0
+
+    def estimate_peak(self, blocks: Sequence[ModelBlock]) -> int:
+        """Estimate the peak of a GPU that has these blocks."""
+        weights, trained = weight_bytes(blocks), sum(block.trained for block in _skip_tied(blocks))
+        if not self.trains:
+            return weights + max((block.kept + block.beyond for block in blocks), default=0)
+        kept = most = 0
+        late = trained
+        for block in blocks:
+            most = max(most, kept + block.kept + block.beyond)
+            kept += block.kept
+            most = max(most, kept + trained - late + self.backward)
+            late -= block.trained
+        return round(weights + self.state * trained + max(most, kept + self.backward, (1 + self.step) * trained))
+
+
+def weight_bytes(blocks: Sequence[ModelBlock]) -> int:
+    """Return the bytes of their weights, those that are tied once."""
+    return sum(block.weights for block in _skip_tied(blocks))
+
+
+def _skip_tied(blocks: Sequence[ModelBlock]) -> Iterator[ModelBlock]:
+    storages: set[int] = set()
+    for block in blocks:
+        if not block.tensors or not block.tensors <= storages:
+            yield block
+        storages |= block.tensors
+
+
+def find_block_paths(model: nn.Module, finest: bool = False) -> list[str]:
     """Paths of the modules that together are the whole model and are not taken apart, in the order of the model.
 
     Lists are taken apart, and what has a list of modules in it and no tensor of its own; other modules may use what
@@ -54,31 +106,28 @@ def paths_of_blocks(model: nn.Module, finest: bool = False) -> list[str]:
     Args:
         finest: take apart what has tensors of its own too; each of them is a block, before the parts of its module.
     """
-    return list(_blocks("", model, frozenset(getattr(model, "_no_split_modules", None) or ()), finest))
+    return list(_iterate_block_paths("", model, frozenset(getattr(model, "_no_split_modules", None) or ()), finest))
 
 
-def _blocks(path: str, module: nn.Module, whole: frozenset[str], finest: bool) -> Iterator[str]:
+def _iterate_block_paths(path: str, module: nn.Module, whole: frozenset[str], finest: bool) -> Iterator[str]:
     children = registered(module, "_modules")
-    if not children or not _comes_apart(module, whole, finest):
+    if not children or not _is_taken_apart(module, whole, finest):
         if path == "" or any(True for _ in all_tensors(module)):
             yield path
         return
     below = f"{path}." if path else ""
     yield from (f"{below}{name}" for name in own_tensors(module))
     for name, child in children:
-        yield from _blocks(f"{below}{name}", child, whole, finest)
+        yield from _iterate_block_paths(f"{below}{name}", child, whole, finest)
 
 
-def _comes_apart(module: nn.Module, whole: frozenset[str], finest: bool) -> bool:
+def _is_taken_apart(module: nn.Module, whole: frozenset[str], finest: bool) -> bool:
     if isinstance(module, nn.ModuleList | nn.Sequential):
         return True
     if type(module).__name__ in whole or (own_tensors(module) and not finest):
         return False
-    return any(_is_list(inner) for _, inner in walk(module))
-
-
-def _is_list(module: nn.Module) -> bool:
-    return isinstance(module, nn.ModuleList | nn.Sequential) and len(registered(module, "_modules")) > 1
+    lists = (inner for _, inner in walk(module) if isinstance(inner, nn.ModuleList | nn.Sequential))
+    return any(len(registered(inner, "_modules")) > 1 for inner in lists)
 
 
 @dataclass
@@ -93,72 +142,96 @@ class BlockWatcher:
 
     account: Account
     settle: Callable[[], None]
-    blocks: dict[str, Block] = field(default_factory=dict)
+    blocks: dict[str, ModelBlock] = field(default_factory=dict)
     _before: dict[str, int] = field(default_factory=dict)
     _handles: list[Any] = field(default_factory=list)
 
-    def attach(self, copied: nn.Module, paths: Sequence[str]) -> None:
+    def attach_hooks(self, copied: nn.Module, paths: Sequence[str]) -> None:
         """Watch these blocks of a copy; the hooks are on the copy alone."""
         for path in paths:
-            part = _part(copied, path)
+            part = _find_part(copied, path)
             tensors = all_tensors(part) if isinstance(part, nn.Module) else [part]
-            weights, trained = (_bytes(part) for part in (tensors, [each for each in tensors if each.requires_grad]))
+            weights, trained = (_gpu_bytes(part) for part in (tensors, [each for each in tensors if each.requires_grad]))
             storages = frozenset(tensor.untyped_storage()._cdata for tensor in tensors)
-            self.blocks[path] = Block(path, weights, trained, tensors=storages, is_module=isinstance(part, nn.Module))
+            self.blocks[path] = ModelBlock(path, weights, trained, tensors=storages, is_module=isinstance(part, nn.Module))
             if isinstance(part, nn.Module):
                 self._handles += [
-                    part.register_forward_pre_hook(self._begins(path)),
-                    part.register_forward_hook(self._ends(path)),
+                    part.register_forward_pre_hook(self._make_pre_hook(path)),
+                    part.register_forward_hook(self._make_hook(path)),
                 ]
 
-    def _held(self) -> int:
+    def _held_bytes(self) -> int:
         self.settle()
         return self.account.held
 
-    def _begins(self, path: str) -> Callable[..., None]:
-        def begins(module: nn.Module, args: Any) -> None:
-            self._before[path] = self._held()
+    def _make_pre_hook(self, path: str) -> Callable[..., None]:
+        def enter_block(module: nn.Module, args: Any) -> None:
+            self._before[path] = self._held_bytes()
             self.account.peak = self.account.held
 
-        return begins
+        return enter_block
 
-    def _ends(self, path: str) -> Callable[..., None]:
-        def ends(module: nn.Module, args: Any, out: Any) -> None:
-            block, held = self.blocks[path], self._held()
+    def _make_hook(self, path: str) -> Callable[..., None]:
+        def leave_block(module: nn.Module, args: Any, out: Any) -> None:
+            block, held = self.blocks[path], self._held_bytes()
             if block.order is None:
                 block.order = sum(each.order is not None for each in self.blocks.values())
                 passed = list(tensors_in(out))
-                block.passed = _bytes(passed)
+                block.passed = _gpu_bytes(passed)
                 if passed:
                     block.dtype, block.shape = str(passed[0].dtype).removeprefix("torch."), tuple(passed[0].shape)
                 block.kept = max(held - self._before[path], 0)
             block.beyond = max(block.beyond, self.account.peak - max(held, self._before[path]))
 
-        return ends
+        return leave_block
 
-    def in_order(self) -> list[Block]:
-        """The blocks as they ran; those that never did stand behind the one before them in the model."""
+    def list_in_order(self) -> list[ModelBlock]:
+        """Return the blocks as they ran; one that never did stands behind the one before it in the model."""
         last, ordered = -1.0, []
         for block in self.blocks.values():
             last = float(block.order) if block.order is not None else last + 0.001
             ordered.append((last, block))
         return [block for _, block in sorted(ordered, key=lambda pair: pair[0])]
 
-    def detach(self) -> None:
+    def remove_hooks(self) -> None:
         """Take the hooks off: a second step tells nothing new."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
 
-def _part(module: nn.Module, path: str) -> nn.Module | torch.Tensor:
-    """A module or a tensor by its path."""
+def _find_part(module: nn.Module, path: str) -> nn.Module | torch.Tensor:
+    """Return the module or the tensor at a path."""
     name, _, rest = path.partition(".")
     if not name:
         return module
     child: nn.Module | None = dict(registered(module, "_modules")).get(name)
-    return own_tensors(module)[name] if child is None else _part(child, rest)
+    return own_tensors(module)[name] if child is None else _find_part(child, rest)
 
 
-def _bytes(tensors: list[torch.Tensor]) -> int:
+def _gpu_bytes(tensors: list[torch.Tensor]) -> int:
     return sum(bytes_by_gpu(tensors).values())
+
+
+def measure_blocks(
+    model: nn.Module, inputs: Arguments, asked: dict[str, Any], paths: Sequence[str], lengths_stay: bool
+) -> Need:
+    """Measure what each block takes, in one step on one GPU of any size."""
+    cluster = parse_cluster(1, UNLIMITED, False)
+    watcher = Watcher(1)
+    # All of the copy on one GPU, wherever its parts are.
+    changed = Changed(prepare=lambda copied: copied.to(virtual_gpu(0)))
+    with place_copy(model, "as is", cluster, watcher, changed) as (copied, (account,)):
+        blocks = BlockWatcher(account, settle)
+        blocks.attach_hooks(copied.inner, paths)
+        step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
+        phases = rehearse_step(*step, after_forward=blocks.remove_hooks, lengths_stay=lengths_stay)
+        device = watcher.describe_device(0, account, sum(block.weights for block in blocks.blocks.values()))
+    found, trains = blocks.list_in_order(), "backward" in phases
+    trained = sum(block.trained for block in found)
+    state = watcher.optimizer.get(0, 0) / max(trained, 1)
+    plain = Need(found, trains, state)
+    more, phase = device.peak - plain.estimate_peak(found), device.peak_at.phase if device.peak_at else ""
+    if phase == "optimizer":
+        return Need(found, trains, state, step=max(more, 0) / max(trained, 1))
+    return Need(found, trains, state, backward=max(more, 0) if phase in ("backward", "loss") else 0)

@@ -1,70 +1,145 @@
-"""Blocks over GPUs: what each part would take, every assignment of few, and the best split of many in their order."""
+"""Searches for a split of blocks over GPUs: proposed by the estimate, run, proposed again as the runs have corrected it."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
 
-from devwidget.planning.layouts.blocks import Block
+from torch import nn
+
+from devwidget.capture.step.batch import Arguments
+from devwidget.planning import plan_step
+from devwidget.planning.changes import Changed
+from devwidget.planning.layouts.blocks import ModelBlock, Need, weight_bytes
+from devwidget.records.answers.layout import Rejected
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.plan import Plan
+from devwidget.records.schema.message import Message
+
+# Runs of one kind of layout: each tells how far the estimate of a GPU was off, and the next counts with it.
+MOST_TRIES = 8
+
+# Times the memory, by the estimate as runs have corrected it: not run.
+FAR_OFF = 1.25
+
+Best = Callable[[Sequence[int]], list[int] | None]
+"""Of the room of each GPU: the best layout of a kind that was not run yet."""
+
+
+@dataclass
+class SplitSearch:
+    """The search for one layout.
+
+    Attributes:
+        model, inputs, asked: of the step, as for a plan.
+        need: of the blocks.
+        capacities: of the GPUs.
+        rejected: what was run and does not fit.
+    """
+
+    model: nn.Module
+    inputs: Arguments
+    asked: dict[str, Any]
+    need: Need
+    capacities: Sequence[int]
+    rejected: list[Rejected] = field(default_factory=list)
+    _plans: dict[tuple[int, ...], Plan | None] = field(default_factory=dict)
+    _nearest: tuple[float, list[int], Plan] | None = None
+
+    def find_split(self) -> tuple[list[int], Plan] | None:
+        """Return the split with the fewest hops that fits when it is run, else the nearest, and its plan; None if none runs."""
+        for best in self._iterate_kinds():
+            if (found := self._try_kind(best)) is not None:
+                return found
+        return self._nearest and self._nearest[1:]
+
+    def _iterate_kinds(self) -> Iterator[Best]:
+        """Yield assignments with more and more hops where there are few, else splits in order over more and more GPUs."""
+        hops: dict[int, list[list[int]]] = {}
+        for split in list_assignments(self.need.blocks, self.capacities):
+            hops.setdefault(count_crossings(split, self.need.blocks)[0], []).append(split)
+        yield from (functools.partial(self._pick_emptiest, hops[count]) for count in sorted(hops))
+        for used in range(1, len(self.capacities) + 1) if not hops else ():
+            yield from (functools.partial(self._pick_in_order, used, home) for home in range(min(used, 2)))
+
+    def _pick_emptiest(self, splits: Sequence[list[int]], room: Sequence[int]) -> list[int] | None:
+        left = (split for split in splits if tuple(split) not in self._plans)
+        return min(left, key=lambda split: find_fullest_share(self.need, split, room), default=None)
+
+    def _pick_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
+        """Pick the best split with so many blocks at the end on the first GPU again; then one beside the nearest."""
+        split = find_best_split(self.need, room, used, last_home)
+        near = [] if self._nearest is None else neighbouring_splits(self._nearest[1], group_tied_blocks(self.need.blocks))
+        left = (each for each in [split, *near] if each is not None and tuple(each) not in self._plans)
+        return None if split is None else next(left, None)
+
+    def _try_kind(self, best: Best) -> tuple[list[int], Plan] | None:
+        """Run what is best by the estimate, then what is best as runs have corrected the estimate."""
+        room = list(self.capacities)
+        for tries in range(MOST_TRIES):
+            if (split := best(room)) is None or self._weighs_too_much(split):
+                return None
+            if tries and find_fullest_share(self.need, split, room) > FAR_OFF:
+                return None
+            self._plans[tuple(split)] = plan = self._run_split(split)
+            if plan is not None and plan.fits:
+                return split, plan
+            if plan is not None:
+                room = [self._correct_room(index, split, plan) for index in range(len(room))]
+        return None
+
+    def _weighs_too_much(self, split: list[int]) -> bool:
+        """Whether a run would tell nothing: the weights alone have no room."""
+        for index, capacity in enumerate(self.capacities):
+            part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
+            weights = weight_bytes(part)
+            if weights > capacity:
+                share = f"{weights / capacity:.1%}"
+                why = Message("not run: the weights of GPU {index} are {share} of what it has", index=index, share=share)
+                self.rejected.append(Rejected(describe_split(split), why))
+                return True
+        return False
+
+    def _run_split(self, split: list[int]) -> Plan | None:
+        paths = {block.path: index for block, index in zip(self.need.blocks, split, strict=True)}
+        asked = {**self.asked, "placement": paths}
+        try:
+            plan = plan_step(self.model, self.inputs, asked, Changed())
+        except DevwidgetError as error:
+            self.rejected.append(Rejected(describe_split(split), error.what))
+            return None
+        over = max(device.on_card / device.capacity for device in plan.devices)
+        if not plan.fits:
+            fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
+            share = f"{fullest.on_card / fullest.capacity:.1%}"
+            why = Message("{device} takes {share} of what it has", device=fullest.device, share=share)
+            self.rejected.append(Rejected(describe_split(split), why))
+        if self._nearest is None or over < self._nearest[0]:
+            self._nearest = over, split, plan
+        return plan
+
+    def _correct_room(self, index: int, split: list[int], plan: Plan) -> int:
+        """Return what the estimate of a GPU may come to, by how far it was off."""
+        estimated = self.need.estimate_peak([block for block, at in zip(self.need.blocks, split, strict=True) if at == index])
+        return self.capacities[index] - max(plan.devices[index].on_card - estimated, 0)
+
+
+def describe_split(split: Sequence[int]) -> str:
+    """Return a text such as `4 on 0, 3 on 1`."""
+    parts = (Message("{count} on {gpu}", count=len(list(group)), gpu=gpu) for gpu, group in groupby(split))
+    return functools.reduce(lambda told, part: Message("{first}, {second}", first=told, second=part), parts)
+
 
 MOST_ASSIGNMENTS = 1 << 12
 """Of blocks to GPUs; where there are more, blocks are split in the order in which they run."""
 
 
-@dataclass(frozen=True)
-class Need:
-    """What blocks take on one GPU, in bytes.
-
-    Attributes:
-        blocks: all of them, in the order in which they run.
-        trains: whether there is a backward.
-        state: bytes of optimizer state for a byte of weights that are trained.
-        step: bytes that the optimizer's step takes besides, for the same.
-        backward: bytes that backward takes besides while one block is in it.
-    """
-
-    blocks: Sequence[Block]
-    trains: bool = False
-    state: float = 0.0
-    step: float = 0.0
-    backward: int = 0
-
-    def of(self, blocks: Sequence[Block]) -> int:
-        """The peak of a GPU that has these."""
-        weights, trained = weights_of(blocks), _trained(blocks)
-        if not self.trains:
-            return weights + max((block.kept + block.beyond for block in blocks), default=0)
-        kept = most = 0
-        late = trained
-        for block in blocks:
-            most = max(most, kept + block.kept + block.beyond)
-            kept += block.kept
-            most = max(most, kept + trained - late + self.backward)
-            late -= block.trained
-        return round(weights + self.state * trained + max(most, kept + self.backward, (1 + self.step) * trained))
-
-
-def weights_of(blocks: Sequence[Block]) -> int:
-    """Bytes of their weights; what is tied within them is there once."""
-    return sum(block.weights for block in _untied(blocks))
-
-
-def _trained(blocks: Sequence[Block]) -> int:
-    return sum(block.trained for block in _untied(blocks))
-
-
-def _untied(blocks: Sequence[Block]) -> Iterator[Block]:
-    storages: set[int] = set()
-    for block in blocks:
-        if not block.tensors or not block.tensors <= storages:
-            yield block
-        storages |= block.tensors
-
-
-def groups_of(blocks: Sequence[Block]) -> list[list[int]]:
-    """Which blocks go together, in their order: those that share weights, and a tensor with the module after it."""
+def group_tied_blocks(blocks: Sequence[ModelBlock]) -> list[list[int]]:
+    """Group blocks that go together, in their order: those that share weights, and a tensor with the next module."""
     groups: list[list[int]] = []
     for index, block in enumerate(blocks):
         tied = [group for group in groups if any(block.tensors & blocks[other].tensors for other in group)]
@@ -75,7 +150,7 @@ def groups_of(blocks: Sequence[Block]) -> list[list[int]]:
     return sorted(groups)
 
 
-def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -> list[int] | None:
+def find_best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -> list[int] | None:
     """The GPU of each block, over the first `used` GPUs, so that the fullest part is as little full as can be.
 
     Args:
@@ -87,7 +162,7 @@ def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -
     Returns:
         None if there are fewer groups than GPUs.
     """
-    groups = groups_of(need.blocks)
+    groups = group_tied_blocks(need.blocks)
     chain = len(groups) - last_home
     if chain < used or (last_home and used < 2):
         return None
@@ -97,7 +172,7 @@ def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -
         part = groups[begin:end] + (groups[chain:] if gpu == 0 else [])
         if room[gpu] <= 0:
             return float("inf")
-        return need.of([need.blocks[index] for index in sorted(itertools.chain(*part))]) / room[gpu]
+        return need.estimate_peak([need.blocks[index] for index in sorted(itertools.chain(*part))]) / room[gpu]
 
     nothing = [(float("inf"), list[int]()) for _ in range(chain)]
     best: list[list[tuple[float, list[int]]]] = [[(0.0, []), *nothing]]
@@ -115,49 +190,46 @@ def best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -
     full, ends = best[used][chain]
     if full == float("inf"):
         return None
-    return placed(groups, [next((gpu for gpu, end in enumerate(ends) if number < end), 0) for number in range(len(groups))])
+    return assign_places(
+        groups, [next((gpu for gpu, end in enumerate(ends) if number < end), 0) for number in range(len(groups))]
+    )
 
 
-def beside(split: Sequence[int], groups: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """The splits in which one group of blocks at a border is on the other side."""
+def neighbouring_splits(split: Sequence[int], groups: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Return the splits with one group of blocks at a border moved to the other side."""
     places = [split[group[0]] for group in groups]
     for index, (here, following) in enumerate(itertools.pairwise(places)):
         if here != following:
-            yield placed(groups, [*places[:index], following, *places[index + 1 :]])
-            yield placed(groups, [*places[: index + 1], here, *places[index + 2 :]])
+            yield assign_places(groups, [*places[:index], following, *places[index + 1 :]])
+            yield assign_places(groups, [*places[: index + 1], here, *places[index + 2 :]])
 
 
-def assignments(blocks: Sequence[Block], room: Sequence[int]) -> list[list[int]]:
-    """Every GPU of each block, those that are tied on one; of GPUs that are alike none is left out before one that is used.
-
-    Returns:
-        Nothing where there would be more than `MOST_ASSIGNMENTS`.
-    """
-    groups = groups_of(blocks)
+def list_assignments(blocks: Sequence[ModelBlock], room: Sequence[int]) -> list[list[int]]:
+    """List every way to put blocks on GPUs, tied ones on one, alike GPUs in turn; none above `MOST_ASSIGNMENTS`."""
+    groups = group_tied_blocks(blocks)
     if len(room) ** len(groups) > MOST_ASSIGNMENTS:
         return []
-    alike = len(set(room)) == 1
-    every = itertools.product(range(len(room)), repeat=len(groups))
-    return [placed(groups, places) for places in every if not alike or _in_turn(places)]
+    every: Iterable[tuple[int, ...]] = itertools.product(range(len(room)), repeat=len(groups))
+    if len(set(room)) == 1:
+        every = (places for places in every if list(dict.fromkeys(places)) == list(range(len(set(places)))))
+    return [assign_places(groups, places) for places in every]
 
 
-def _in_turn(places: Sequence[int]) -> bool:
-    return list(dict.fromkeys(places)) == list(range(len(set(places))))
-
-
-def placed(groups: Sequence[Sequence[int]], places: Sequence[int]) -> list[int]:
-    """The GPU of each block, of those of the groups."""
+def assign_places(groups: Sequence[Sequence[int]], places: Sequence[int]) -> list[int]:
+    """Return the GPU of each block from the GPU of each group."""
     return [gpu for _, gpu in sorted((index, gpu) for group, gpu in zip(groups, places, strict=True) for index in group)]
 
 
-def fullness(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
-    """The share that is taken of the fullest GPU."""
+def find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
+    """Return the share of the fullest GPU that is taken."""
     parts = [[block for block, at in zip(need.blocks, split, strict=True) if at == gpu] for gpu in range(len(room))]
-    return max(need.of(part) / free if free > 0 else float("inf") for part, free in zip(parts, room, strict=True) if part)
+    return max(
+        need.estimate_peak(part) / free if free > 0 else float("inf") for part, free in zip(parts, room, strict=True) if part
+    )
 
 
-def crossings(split: Sequence[int], blocks: Sequence[Block]) -> tuple[int, int]:
-    """How often activations go to another GPU, and their bytes; at the end the output goes back to the first."""
+def count_crossings(split: Sequence[int], blocks: Sequence[ModelBlock]) -> tuple[int, int]:
+    """Count the copies of activations to another GPU, and their bytes; the output goes back to the first."""
     running = [(at, block.passed) for at, block in zip(split, blocks, strict=True) if block.passed]
     passed = [size for (here, size), (there, _) in zip(running, [*running[1:], *running[:1]], strict=True) if here != there]
     return len(passed), sum(passed)

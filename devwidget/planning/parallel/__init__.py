@@ -12,10 +12,10 @@ from torch import nn
 from devwidget.capture.step.batch import arguments
 from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
-from devwidget.planning.parallel.forked import in_a_fork
-from devwidget.planning.parallel.mesh import kinds_of_ranks
-from devwidget.planning.parallel.rank_step import Ran, RankStep
-from devwidget.planning.parallel.refusals import mesh_of, refuse, refuse_ignored
+from devwidget.planning.parallel.forked import run_in_fork
+from devwidget.planning.parallel.mesh import group_alike_ranks
+from devwidget.planning.parallel.rank_step import RankResult, RankStep
+from devwidget.planning.parallel.refusals import parse_mesh, refuse_ignored, refuse_mesh
 from devwidget.records.ranks.parallel_plan import ParallelPlan, RankPlan
 from devwidget.records.ranks.runs import runs_of
 from devwidget.simulator.cluster import UNLIMITED, parse_cluster
@@ -38,8 +38,8 @@ def make_parallel_plan(
 ) -> ParallelPlan:
     """See `devwidget.plan`."""
     refuse_model(model)
-    mesh = mesh_of(parallel)
-    refuse(model, mesh, parallelize, optimizer)
+    mesh = parse_mesh(parallel)
+    refuse_mesh(model, mesh, parallelize, optimizer)
     refuse_ignored(gpus, placement, mesh, microbatches)
     unlimited = memory is None and card is None
     (capacity,) = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card).memory_bytes
@@ -54,24 +54,24 @@ def make_parallel_plan(
     return ParallelPlan(type(model).__name__, tuple(zip(mesh.names, mesh.sizes, strict=True)), total, tuple(plans), ways)
 
 
-Stage = list[tuple[tuple[int, ...], Ran]]
+Stage = list[tuple[tuple[int, ...], RankResult]]
 """Ranks that are alike, and what the first of them ran."""
 
 
 def _run_stages(step: RankStep) -> list[Stage]:
-    """Each stage of a pipeline in turn, since what one passes on is what the next is given; one stage without."""
+    """Run each stage of a pipeline in turn, since what one passes on is the input of the next; else one stage."""
     stages, passed = [], None
-    for ranks in step.mesh.stages():
-        first = _run(step, ranks[0], passed)
-        kinds = kinds_of_ranks(step.mesh, ranks, first.shards)
-        ran = [(kind, first if ranks[0] in kind else _run(step, kind[0], passed)) for kind in kinds]
+    for ranks in step.mesh.ranks_by_stage():
+        first = _run_rank(step, ranks[0], passed)
+        kinds = group_alike_ranks(step.mesh, ranks, first.shards)
+        ran = [(kind, first if ranks[0] in kind else _run_rank(step, kind[0], passed)) for kind in kinds]
         stages.append(ran)
         passed = first.passed
     return stages
 
 
-def _run(step: RankStep, rank: int, given: Any) -> Ran:
-    return in_a_fork(lambda: step.run(rank, given))
+def _run_rank(step: RankStep, rank: int, given: Any) -> RankResult:
+    return run_in_fork(lambda: step.run_rank(rank, given))
 
 
 def _plans_of_stage(stage: Stage, capacity: int) -> list[RankPlan]:

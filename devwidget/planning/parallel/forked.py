@@ -16,41 +16,40 @@ from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message
 
 T = TypeVar("T")
+# What torch says once it has threads of its own for devices (`Engine::initialize_device_threads_pool` in `engine.cpp`).
 _NO_BACKWARD = "autograd's threading in combination with fork"
-"""What torch says once it has threads of its own for devices (`Engine::initialize_device_threads_pool` in `engine.cpp`)."""
 
 
-def in_a_fork(call: Callable[[], T]) -> T:
-    """What `call` returns, in a copy of this process; it goes through pickle.
-
-    Raises:
-        DevwidgetError: which the call raised, or in place of any other exception.
-    """
+def run_in_fork(call: Callable[[], T]) -> T:
+    """Return what `call` returns in a copy of this process, by pickle; raise DevwidgetError in place of any exception."""
     read, write = os.pipe()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)  # the copy uses none of the threads
+        # The warning is about locks that other threads hold: the copy uses none of the threads.
+        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
         child = os.fork()
     if child == 0:
         os.close(read)
-        _answer(write, call)
+        _answer_and_exit(write, call)
     os.close(write)
     try:
         with os.fdopen(read, "rb") as pipe:
             answer = pipe.read()
-    except BaseException:  # such as an interrupt: the copy must not go on alone
+    except BaseException:
+        # Such as an interrupt: the copy must not go on alone.
         os.kill(child, signal.SIGKILL)
         raise
     finally:
         os.waitpid(child, 0)
-    result: T = _result(answer)
+    result: T = _unpack_answer(answer)
     return result
 
 
-def _answer(write: int, call: Callable[[], object]) -> None:
-    """In the copy: answer, and end without any clean-up that is the original's."""
+def _answer_and_exit(write: int, call: Callable[[], object]) -> None:
+    """Answer, in the copy, and end it without any clean-up that is the original's."""
     try:
-        _be_quiet()
-        torch.set_num_threads(1)  # the pool of threads was not copied
+        _silence_output()
+        # A fork copies the calling thread alone: what is given to the pool of threads would wait for ever.
+        torch.set_num_threads(1)
         try:
             answer: tuple[str, object] = "returned", call()
         except DevwidgetError as error:
@@ -60,11 +59,12 @@ def _answer(write: int, call: Callable[[], object]) -> None:
         with os.fdopen(write, "wb") as pipe:
             pickle.dump(answer, pipe)
     finally:
+        # Not `sys.exit`: what the original has registered for its own end must not run twice.
         os._exit(0)
 
 
-def _be_quiet() -> None:
-    """What the copy says goes nowhere: it would be in the user's cell once for each rank."""
+def _silence_output() -> None:
+    """Send what the copy prints nowhere: it would be in the user's cell once for each rank."""
     warnings.simplefilter("ignore")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
@@ -72,7 +72,7 @@ def _be_quiet() -> None:
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it
 
 
-def _result(answer: bytes) -> Any:
+def _unpack_answer(answer: bytes) -> Any:
     value: Any
     kind, value = pickle.loads(answer) if answer else ("failed", Message("the process of this rank died"))
     if kind == "refused":

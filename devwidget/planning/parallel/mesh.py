@@ -1,13 +1,19 @@
-"""The mesh of a plan, and which of its ranks hold shards of the same shapes: arithmetic, without running any of them."""
+"""The mesh of a plan: which of its ranks hold shards of the same shapes, and how it spreads a model by default."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from devwidget.planning.parallel.torch_internals import shape_of_shard
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from devwidget.capture import torch_internals
+from devwidget.capture.modules import registered
 
 REPLICAS = ("ddp", "replicate", "dp_replicate")
 """Names of a dimension whose ranks hold equal copies."""
@@ -33,24 +39,24 @@ class Mesh:
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """How many ranks there are."""
         return math.prod(self.sizes)
 
     def size_of(self, name: str) -> int:
-        """Of one dimension; 1 for one that is not there."""
+        """Return the size of one dimension; 1 for one that is not there."""
         return dict(zip(self.names, self.sizes, strict=True)).get(name, 1)
 
-    def at(self, rank: int) -> At:
-        """The coordinates of a rank."""
+    def coordinates_of(self, rank: int) -> At:
+        """Return the coordinates of a rank."""
         coordinates = []
         for size in reversed(self.sizes):
             rank, coordinate = divmod(rank, size)
             coordinates.append(coordinate)
         return dict(zip(self.names, reversed(coordinates), strict=True))
 
-    def stages(self) -> list[list[int]]:
-        """The ranks of each stage of a pipeline; all of them in one list without."""
-        stage = [self.at(rank).get(STAGES, 0) for rank in range(self.ranks)]
+    def ranks_by_stage(self) -> list[list[int]]:
+        """Return the ranks of each stage of a pipeline; all of them in one list where there is none."""
+        stage = [self.coordinates_of(rank).get(STAGES, 0) for rank in range(self.ranks)]
         return [[rank for rank in range(self.ranks) if stage[rank] == number] for number in range(self.size_of(STAGES))]
 
 
@@ -71,17 +77,51 @@ class Shard:
     placements: tuple[Any, ...] = ()
 
     def shape_at(self, at: At) -> tuple[int, ...]:
-        """Of the part that a rank holds."""
+        """Return the shape of the part that a rank holds."""
         if not self.dims:
             return self.shape
-        return shape_of_shard(self.shape, self.sizes, [at[name] for name in self.dims], self.placements)
+        coordinates = [at[name] for name in self.dims]
+        local, _ = torch_internals.local_shape_and_offset(self.shape, self.sizes, coordinates, self.placements)
+        return tuple(local)
 
 
-def kinds_of_ranks(mesh: Mesh, ranks: Sequence[int], shards: Sequence[Shard]) -> list[tuple[int, ...]]:
-    """Ranks with shards of the same shapes together, in the order of the first of each kind."""
+def group_alike_ranks(mesh: Mesh, ranks: Sequence[int], shards: Sequence[Shard]) -> list[tuple[int, ...]]:
+    """Group ranks with shards of the same shapes, in the order of the first of each kind."""
     distinct = list(dict.fromkeys(shards))
     kinds: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for rank in ranks:
-        at = mesh.at(rank)
+        at = mesh.coordinates_of(rank)
         kinds.setdefault(tuple(shard.shape_at(at) for shard in distinct), []).append(rank)
     return [tuple(kind) for kind in kinds.values()]
+
+
+def spread_by_default(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """The part of a rank: its copy in DDP; or each block of a list is one unit of FSDP2, and what is left another.
+
+    Replicas over the first dimension and shards over the second are HSDP.
+    """
+    names = mesh.mesh_dim_names or ()
+    part = _cut_stage(model, mesh) if STAGES in names else model
+    dims = tuple(name for name in names if name != STAGES)
+    if len(dims) == 1 and dims[0] in REPLICAS:
+        return DistributedDataParallel(part, process_group=mesh[dims[0]].get_group())
+    if dims:
+        own = mesh if len(dims) == len(names) else mesh[dims if len(dims) > 1 else dims[0]]
+        for unit in (*_find_units(part), part):
+            fully_shard(unit, mesh=own)
+    return part
+
+
+def _cut_stage(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    blocks: list[Any] = [block for _, block in registered(model, "_modules")]
+    at, stages = mesh[STAGES].get_local_rank(), mesh[STAGES].size()
+    return nn.Sequential(*blocks[len(blocks) * at // stages : len(blocks) * (at + 1) // stages])
+
+
+def _find_units(module: nn.Module) -> Iterator[nn.Module]:
+    """Find the outermost modules in lists that have parameters."""
+    for _, child in registered(module, "_modules"):
+        if isinstance(module, nn.ModuleList | nn.Sequential) and any(True for _ in child.parameters()):
+            yield child
+        else:
+            yield from _find_units(child)

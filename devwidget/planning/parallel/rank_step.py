@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered, walk
@@ -16,24 +18,21 @@ from devwidget.capture.snapshot.wrapper_facts import wrapping
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.tensors import is_tensor, replace_tensors
-from devwidget.planning.optimizers import optimizer_for
-from devwidget.planning.parallel.default import spread
-from devwidget.planning.parallel.mesh import At, Mesh, Shard
+from devwidget.capture.torch_internals import FakeStore, FakeTensorMode
+from devwidget.planning.parallel.mesh import At, Mesh, Shard, spread_by_default
 from devwidget.planning.parallel.pipeline import Passed, StageStep
-from devwidget.planning.parallel.replicas import watch_replicas
-from devwidget.planning.parallel.storages import Storages
-from devwidget.planning.parallel.torch_internals import FakeTensorMode, join_fake_group, spec_of
-from devwidget.planning.rehearsal import MeanStep
+from devwidget.planning.parallel.storages import StorageWatcher, watch_replicas
+from devwidget.planning.rehearsal import MeanStep, remake_optimizer
 from devwidget.records.plan import PlanMoment
 from devwidget.records.ranks.parallel_plan import PhasePeak
 from devwidget.records.trace import Phase
 
+# The first makes what later ones find there, the second tells the peak, and the third what is held at it.
 _STEPS = 3
-"""The first makes what later ones find there, the second tells the peak, and the third what is held at it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RankResult:
     """What one rank saw, in bytes; see `RankPlan`."""
 
     at: At
@@ -49,7 +48,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class RankStep:
-    """What to run on every rank. It changes the model: see `in_a_fork`."""
+    """What to run on every rank. It changes the model: see `run_in_fork`."""
 
     model: nn.Module
     inputs: Arguments
@@ -59,26 +58,28 @@ class RankStep:
     parallelize: Callable[..., Any] | None
     microbatches: int
 
-    def run(self, rank: int, given: Passed | None) -> Ran:
-        """Be that rank."""
+    def run_rank(self, rank: int, given: Passed | None) -> RankResult:
+        """Run the step as that rank."""
         join_fake_group(rank, self.mesh.ranks)
         mesh = init_device_mesh("cpu", self.mesh.sizes, mesh_dim_names=self.mesh.names)
-        fakes, before, storages = FakeTensorMode(allow_non_fake_inputs=True), _names_kept(self.model), Storages()
-        inputs = Arguments(*_fake((self.inputs.args, self.inputs.kwargs, self.inputs.target), fakes))
-        _make_fake(self.model, fakes)
+        fakes, before, storages = FakeTensorMode(allow_non_fake_inputs=True), _keep_names(self.model), StorageWatcher()
+        given_inputs = self.inputs.args, self.inputs.kwargs, self.inputs.target
+        inputs = Arguments(*replace_tensors(given_inputs, lambda tensor: _make_fake_like(tensor, fakes)))
+        _fake_parameters(self.model, fakes)
         watch_replicas(fakes, storages)
-        part = self._part(mesh)
-        inner = part.module if isinstance(part, DistributedDataParallel) else part  # whose parameters have their names
-        optimizer = optimizer_for(before, inner, self.optimizer)
-        running = self._running(part, inputs, optimizer, given, mesh)
+        part = self._spread_model(mesh)
+        # DDP puts `module.` before each name; the part inside has the names of the model.
+        inner = part.module if isinstance(part, DistributedDataParallel) else part
+        optimizer = remake_optimizer(before, inner, self.optimizer)
+        running = self._make_step(part, inputs, optimizer, given, mesh)
         with fakes, CurrentModule(part) as where:
-            return _Watched(part, optimizer, where, storages).ran(self.mesh.at(rank), running)
+            return _WatchedRank(part, optimizer, where, storages).run_steps(self.mesh.coordinates_of(rank), running)
 
-    def _part(self, mesh: DeviceMesh) -> nn.Module:
-        part = (self.parallelize or spread)(self.model, mesh)
+    def _spread_model(self, mesh: DeviceMesh) -> nn.Module:
+        part = (self.parallelize or spread_by_default)(self.model, mesh)
         return part if isinstance(part, nn.Module) else self.model
 
-    def _running(self, part: nn.Module, inputs: Arguments, optimizer: Any, given: Passed | None, mesh: DeviceMesh) -> Any:
+    def _make_step(self, part: nn.Module, inputs: Arguments, optimizer: Any, given: Passed | None, mesh: DeviceMesh) -> Any:
         if "pp" in self.mesh.names:
             stage = mesh["pp"].get_local_rank(), mesh["pp"].size()
             return StageStep(part, inputs, self.loss_fn, optimizer, stage, self.microbatches, given)
@@ -86,41 +87,41 @@ class RankStep:
 
 
 @dataclass
-class _Watched:
+class _WatchedRank:
     """One part of a model while it runs."""
 
     part: nn.Module
     optimizer: torch.optim.Optimizer | None
     where: CurrentModule
-    storages: Storages
+    storages: StorageWatcher
     phase: Phase = "build"
     peak: int = 0
     peak_at: PlanMoment | None = None
     parts: dict[str, int] = field(default_factory=dict)
 
-    def ran(self, at: At, running: Any) -> Ran:
-        """Run the step often enough; see `_STEPS`."""
-        shards = tuple(_shard(parameter) for _, parameter in named_tensors(self.part, "_parameters"))
-        self.storages.keeps(all_tensors(self.part))
+    def run_steps(self, at: At, running: Any) -> RankResult:
+        """Run the step `_STEPS` times."""
+        shards = tuple(_describe_shard(parameter) for _, parameter in named_tensors(self.part, "_parameters"))
+        self.storages.keep_tensors(all_tensors(self.part))
         phases: tuple[PhasePeak, ...] = ()
         with self.storages:
-            for look in [_nothing] * (_STEPS - 1) + [self._look]:
+            for look in [lambda: None] * (_STEPS - 1) + [self._note_peak]:
                 self.storages.at_peak = look
-                phases = tuple(self._phases(running))
+                phases = tuple(self._run_phases(running))
                 self.peak = max(each.bytes for each in phases)
         passed = getattr(running, "passed", None)
-        facts = self.storages.most_gathered, phases, self.peak_at, _ways(self.part)
-        return Ran(at, shards, self.peak, self.parts, *facts, passed)
+        facts = self.storages.most_gathered, phases, self.peak_at, _list_wrappers(self.part)
+        return RankResult(at, shards, self.peak, self.parts, *facts, passed)
 
-    def _phases(self, running: Any) -> Iterator[PhasePeak]:
+    def _run_phases(self, running: Any) -> Iterator[PhasePeak]:
         for phase, run in running.phases():
             self.phase = phase
-            self.storages.begin()
+            self.storages.begin_phase()
             run()
             yield PhasePeak(phase, self.storages.peak)
 
-    def _look(self) -> None:
-        """At the peak that the step before had, once: what each byte is for."""
+    def _note_peak(self) -> None:
+        """Note, once and at the peak that the step before had, what each byte is for."""
         if self.parts or not self.peak or self.storages.held < self.peak:
             return
         storages, known = self.storages, set[int]()
@@ -128,30 +129,25 @@ class _Watched:
         kept = sum(storages.live.get(key, 0) for key in storages.kept)
         known |= storages.kept
         states = self.optimizer.state.values() if self.optimizer is not None else ()
-        optimizer = storages.sizes((each for state in states for each in state.values() if is_tensor(each)), known)
+        optimizer = storages.count_bytes((each for state in states for each in state.values() if is_tensor(each)), known)
         gathered = sum(storages.live.get(key, 0) for key in storages.of_gathering - known)
         known |= storages.of_gathering
         buckets = sum(storages.live.get(key, 0) for key in storages.of_buckets - known)
         known |= storages.of_buckets
-        gradients = storages.sizes((each.grad for each in parameters if each.grad is not None), known)
+        gradients = storages.count_bytes((each.grad for each in parameters if each.grad is not None), known)
         rest = storages.held - kept - optimizer - gathered - buckets - gradients
-        self.parts = {
-            "parameters": kept,
-            "optimizer": optimizer,
-            "gathered": gathered,
-            "buckets": buckets,
-            "gradients": gradients,
-            "activations": rest,
-        }
+        self.parts = {"parameters": kept, "optimizer": optimizer, "gathered": gathered, "buckets": buckets}
+        self.parts |= {"gradients": gradients, "activations": rest}
         self.peak_at = PlanMoment(self.phase, self.where.path)
 
 
-def _nothing() -> None:
-    """Nobody looks."""
+def join_fake_group(rank: int, ranks: int) -> None:
+    """Join a process group as one of its ranks; its collectives do nothing."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
 
 
-def _ways(part: nn.Module) -> tuple[str, ...]:
-    """By what a part was spread, as far as classes of torch tell."""
+def _list_wrappers(part: nn.Module) -> tuple[str, ...]:
+    """Name the classes of torch by which a part was spread."""
     words = (wrapping(type(module)).word for _, module in walk(part))
     return tuple(dict.fromkeys(word for word in words if word in _SPREADING))
 
@@ -159,38 +155,34 @@ def _ways(part: nn.Module) -> tuple[str, ...]:
 _SPREADING = ("DistributedDataParallel", "FSDP", "FSDP2")
 
 
-def _shard(parameter: torch.Tensor) -> Shard:
-    spec = spec_of(parameter)
-    if spec is None:
+def _describe_shard(parameter: torch.Tensor) -> Shard:
+    if not isinstance(parameter, DTensor):
         return Shard(tuple(parameter.shape))
+    spec: Any = parameter._spec
     return Shard(tuple(spec.shape), tuple(spec.mesh.mesh_dim_names), tuple(spec.mesh.shape), tuple(spec.placements))
 
 
-def _names_kept(model: nn.Module) -> nn.Module:
-    """Something whose parameters have the names of the model's, to be asked for them when these are gone."""
+def _keep_names(model: nn.Module) -> nn.Module:
+    """Return a module with the names of the model's parameters, to be asked for them when these are gone."""
     names = nn.Module()
     names._parameters.update(dict(named_tensors(model, "_parameters")))  # type: ignore[arg-type]
     return names
 
 
-def _fake(value: Any, fakes: Any) -> Any:
-    return replace_tensors(value, lambda tensor: _like(tensor, fakes))
-
-
-def _like(tensor: torch.Tensor, fakes: Any) -> torch.Tensor:
-    """A fake tensor of the same shape on the one kind of device that needs nothing; also of one on meta."""
+def _make_fake_like(tensor: torch.Tensor, fakes: Any) -> torch.Tensor:
+    """Make a fake tensor of the same shape on the CPU, the one device that needs nothing; also of one on meta."""
     with fakes:
         made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
     return made.requires_grad_(tensor.requires_grad)
 
 
-def _make_fake(model: nn.Module, fakes: Any) -> None:
-    """Fake tensors in the place of parameters and buffers; tied ones stay tied."""
+def _fake_parameters(model: nn.Module, fakes: Any) -> None:
+    """Put fake tensors in the place of parameters and buffers; tied ones stay tied."""
     made: dict[int, torch.Tensor] = {}
     for _, module in walk(model):
         for group in TENSOR_GROUPS:
             for name, tensor in registered(module, group):
                 if id(tensor) not in made:
-                    like = _like(tensor.detach(), fakes)
+                    like = _make_fake_like(tensor.detach(), fakes)
                     made[id(tensor)] = nn.Parameter(like, tensor.requires_grad) if group == "_parameters" else like
                 own(module)[group][name] = made[id(tensor)]

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 from devwidget import simulator
+from devwidget.planning import refuse_plan as refuse_plan
 from devwidget.planning.parallel.mesh import REPLICAS, SHARDS, STAGES, TENSORS, Mesh
-from devwidget.planning.refusals import refuse as refuse_plan
 from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.schema.message import Message
 
@@ -27,7 +27,7 @@ _FORMS = Message(
 MOST_RANKS = 1 << 16
 
 
-def mesh_of(parallel: object) -> Mesh:
+def parse_mesh(parallel: object) -> Mesh:
     """The mesh that was asked for.
 
     Raises:
@@ -97,7 +97,7 @@ def refuse_ignored(gpus: int, placement: Any, mesh: Mesh, microbatches: int | No
         raise DevwidgetError(Message("only a pipeline has microbatches"), instead='parallel={"pp": 4}')
 
 
-def refuse(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: object) -> None:
+def refuse_mesh(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: object) -> None:
     """Refuse what makes no sense.
 
     Raises:

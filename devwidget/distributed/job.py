@@ -1,13 +1,16 @@
-"""The folder of a job: one socket and one file for each rank, which nobody but their owner can reach."""
+"""The job of this process: which rank it is, and the private folder with one socket and one file for each rank."""
 
 from __future__ import annotations
 
 import os
 import pathlib
 import re
+import socket
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.consistency import MOST_RANKS
@@ -15,8 +18,8 @@ from devwidget.records.schema.message import Message
 
 HANDLER = "devwidget"
 """The name under which the server of a rank knows us."""
+# Bytes of the path of a unix socket; Linux has room for 108 with the zero at the end.
 LONGEST_PATH = 107
-"""Bytes of the path of a unix socket; Linux has room for 108 with the zero at the end."""
 FOLDER_VARIABLE = "DEVWIDGET_RANKS"
 """The environment variable that names the folder for every process of a job."""
 
@@ -25,7 +28,7 @@ _FILE = re.compile(r"rank-(\d{1,7})\.(json|sock)")
 
 
 def job_folder(environ: Mapping[str, str] = os.environ) -> pathlib.Path:
-    """Where the ranks of the job meet that the environment speaks of: `$DEVWIDGET_RANKS`, else one named after the job."""
+    """Return where the ranks of the job meet: `$DEVWIDGET_RANKS`, else a folder named after the job."""
     if environ.get(FOLDER_VARIABLE):
         return pathlib.Path(environ[FOLDER_VARIABLE])
     job = "-".join(re.sub(r"[^\w.-]", "_", environ[name]) for name in _JOB_VARIABLES if environ.get(name))
@@ -33,29 +36,25 @@ def job_folder(environ: Mapping[str, str] = os.environ) -> pathlib.Path:
 
 
 def owner_folder() -> pathlib.Path:
-    """The folder of all jobs of this user on this machine."""
+    """Return the folder of all jobs of this user on this machine."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and os.path.isdir(runtime):
         return pathlib.Path(runtime) / "devwidget"
     return pathlib.Path(tempfile.gettempdir()) / f"devwidget-{os.getuid()}"
 
 
-def made_private(folder: pathlib.Path, *, for_sockets: bool = True) -> pathlib.Path:
-    """The folder, made if it is not there, with those above it that are ours alone to make.
-
-    Raises:
-        DevwidgetError: if somebody else can enter it, or its name is too long for a socket.
-    """
+def make_private(folder: pathlib.Path, *, for_sockets: bool = True) -> pathlib.Path:
+    """Make a folder that is ours alone; raise DevwidgetError if others can enter it, or its name is too long for a socket."""
     folder = folder.absolute()
     if for_sockets:
         _refuse_long(folder)
     if folder.parent == owner_folder().absolute():
-        _make(folder.parent)
-    _make(folder)
+        _make_folder(folder.parent)
+    _make_folder(folder)
     return folder
 
 
-def _make(folder: pathlib.Path) -> None:
+def _make_folder(folder: pathlib.Path) -> None:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
@@ -69,11 +68,7 @@ _INSTEAD = Message('devwidget.serve(folder="...") with a folder of your own, the
 
 
 def refuse_shared(folder: pathlib.Path) -> None:
-    """Whoever can enter the folder of a job can ask its ranks.
-
-    Raises:
-        DevwidgetError: if it is no folder, a link, another user's, or open to others.
-    """
+    """Raise DevwidgetError for what is no folder or not ours alone: who enters the folder of a job can ask its ranks."""
     try:
         found = folder.lstat()
     except OSError as error:
@@ -100,28 +95,80 @@ def _refuse_long(folder: pathlib.Path) -> None:
 
 
 def socket_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
-    """Where one rank listens."""
+    """Return where one rank listens."""
     return folder / f"rank-{rank}.sock"
 
 
 def file_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
-    """What one rank has written."""
+    """Return the file of what one rank has written."""
     return folder / f"rank-{rank}.json"
 
 
 def trace_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
-    """What one rank has recorded."""
+    """Return the file of what one rank has recorded."""
     return folder / f"rank-{rank}.trace.json"
 
 
 def write_whole(path: pathlib.Path, text: str) -> None:
-    """A file that a reader finds either as it was or as it is now."""
+    """Write a file that a reader finds either as it was or as it is now."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")
     os.replace(beside, path)
 
 
 def ranks_in(folder: pathlib.Path) -> Iterator[int]:
-    """The numbers of all ranks that have left something in a folder; no job has others."""
+    """Yield the numbers of all ranks that have left something in a folder; no job has others."""
     found = {int(match[1]) for entry in folder.iterdir() if (match := _FILE.fullmatch(entry.name))}
     yield from sorted(number for number in found if number < MOST_RANKS)
+
+
+_NUMBERS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
+# What is the same for all ranks of a job, and mostly another for the next.
+_JOBS = (
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+)
+_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
+
+
+class Identity(NamedTuple):
+    """One process of a job, in the order of a RankReport."""
+
+    rank: int
+    world_size: int
+    host: str
+    pid: int
+    local_rank: int
+
+
+def find_identity(environ: Mapping[str, str] = os.environ) -> Identity:
+    """Return who this process is; raise DevwidgetError if neither torch nor the environment knows its rank."""
+    found = rank_of_torch() or rank_of_environment(environ)
+    if found is None:
+        why = Message("`torch.distributed` is not initialised, and the environment has no RANK and WORLD_SIZE")
+        raise DevwidgetError(
+            Message("this process is no rank"), why=why, instead=Message("call it after torch.distributed.init_process_group")
+        )
+    local = next((int(environ[name]) for name in _LOCAL if environ.get(name, "").isdigit()), -1)
+    return Identity(*found, socket.gethostname(), os.getpid(), local)
+
+
+def job_name(environ: Mapping[str, str] = os.environ) -> str:
+    """Return what launchers call the job of this process; "" where none does."""
+    return " ".join(environ[name] for name in _JOBS if environ.get(name))
+
+
+def rank_of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Return rank and number of ranks, as torchrun, Slurm or MPI has set them."""
+    for rank, size in _NUMBERS:
+        if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
+            return int(environ[rank]), int(environ[size])
+    return None
+
+
+def rank_of_torch() -> tuple[int, int] | None:
+    """Return rank and number of ranks, as `torch.distributed` has them; nothing is loaded to ask."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()

@@ -1,4 +1,4 @@
-"""Whose bytes they are: a device's live tensors by category, every storage counted once."""
+"""ACCOUNTING: whose bytes they are, a device's live tensors by category, every storage counted once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Held = Mapping[DeviceId, Mapping[str, int]]
 
 _CATEGORY = {"parameter": "parameters", "buffer": "buffers", "attribute": "attributes", "optimizer": "optimizer"}
 _MODEL_KINDS = (*_CATEGORY.values(), "gradients")
+# Where a model's bytes were counted before; only `activations`, unless they came past the allocator that was asked.
 _SOURCES = ("activations", "others", "free", "cache")
-"""Where a model's bytes were counted before; only `activations`, unless they came past the allocator that was asked."""
 
 
 def block_bytes(requested_bytes: int, device: DeviceId) -> int:
@@ -43,18 +43,18 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
     return allocated_bytes(requested_bytes, device.kind)
 
 
-def account(snapshot: Snapshot) -> Snapshot:
-    """The same snapshot with the live bytes of each device by category: the model's, the optimizer's, and the others."""
-    return replace(snapshot, memory=categorized(snapshot.memory, held_by(snapshot)))
+def account_memory(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with live bytes of each device by category: the model's, the optimizer's, the others."""
+    return replace(snapshot, memory=categorize_memory(snapshot.memory, held_by(snapshot)))
 
 
 def held_by(snapshot: Snapshot) -> Held:
-    """Bytes that the model and its optimizer hold: a walk over all tensors, so a live screen keeps the answer."""
+    """Sum the bytes that the model and its optimizer hold: a walk over all tensors, so a live screen keeps the answer."""
     return held_bytes(snapshot.modules, snapshot.optimizer)
 
 
 def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] = ()) -> Held:
-    """Bytes of a model by device and category; parameters win a storage over buffers, buffers over attributes."""
+    """Sum bytes of a model by device and category; parameters win a storage over buffers, buffers over attributes."""
     tensors: dict[str, list[TensorFacts]] = {role: [] for role in _CATEGORY}
     for module in modules:
         for tensor in module.tensors:
@@ -64,16 +64,17 @@ def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] 
     found: dict[str, dict[DeviceId, int]] = {}
     seen: set[int] = set()
     for role, category in _CATEGORY.items():
+        # Reversed, so that of tensors with one storage the first stays.
         first = {each.storage: each for each in reversed(tensors[role]) if each.storage not in seen}
         seen |= first.keys()
-        found[category] = _summed(map(attrgetter("device", "storage_bytes"), first.values()))
-    found["gradients"] = _summed(map(attrgetter("grad_device", "grad_bytes"), grown))
+        found[category] = _sum_by_device(map(attrgetter("device", "storage_bytes"), first.values()))
+    found["gradients"] = _sum_by_device(map(attrgetter("grad_device", "grad_bytes"), grown))
     devices = dict.fromkeys(itertools.chain.from_iterable(found.values()))
     return {each: {category: sums[each] for category, sums in found.items() if each in sums} for each in devices}
 
 
-def _summed(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId, int]:
-    """Bytes taken on each device. Neighbours are mostly on one, so that it is looked up once for all of them."""
+def _sum_by_device(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId, int]:
+    """Sum the bytes taken on each device; neighbours are mostly on one, so it is looked up once for all of them."""
     sizes: defaultdict[DeviceId, list[int]] = defaultdict(list)
     last: DeviceId | None = None
     for device, size in allocations:
@@ -83,19 +84,17 @@ def _summed(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId, int]:
     return {each: sum(block_bytes(size, each) * n for size, n in Counter(found).items()) for each, found in sizes.items()}
 
 
-def categorized(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
+def categorize_memory(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
     """Take the held bytes out of `activations`, into their categories; the parts still add up to the total.
 
     Devices that have been categorized before stay as they are.
     """
-    return tuple(each if _is_categorized(each) else _categorized(each, held.get(each.device, {})) for each in memory)
+    return tuple(_categorize_device(each, held.get(each.device, {})) for each in memory)
 
 
-def _is_categorized(memory: DeviceMemory) -> bool:
-    return any(getattr(memory, kind) for kind in _MODEL_KINDS)
-
-
-def _categorized(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceMemory:
+def _categorize_device(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceMemory:
+    if any(getattr(memory, kind) for kind in _MODEL_KINDS):
+        return memory
     parts: dict[str, Any] = dict(held)
     missing = sum(held.values())
     for source in _SOURCES if memory.total else ():

@@ -1,1 +1,0 @@
-"""ACCOUNTING: records -> bytes per device and category; every storage counted once."""
