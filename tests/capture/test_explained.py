@@ -248,3 +248,17 @@ def test_without_a_finding_tensors_on_two_devices_are_not_said_to_show_nothing()
     devices = {value.device for value in explanation.values}
     assert explanation.findings == ()
     assert ("do not show" in explanation.verdict) == (len(devices) < 2)
+
+
+def test_an_item_that_was_moved_lines_later_was_not_made_where_it_is():
+    def program():
+        states = {}
+        states["a"] = torch.zeros(4, device="cuda:0")
+        states["b"] = torch.zeros(4, device="cuda:0")
+        states["a"] = states["a"].cpu()
+        return states["b"] + states["a"]
+
+    found = explained(program)
+    kinds = [claim.kind for claim in found.claims if claim.name == "states['a']"]
+    assert kinds in (["moved"], ["lies"])
+    assert found.birth is None or found.birth.line == line_of(program, ".cpu()")

@@ -101,8 +101,8 @@ OUT_OF_MEMORY = ("decoder 969M, float32, two graphs",)
 """What the card of its source had no room for: a forward while the graph of the one before is still there."""
 
 NOT_PREDICTED = {
-    "I": "Llama-3.1-8B under FSDP2 on 8 H100 (torchtitan): 82.4 GiB each. A plan runs one process; the shards and the buckets"
-    " of FSDP need one for each rank.",
+    "I": "Llama-3.1-8B under FSDP2 on 8 H100 (torchtitan): 82.4 GiB each. Plans of FSDP2 are held against PyTorch's formulas"
+    " and the real FSDP2, not yet against this figure.",
     "J": "PEFT's README (T0_3B, bloomz-7b1, Stable Diffusion): neither batch nor length stands beside the figures.",
     "K": "libai#326, a pipeline of 4 stages: another framework, OneFlow, with an allocator of its own.",
     "L": "DataParallel on TITAN RTX, 24,207 MiB against less than 16 GB: the model is not published. That the first GPU holds"

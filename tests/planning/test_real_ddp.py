@@ -70,8 +70,27 @@ class LeftOut(nn.Module):
 
 
 def test_a_parameter_that_a_step_leaves_out_is_refused_as_the_real_ddp_does():
-    with pytest.raises(DevwidgetError, match="your module has parameters that were not used in producing loss"):
+    with pytest.raises(DevwidgetError, match="the step leaves out parameters"):
         devwidget.plan(LeftOut(), BATCH, parallel={"ddp": RANKS}, loss_fn=torch.sum)
+
+
+@pytest.mark.parametrize("option", ["find_unused_parameters", "static_graph"])
+def test_an_option_whose_reducer_reads_values_is_refused_by_its_name(option):
+    def wrap(model, mesh):
+        return DistributedDataParallel(model, process_group=mesh["ddp"].get_group(), **{option: True})
+
+    with pytest.raises(DevwidgetError, match=f"`{option}=True` cannot be planned"):
+        devwidget.plan(model_of(), BATCH, parallel={"ddp": RANKS}, parallelize=wrap, loss_fn=torch.sum)
+
+
+def test_a_graph_that_is_called_static_after_wrapping_is_refused_by_its_name():
+    def wrap(model, mesh):
+        wrapped = DistributedDataParallel(model, process_group=mesh["ddp"].get_group())
+        wrapped._set_static_graph()
+        return wrapped
+
+    with pytest.raises(DevwidgetError, match="`static_graph=True` cannot be planned"):
+        devwidget.plan(model_of(), BATCH, parallel={"ddp": RANKS}, parallelize=wrap, loss_fn=torch.sum)
 
 
 def test_an_optimizer_of_the_model_is_that_of_its_replica():

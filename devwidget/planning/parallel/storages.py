@@ -15,6 +15,8 @@ from devwidget.capture.torch_internals import TorchDispatchMode, tree_leaves
 from devwidget.distributed.holdings import local_part
 from devwidget.memory import block_bytes
 from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
 
 _GPU = DeviceId("cuda", 0)
 # Operators of this namespace fill the buffers of FSDP2's collectives.
@@ -139,6 +141,8 @@ class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
 
 
 _LEFT_OUT = "finished reduction in the prior iteration"
+_OF_USED_PARAMETERS = "find_unused_parameters", "static_graph"
+"""Options with which a reducer reads in each step which parameters took part."""
 
 
 class _UnchangedReducer:
@@ -156,8 +160,24 @@ class _UnchangedReducer:
             return bool(self._reducer._rebuild_buckets())
         except RuntimeError as error:
             if _LEFT_OUT in str(error):
-                raise
+                raise DevwidgetError(
+                    Message("the step leaves out parameters, and DistributedDataParallel begins no other after it"),
+                    why=Message("it waits for the gradients of all that require any"),
+                    instead=Message("parameter.requires_grad_(False) for those that no loss depends on"),
+                ) from None
             return False
+
+    def _set_static_graph(self) -> None:
+        """Refuse what `DistributedDataParallel._set_static_graph` sets after the model was wrapped."""
+        raise _refuse_option("static_graph=True")
+
+
+def _refuse_option(option: str) -> DevwidgetError:
+    return DevwidgetError(
+        Message("DistributedDataParallel with `{option}` cannot be planned", option=option),
+        why=Message("it asks all ranks which parameters a step has used, and those of a plan have no values to tell"),
+        instead=Message("plan without it, with a model of which each step uses every parameter"),
+    )
 
 
 def watch_replicas(fakes: Any, storages: StorageWatcher) -> None:
@@ -169,6 +189,9 @@ def watch_replicas(fakes: Any, storages: StorageWatcher) -> None:
         with fakes, storages:
             # Else it compares the shapes of all ranks by their values.
             made(self, *args, **{**kwargs, "init_sync": False})
+        for option in _OF_USED_PARAMETERS:
+            if getattr(self, option):
+                raise _refuse_option(f"{option}=True")
         storages.of_buckets |= storages.live.keys() - before
         self.register_comm_hook(
             None, lambda _, bucket: _make_done_future(bucket.buffer())

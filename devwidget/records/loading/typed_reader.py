@@ -107,13 +107,19 @@ def _number(kind: type, least: int) -> Reader:
     return read
 
 
+_FORMER_WORDS = {"missing": "unknown"}
+"""What files of older versions say of a rank, and what is said now."""
+
+
 def _literal(words: tuple[Any, ...]) -> Reader:
     known, expected = frozenset(words), Message("one of {known}", known=", ".join(map(str, words)))
 
     def read(value: Any) -> Any:
-        if type(value) is not str or value not in known:
-            raise Unexpected(expected, value)
-        return value
+        if type(value) is str and value in known:
+            return value
+        if type(value) is str and _FORMER_WORDS.get(value) in known:
+            return _FORMER_WORDS[value]
+        raise Unexpected(expected, value)
 
     return read
 

@@ -25,6 +25,10 @@ NOWHERE = -1
 """In `held`: this rank does not have that module. In a rank: it has not said."""
 
 
+IN_A_ROW = "rank"
+"""The one axis of ranks that named no mesh."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """What the ranks of one kind hold: a column.

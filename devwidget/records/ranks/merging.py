@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from devwidget.records.ranks.cluster import NOWHERE, Cluster, Placement, Rank, State
+from devwidget.records.ranks.cluster import IN_A_ROW, NOWHERE, Cluster, Placement, Rank, State
 from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankModel, RankModule, RankReport
 from devwidget.records.ranks.runs import runs_of
 from devwidget.records.ranks.steps import job_of
@@ -161,7 +161,7 @@ class _Merging:
 def _axes(reports: list[RankReport], size: int) -> tuple[Axis, ...]:
     """The mesh with the most axes that any rank names; without one all ranks stand in a row."""
     named = max((report.axes for report in reports), key=len, default=())
-    return named or (Axis("rank", size),)
+    return named or (Axis(IN_A_ROW, size),)
 
 
 def _union(models: Iterable[RankModel]) -> dict[tuple[str, str], RankModule]:

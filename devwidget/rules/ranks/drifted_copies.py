@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, named, peers_in, told
+from devwidget.rules.ranks.over_ranks import STAGES_ARE_FINE, are_copies, cluster_rule, grouped, named, peers_in, told
 from devwidget.rules.ranks.rank_claims import answered
 
 
@@ -30,10 +30,10 @@ def check(cluster: Cluster) -> Iterator[Finding]:
                     copies.setdefault(path, {}).setdefault(checksum, []).append(rank.number)
             drifted = {path: list(values.values()) for path, values in copies.items() if len(values) > 1}
             if drifted:
-                yield _finding(drifted, step)
+                yield _finding(drifted, step, copies=are_copies(cluster))
 
 
-def _finding(drifted: dict[str, list[list[int]]], step: int) -> Finding:
+def _finding(drifted: dict[str, list[list[int]]], step: int, *, copies: bool) -> Finding:
     paths = list(drifted)
     values = sorted(drifted[paths[0]], key=len)
     odd = sorted(number for ranks in values[:-1] for number in ranks)
@@ -44,16 +44,15 @@ def _finding(drifted: dict[str, list[list[int]]], step: int) -> Finding:
         else Message("{paths} on {ranks} differ from the others", **facts)
     )
     compared = {number for ranks in drifted[paths[0]] for number in ranks}
+    unknown = (Message("how many steps each rank has taken is not known: after different numbers copies differ"),)
     return Finding(
-        "drifted-copies", "error", paths[0].rpartition(".")[0],
+        "drifted-copies", "error" if copies else "warning", paths[0].rpartition(".")[0],
         Message("{what} after step {step}", what=what, step=step) if step != NOWHERE else what,
         Message("copies stay equal if they begin equal, and each rank changes its own by equal gradients and settings"),
         fixes=(
             Fix(Message("begin with equal copies: wrap the model last"), "", "choice"),
             Fix(Message("change them alike: shared gradients, and one optimizer with one set of settings"), "", "choice"),
         ),
-        notes=()
-        if step != NOWHERE
-        else (Message("how many steps each rank has taken is not known: after different numbers copies differ"),),
+        notes=(*(() if step != NOWHERE else unknown), *(() if copies else (STAGES_ARE_FINE,))),
         claims=answered(sorted(compared)),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import TypeVar
 
 from devwidget.records.finding import Finding
-from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
+from devwidget.records.ranks.cluster import IN_A_ROW, NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Holding
 from devwidget.records.ranks.runs import in_words, numbers_in, runs_of
 from devwidget.records.schema.message import Message
@@ -110,6 +110,18 @@ def _without_stages(cluster: Cluster, peers: Peers) -> Iterator[Peers]:
         return
     for modules in dict.fromkeys(have.values()):
         yield {at: peers[at] for at in peers if have[at] == modules}
+
+
+STAGES_ARE_FINE = Message("fine if these ranks are stages of a pipeline, which nothing here says")
+
+
+def are_copies(cluster: Cluster) -> bool:
+    """Whether something says that ranks which are compared share a model: stages made by hand may have equal names too."""
+    if any(axis.name != IN_A_ROW for axis in cluster.axes) or any(rank.stages for rank in cluster.ranks):
+        return True
+    return any(module.wrapper for module in cluster.modules) or any(
+        tensor.placement for holding in cluster.holdings for tensor in holding
+    )
 
 
 def modules_of(cluster: Cluster, placement: int) -> frozenset[int]:

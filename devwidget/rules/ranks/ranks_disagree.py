@@ -14,7 +14,16 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.rank import OWN_DEVICE, LocalTensor
 from devwidget.records.schema.message import Message, in_row
-from devwidget.rules.ranks.over_ranks import Peers, cluster_rule, modules_of, peers_in, tensor_path, told
+from devwidget.rules.ranks.over_ranks import (
+    STAGES_ARE_FINE,
+    Peers,
+    are_copies,
+    cluster_rule,
+    modules_of,
+    peers_in,
+    tensor_path,
+    told,
+)
 from devwidget.rules.ranks.rank_claims import answered
 
 Difference = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
@@ -84,15 +93,17 @@ def _finding(
     told_values = in_row(Message("{kind} on {ranks}", kind=value, ranks=told(ranks[value])) for value in fewest)
     more = [Message("{count} more", count=len(paths) - _MOST_NAMED)] if len(paths) > _MOST_NAMED else []
     others = in_row([*(f"`{path}`" for path in paths[1:_MOST_NAMED]), *more])
+    copies = are_copies(cluster)
+    same = (Message("the same of {others}", others=others),) if others else ()
     return Finding(
-        "ranks-disagree", "error", cluster.modules[module].path,
+        "ranks-disagree", "error" if copies else "warning", cluster.modules[module].path,
         Message("`{path}` differs in {what}: {values}", path=paths[0], what=what, values=told_values)
         if what != "registered"
         else Message("`{path}` is missing on {ranks}", path=paths[0], ranks=told(ranks[str(False)])),
         _WHY[what],
         fault=cluster.modules[module].defined,
         fixes=(_FIX,),
-        notes=(Message("the same of {others}", others=others),) if others else (),
+        notes=same if copies else (*same, STAGES_ARE_FINE),
         claims=answered(rank for each in ranks.values() for rank in each),
     )  # fmt: skip
 
@@ -124,7 +135,7 @@ def _modules(cluster: Cluster, peers: Peers) -> Iterator[Finding]:
                 if len(here) == 1
                 else Message("{ranks} lack module {modules}", ranks=told(here), modules=lost)
             )
-            copies = any(module.wrapper for module in cluster.modules)
+            copies = are_copies(cluster)
             yield Finding(
                 "ranks-disagree", "error" if copies else "warning", path,
                 Message("{lack}, which {others} has", lack=lack, others=told(there))
@@ -133,6 +144,6 @@ def _modules(cluster: Cluster, peers: Peers) -> Iterator[Finding]:
                 _WHY["registered"],
                 fault=cluster.modules[lacking[0]].defined,
                 fixes=(_FIX,),
-                notes=() if copies else (Message("fine if these ranks are stages of a pipeline, which nothing here says"),),
+                notes=() if copies else (STAGES_ARE_FINE,),
                 claims=answered((*here, *there)),
             )  # fmt: skip

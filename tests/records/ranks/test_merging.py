@@ -64,6 +64,13 @@ def test_256_ranks_go_to_a_page_in_less_than_200_kilobytes():
     assert len(json.dumps(json.loads(dumps(merged)), separators=(",", ":"))) < LARGEST
 
 
+def test_a_saved_cluster_whose_ranks_are_missing_is_read_and_they_are_unknown():
+    merged = merge([Heard(1, "answered", report(1, 3, model(1, 8)))])
+    text = dumps(merged)
+    assert '"unknown"' in text
+    assert loads(text.replace('"unknown"', '"missing"')) == merged
+
+
 def test_a_cluster_and_a_report_come_back_from_their_files():
     merged = faulty()
     assert loads(dumps(merged)) == merged

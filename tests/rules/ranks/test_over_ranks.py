@@ -38,6 +38,9 @@ def only(judged: Cluster) -> Finding:
     return finding
 
 
+MAYBE_STAGES = "fine if these ranks are stages of a pipeline, which nothing here says"
+
+
 def changed(said: RankReport, **fields: Any) -> RankReport:
     """Another first tensor of the first block."""
     assert said.model is not None
@@ -109,7 +112,21 @@ def test_shares_that_differ_by_a_tenth_and_a_mebibyte_are_told():
 def test_a_rank_that_differs_from_the_others_is_named(fields: dict[str, Any], headline: str):
     finding = only(cluster(with_change(copies(), 2, lambda each: changed(each, **fields))))
     assert (finding.kind, finding.headline) == ("ranks-disagree", headline)
-    assert finding.notes == ("the same of `blocks.1.up.weight`",)
+    assert finding.notes == ("the same of `blocks.1.up.weight`", MAYBE_STAGES)
+
+
+def test_copies_that_differ_are_an_error_where_the_mesh_says_that_they_are_copies():
+    said = [dataclasses.replace(each, axes=(Axis("dp", 4),), coordinates=(each.rank,)) for each in copies()]
+    finding = only(cluster(with_change(said, 2, lambda each: changed(each, dtype="bfloat16"))))
+    assert (finding.severity, finding.notes) == ("error", ("the same of `blocks.1.up.weight`",))
+
+
+def test_stages_made_by_hand_with_the_same_modules_are_no_error():
+    said = [report(number, 2, model(1, 64 + 64 * number)) for number in range(2)]
+    said = [dataclasses.replace(each, checksums=(("blocks.0.up.bias", str(each.rank)),)) for each in said]
+    findings = found(cluster(said))
+    assert {finding.severity for finding in findings} == {"warning"}
+    assert all(MAYBE_STAGES in finding.notes for finding in findings)
 
 
 def test_a_buffer_that_one_rank_lacks_is_named():
@@ -127,7 +144,7 @@ def test_a_rank_with_fewer_modules_is_named():
     finding = only(cluster(with_change(copies(layers=2), 1, lambda each: dataclasses.replace(each, model=model(1, 64)))))
     assert finding.headline == "rank 1 lacks module `blocks.1` and 2 more, which ranks 0, 2-3 have"
     assert finding.severity == "warning"
-    assert finding.notes == ("fine if these ranks are stages of a pipeline, which nothing here says",)
+    assert finding.notes == (MAYBE_STAGES,)
 
 
 def test_a_copy_with_fewer_modules_is_an_error():
@@ -355,7 +372,8 @@ def test_steps_that_nobody_has_counted_are_not_named():
     said = [dataclasses.replace(each, step=-1, checksums=(("head.weight", str(each.rank == 1)),)) for each in copies()]
     finding = only(cluster(said))
     assert finding.headline == "`head.weight` on rank 1 differs from the others"
-    assert finding.notes == ("how many steps each rank has taken is not known: after different numbers copies differ",)
+    unknown = "how many steps each rank has taken is not known: after different numbers copies differ"
+    assert finding.notes == (unknown, MAYBE_STAGES)
 
 
 def test_every_copy_but_those_that_most_have_is_named():
