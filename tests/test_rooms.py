@@ -65,9 +65,8 @@ FLOORS = {
         *("placement", "transfers", "training", "replicas", "ranks"),
     ),
     "simulator": (
-        "accelerators",
+        "accelerator",
         "allocator",
-        "cards",
         "cluster",
         "patching",
         "torch_internals",

@@ -19,7 +19,7 @@ from devwidget.planning.gpus import gpu, is_on_gpu
 from devwidget.planning.watcher import Watcher
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import UNLIMITED, Cluster
+from devwidget.simulator.cluster import UNLIMITED, VirtualMachine
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import watch
 from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
@@ -29,7 +29,7 @@ Placement = str | Mapping[str, Any]
 
 @contextlib.contextmanager
 def placed_copy(
-    model: nn.Module, placement: Placement, cluster: Cluster, watcher: Watcher, changed: Changed
+    model: nn.Module, placement: Placement, cluster: VirtualMachine, watcher: Watcher, changed: Changed
 ) -> Iterator[tuple[PlacedCopy, tuple[Account, ...]]]:
     """A copy on virtual GPUs and their accounts; it ends before they do, and the random state is kept."""
     with keeping(nn.Module()), simulator.Simulation(cluster):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from devwidget.capture.undo import Undo
-from devwidget.simulator.accelerators.cuda import CUDA
-from devwidget.simulator.cluster import Cluster
+from devwidget.simulator.accelerator import CUDA
+from devwidget.simulator.cluster import VirtualMachine
 from devwidget.simulator.cuda_surface import absent, comm, functions, generators
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import LABELS
@@ -64,13 +64,13 @@ class Session:
         over: what to do when everything is back.
     """
 
-    def __init__(self, cluster: Cluster, over: Callable[[], None]) -> None:
+    def __init__(self, cluster: VirtualMachine, over: Callable[[], None]) -> None:
         self._cluster, self._undo = cluster, Undo()
         self._undo.add(over)
 
     def begin(self) -> None:
         """Put everything in; if that fails, `end` takes out what is in."""
-        self._undo.add(_open, Cluster((), True, CUDA))
+        self._undo.add(_open, VirtualMachine((), True, CUDA))
         self._undo.add(setattr, SimulationState, "is_running", False)
         SimulationState.is_running = True
         _open(self._cluster)
@@ -85,7 +85,7 @@ class Session:
         self._undo.run()
 
 
-def _open(cluster: Cluster) -> None:
+def _open(cluster: VirtualMachine) -> None:
     """A new state, in which nothing is noted yet."""
     SimulationState.accelerator, SimulationState.compute, SimulationState.on_guess = cluster.accelerator, cluster.compute, None
     SimulationState.ledger = Ledger((), cluster.accelerator.block_bytes)

@@ -9,7 +9,7 @@ from devwidget.capture.interrupts import all_or_nothing, sure_exit, uninterrupte
 from devwidget.capture.patching.lock import Lock
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import Cluster, parse_cluster
+from devwidget.simulator.cluster import VirtualMachine, parse_cluster
 
 if TYPE_CHECKING:
     from devwidget.simulator.devices.ledger_listeners import VirtualMemory
@@ -31,7 +31,7 @@ class Simulation:
 
     inside = False
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: VirtualMachine) -> None:
         self._cluster = cluster
         self._session: Session | None = None
 
@@ -64,8 +64,8 @@ class Simulation:
             return self._begin()
         if _active._cluster != self._cluster:
             raise SimulationError(
-                Message("other virtual GPUs are running already: {cluster}", cluster=_active._cluster.told()),
-                why=Message("{cluster} were asked for", cluster=self._cluster.told()),
+                Message("other virtual GPUs are running already: {cluster}", cluster=_active._cluster.describe()),
+                why=Message("{cluster} were asked for", cluster=self._cluster.describe()),
                 instead=Message("%devwidget simulate off, or .stop() of what .start() gave, and this line again"),
             )
         return _active

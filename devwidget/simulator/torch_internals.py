@@ -13,7 +13,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.accelerators.accelerator import Accelerator
+from devwidget.simulator.accelerator import Accelerator
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload as OpOverload

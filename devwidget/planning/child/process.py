@@ -15,7 +15,7 @@ from devwidget.planning.child import letters
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 from devwidget.simulator import torch_internals
-from devwidget.simulator.accelerators.cuda import CUDA
+from devwidget.simulator.accelerator import CUDA
 
 Answer = TypeVar("Answer")
 QUESTION, ANSWER = "question", "answer"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
+from devwidget.simulator.allocator.pools import SegmentBlock, iterate_from
 from devwidget.simulator.allocator.settings import NEVER
-from devwidget.simulator.allocator.snapshot import segments
 from devwidget.simulator.devices import machine
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -101,7 +102,7 @@ def snapshot(mempool: object) -> dict[str, Any]:
     """The segments of cards, without a history."""
     SimulationState.ledger.settle()
     allocators = [(index, account.allocator) for index, account in enumerate(SimulationState.ledger.accounts)]
-    found = [each for index, allocator in allocators if allocator is not None for each in segments(allocator, index)]
+    found = [each for index, allocator in allocators if allocator is not None for each in snapshot_segments(allocator, index)]
     return {"segments": found, "device_traces": [[] for _ in allocators], "allocator_settings": {}, "external_annotations": []}
 
 
@@ -147,3 +148,50 @@ ACCELERATOR: dict[str, Any] = {
     "getMemoryInfo": free_and_total,
 }
 """Behind `_accelerator_`."""
+
+
+def snapshot_segments(allocator: CachingAllocator, device: int) -> list[dict[str, Any]]:
+    """Every run of blocks with memory behind it, by address. Source of the keys: `torch/csrc/cuda/Module.cpp`."""
+    firsts = [first for pool in (allocator.small, allocator.large) for first in pool.segments.values()]
+    runs = [_describe_segment(run, device) for first in firsts for run in _split_into_runs(first)]
+    return sorted(runs, key=lambda segment: int(segment["address"]))
+
+
+def _split_into_runs(first: SegmentBlock) -> Iterator[list[SegmentBlock]]:
+    run: list[SegmentBlock] = []
+    for block in iterate_from(first):
+        if block.mapped:
+            run.append(block)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _describe_segment(blocks: list[SegmentBlock], device: int) -> dict[str, Any]:
+    in_use = sum(block.size for block in blocks if block.in_use)
+    return {
+        "device": device,
+        "address": blocks[0].address,
+        "total_size": sum(block.size for block in blocks),
+        "allocated_size": in_use,
+        "active_size": in_use,
+        "requested_size": sum(block.requested for block in blocks),
+        "stream": 0,
+        "segment_type": "small" if blocks[0].segment.small else "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": blocks[0].segment.expandable,
+        "frames": [],
+        "blocks": [_describe_block(block) for block in blocks],
+    }
+
+
+def _describe_block(block: SegmentBlock) -> dict[str, Any]:
+    return {
+        "address": block.address,
+        "size": block.size,
+        "requested_size": block.requested,
+        "state": "active_allocated" if block.in_use else "inactive",
+        "frames": [],
+    }

@@ -10,7 +10,7 @@ from typing import Protocol
 from devwidget.capture.memory.block import Block
 from devwidget.records.memory import in_blocks
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator, NoRoom
-from devwidget.simulator.allocator.segments import SegmentBlock
+from devwidget.simulator.allocator.pools import SegmentBlock
 from devwidget.simulator.cluster import UNLIMITED
 
 
@@ -103,7 +103,7 @@ class Account:
             self.release_cache()
             return None
         try:
-            block = PlacedBlock(index, self.allocator.allocate(requested))
+            block = PlacedBlock(index, self.allocator.allocate_block(requested))
         except NoRoom:
             return None
         finally:
@@ -117,7 +117,7 @@ class Account:
         memory = self.allocator.memory
         limit, memory.capacity = memory.capacity, UNLIMITED
         try:
-            return PlacedBlock(index, self.allocator.allocate(requested))
+            return PlacedBlock(index, self.allocator.allocate_block(requested))
         finally:
             memory.capacity = limit
             self._follow(self.allocator)
@@ -125,7 +125,7 @@ class Account:
     def release(self, block: Block) -> None:
         """A block that is not in use any more."""
         if self.allocator is not None and isinstance(block, PlacedBlock):
-            self.allocator.free(block.place)
+            self.allocator.free_block(block.place)
 
     def release_cache(self) -> None:
         """Give back what is reserved but unused."""
@@ -136,7 +136,7 @@ class Account:
             self._follow(self.allocator)
 
     def _follow(self, allocator: CachingAllocator) -> None:
-        self.reserved = allocator.figures.current("reserved_bytes")
+        self.reserved = allocator.figures.current_of("reserved_bytes")
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
     def reset_peaks(self) -> None:

@@ -10,7 +10,7 @@ import torch
 from devwidget.simulator import torch_internals
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
 from devwidget.simulator.allocator.settings import parse_settings
-from devwidget.simulator.cards import Card
+from devwidget.simulator.cluster import CardModel
 from devwidget.simulator.devices import cuda_errors, current
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -28,7 +28,7 @@ class Machine:
     """
 
     capacities: tuple[int, ...] = ()
-    card: Card | None = None
+    card: CardModel | None = None
     visible: tuple[int, ...] = ()
     is_in_use = False
     is_forked = False
@@ -39,7 +39,7 @@ class Machine:
 current_index = current.index
 
 
-def build(capacities: tuple[int, ...], card: Card | None) -> None:
+def build(capacities: tuple[int, ...], card: CardModel | None) -> None:
     """Set up the GPUs of a simulation; none to take them away."""
     Machine.capacities, Machine.card, Machine.is_in_use, Machine.is_forked = capacities, card, False, False
     given = _variable()
