@@ -18,7 +18,7 @@ from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import parse_cluster
 from devwidget.simulator.devices.ledger import Account
-from devwidget.simulator.devices.ledger_listeners import settle
+from devwidget.simulator.devices.ledger_listeners import settle_accounts
 from devwidget.simulator.without_values.meta_copies import MetaCopies
 
 
@@ -100,7 +100,7 @@ def _there(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int) -> A
 
 def _held(accounts: tuple[Account, ...]) -> int:
     """Bytes on all GPUs; peaks start again from here, without what is cached: the text is read in one go only here."""
-    settle()
+    settle_accounts()
     for account in accounts:
         account.release_cache()
         account.reset_peaks()
@@ -109,6 +109,6 @@ def _held(accounts: tuple[Account, ...]) -> int:
 
 def _peaks(accounts: tuple[Account, ...]) -> tuple[int, int]:
     """The most that is allocated on a GPU, and that is reserved on one; without a card nothing is."""
-    settle()
+    settle_accounts()
     reserved = (account.peak_reserved for account in accounts if account.allocator is not None)
     return max(account.peak for account in accounts), max(reserved, default=0)

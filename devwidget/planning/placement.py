@@ -21,7 +21,7 @@ from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import UNLIMITED, VirtualMachine
 from devwidget.simulator.devices.ledger import Account
-from devwidget.simulator.devices.ledger_listeners import watch
+from devwidget.simulator.devices.ledger_listeners import watch_allocations
 from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
 
 Placement = str | Mapping[str, Any]
@@ -33,7 +33,7 @@ def placed_copy(
 ) -> Iterator[tuple[PlacedCopy, tuple[Account, ...]]]:
     """A copy on virtual GPUs and their accounts; it ends before they do, and the random state is kept."""
     with keeping(nn.Module()), simulator.Simulation(cluster):
-        accounts = watch(watcher.saw, watcher.refused, watcher.guessed)
+        accounts = watch_allocations(watcher.saw, watcher.refused, watcher.guessed)
         copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher, changed)
         try:
             yield copied, accounts

@@ -91,4 +91,4 @@ def _open(cluster: VirtualMachine) -> None:
     SimulationState.ledger = Ledger((), cluster.accelerator.block_bytes)
     LABELS.clear()
     labels.name_devices()
-    machine.build(cluster.memory_bytes, cluster.card)
+    machine.build_machine(cluster.memory_bytes, cluster.card)

@@ -16,7 +16,7 @@ from devwidget.planning.placement import placed_copy
 from devwidget.planning.rehearsal import rehearse
 from devwidget.planning.watcher import Watcher
 from devwidget.simulator.cluster import UNLIMITED, parse_cluster
-from devwidget.simulator.devices.ledger_listeners import settle
+from devwidget.simulator.devices.ledger_listeners import settle_accounts
 
 
 def measure(model: nn.Module, inputs: Arguments, asked: dict[str, Any], paths: Sequence[str], lengths_stay: bool) -> Need:
@@ -24,7 +24,7 @@ def measure(model: nn.Module, inputs: Arguments, asked: dict[str, Any], paths: S
     cluster = parse_cluster(1, UNLIMITED, False)
     watcher = Watcher(1)
     with placed_copy(model, "as is", cluster, watcher, Changed(prepare=_to_first)) as (copied, (account,)):
-        blocks = BlockWatcher(account, settle)
+        blocks = BlockWatcher(account, settle_accounts)
         blocks.attach(copied.inner, paths)
         step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
         phases = rehearse(*step, after_forward=blocks.detach, lengths_stay=lengths_stay)

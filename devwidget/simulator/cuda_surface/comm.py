@@ -26,8 +26,8 @@ def install(patches: Patches) -> None:
 
 def _there(tensor: torch.Tensor, index: int) -> torch.Tensor:
     """The tensor on a GPU; itself if it is there."""
-    label = -1 if index == -1 else machine.checked(index)
-    return tensor if labels.label_of(tensor) == label else moves.move(tensor, labels.CPU if index == -1 else label)
+    label = -1 if index == -1 else machine.check_index(index)
+    return tensor if labels.label_of(tensor) == label else moves.move_tensor(tensor, labels.CPU if index == -1 else label)
 
 
 def on_gpus(tensors: Tensors, kind: str) -> None:
@@ -107,7 +107,7 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
     shape = joined(tensors, dim)
     index = machine.current_index() if destination is None else destination
-    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.checked(index)]
+    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.check_index(index)]
     formats = {suggest_memory_format(tensor) for tensor in tensors}
     memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
     return gather_out(tensors, torch.empty(shape, dtype=tensors[0].dtype, device=device, memory_format=memory_format), dim)

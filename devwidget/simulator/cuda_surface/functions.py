@@ -10,7 +10,7 @@ import torch
 
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cuda_surface import generators, memory_stats, streams
-from devwidget.simulator.devices import current, machine
+from devwidget.simulator.devices import machine
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, refusing
@@ -21,14 +21,14 @@ GPU_NAME = "devwidget virtual GPU"
 
 def properties(index: int) -> object:
     """The properties of one GPU."""
-    built_in = Machine.visible[machine.checked(index)]
+    built_in = Machine.visible[machine.check_index(index)]
     identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{built_in}")
     return SimulationState.accelerator.properties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
 
 
 def device_count() -> int:
     """How many GPUs the program sees."""
-    return machine.gpus()
+    return machine.count_gpus()
 
 
 def install(patches: Patches) -> None:
@@ -43,8 +43,8 @@ def install(patches: Patches) -> None:
     for name, value in {
         "device_count": device_count,
         "_get_device_properties": properties,
-        "_exchange_device": machine.exchange,
-        "_maybe_exchange_device": machine.maybe_exchange,
+        "_exchange_device": machine.exchange_current,
+        "_maybe_exchange_device": machine.maybe_exchange_current,
         "default_generators": generators.default_generators(len(Machine.capacities)),
         "is_bf16_supported": lambda including_emulation=True: True,
         "get_arch_list": lambda: str(accelerator.answers["getArchFlags"]).split(),
@@ -151,23 +151,23 @@ def _capability(index: int) -> dict[str, Any]:
 
 
 C_FUNCTIONS: dict[str, Any] = {
-    "getDeviceCount": machine.gpus,
+    "getDeviceCount": machine.count_gpus,
     "getDevice": machine.current_index,
     "setDevice": machine.set_current,
-    "exchangeDevice": machine.exchange,
-    "maybeExchangeDevice": machine.maybe_exchange,
+    "exchangeDevice": machine.exchange_current,
+    "maybeExchangeDevice": machine.maybe_exchange_current,
     "synchronize": _nothing,
     "ipc_collect": _nothing,
     "init": _nothing,
     "isInBadFork": _is_in_bad_fork,
-    "hasPrimaryContext": lambda index: index < machine.gpus(),
+    "hasPrimaryContext": lambda index: index < machine.count_gpus(),
     "canDeviceAccessPeer": lambda device, peer: device != peer,
     "get_sync_debug_mode": lambda: 0,
     "set_sync_debug_mode": _only_silent,
     "getCurrentStream": streams.current_of,
     "getDefaultStream": streams.default,
     "setStream": streams.make_current,
-    "getCurrentRawStream": current.stream_of,
+    "getCurrentRawStream": machine.current_stream_of,
     "sleep": _nothing,
     "isCurrentStreamCapturing": lambda: False,
     "jiterator_compile_and_launch_kernel": _no_jiterator,
@@ -176,11 +176,11 @@ C_FUNCTIONS: dict[str, Any] = {
 
 ACCELERATOR: dict[str, Any] = {
     "getAccelerator": _current,
-    "hooks_device_count": machine.gpus,
+    "hooks_device_count": machine.count_gpus,
     "getDeviceIndex": machine.current_index,
     "setDeviceIndex": machine.set_current,
-    "exchangeDevice": machine.exchange,
-    "maybeExchangeDevice": machine.maybe_exchange,
+    "exchangeDevice": machine.exchange_current,
+    "maybeExchangeDevice": machine.maybe_exchange_current,
     "getStream": streams.current_stream,
     "setStream": streams.set_stream,
     "synchronizeDevice": _nothing,

@@ -11,7 +11,7 @@ import torch
 
 from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.records.schema.message import Message
-from devwidget.simulator.devices import generators
+from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, refusing
@@ -27,7 +27,7 @@ class VirtualGenerator(RealGenerator):
 
     def __init__(self, device: Any = None) -> None:
         self._device = DEVICES[conversions.label_of_device(device)]
-        generators.remember(self)
+        labels.remember_generator(self)
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -50,7 +50,7 @@ class DefaultGenerator(VirtualGenerator):
 
     def __init__(self, device: torch.device) -> None:
         self._device = device  # not looked up: that would count as the first use of a GPU
-        generators.remember(self)
+        labels.remember_generator(self)
 
     def manual_seed(self, seed: int) -> DefaultGenerator:
         """Seed the common stream."""

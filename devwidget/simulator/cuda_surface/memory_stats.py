@@ -24,7 +24,7 @@ def _figure(current: int, peak: int, allocated: int, freed: int) -> dict[str, di
 
 def stats(index: int) -> dict[str, Any]:
     """What `torch.cuda.memory_stats_as_nested_dict` returns."""
-    account = SimulationState.ledger.account(machine.checked(index))
+    account = SimulationState.ledger.account_of(machine.check_index(index))
     return _summed(account) if account.allocator is None else _of_allocator(account.allocator)
 
 
@@ -77,13 +77,13 @@ def _summed(account: Account) -> dict[str, Any]:
 
 def free_and_total(index: int) -> tuple[int, int]:
     """What `torch.cuda.mem_get_info` returns: cached bytes are not free."""
-    account = SimulationState.ledger.account(machine.checked(index))
+    account = SimulationState.ledger.account_of(machine.check_index(index))
     return account.free, account.capacity
 
 
 def reset_peaks(index: int) -> None:
     """Start the peaks again."""
-    SimulationState.ledger.reset_peaks(machine.checked(index))
+    SimulationState.ledger.reset_peaks(machine.check_index(index))
 
 
 def empty_cache() -> None:
@@ -93,14 +93,14 @@ def empty_cache() -> None:
 
 def reset_totals(index: int) -> None:
     """Start what went in and out again, on a card."""
-    allocator = SimulationState.ledger.account(machine.checked(index)).allocator
+    allocator = SimulationState.ledger.account_of(machine.check_index(index)).allocator
     if allocator is not None:
         allocator.figures.reset_totals()
 
 
 def snapshot(mempool: object) -> dict[str, Any]:
     """The segments of cards, without a history."""
-    SimulationState.ledger.settle()
+    SimulationState.ledger.settle_freed()
     allocators = [(index, account.allocator) for index, account in enumerate(SimulationState.ledger.accounts)]
     found = [each for index, allocator in allocators if allocator is not None for each in snapshot_segments(allocator, index)]
     return {"segments": found, "device_traces": [[] for _ in allocators], "allocator_settings": {}, "external_annotations": []}
@@ -113,12 +113,12 @@ def clear_workspaces() -> None:
 
 def set_fraction(fraction: float, index: int) -> None:
     """Have a GPU refuse what goes beyond a part of its memory."""
-    SimulationState.ledger.account(machine.checked(index)).allow(fraction)
+    SimulationState.ledger.account_of(machine.check_index(index)).limit_to(fraction)
 
 
 def fraction(index: int) -> float:
     """The part of a GPU's memory that may be used."""
-    account = SimulationState.ledger.account(machine.checked(index))
+    account = SimulationState.ledger.account_of(machine.check_index(index))
     return account.limit / account.capacity
 
 

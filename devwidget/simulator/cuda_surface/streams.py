@@ -11,7 +11,7 @@ import torch
 
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.devices import cuda_errors, current, machine
+from devwidget.simulator.devices import cuda_errors, machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.tensor_surface import conversions
 
@@ -174,18 +174,18 @@ def _named(gpu: int, number: int) -> tuple[int, int, int]:
 
 def default(gpu: int) -> tuple[int, int, int]:
     """The default stream of a GPU: its number, the GPU and the kind of device."""
-    return _named(machine.checked(gpu), current.DEFAULT_STREAM)
+    return _named(machine.check_index(gpu), machine.DEFAULT_STREAM)
 
 
 def current_of(gpu: int) -> tuple[int, int, int]:
     """The current stream of a GPU in this thread, likewise."""
-    return _named(machine.checked(gpu), current.stream_of(gpu))
+    return _named(machine.check_index(gpu), machine.current_stream_of(gpu))
 
 
 def make_current(stream_id: int, device_index: int, device_type: int) -> None:
     """Make a stream, and its GPU, current in this thread."""
     machine.set_current(device_index)
-    current.set_stream(device_index, stream_id)
+    machine.set_current_stream(device_index, stream_id)
 
 
 def current_stream(gpu: int | None = None) -> VirtualStream:

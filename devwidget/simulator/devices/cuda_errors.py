@@ -27,7 +27,7 @@ def invalid_handle() -> RuntimeError:
     return _failed_call("invalid resource handle")
 
 
-def forked() -> RuntimeError:
+def forked_child() -> RuntimeError:
     """A GPU in a child that was forked after its parent had used one. Source: `torch/cuda/__init__.py`, `_lazy_init`."""
     title = SimulationState.accelerator.title
     return RuntimeError(
@@ -124,17 +124,17 @@ _LEGACY = {
 
 def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
     """No room left on a GPU."""
-    account = ledger.account(index)
+    account = ledger.account_of(index)
     account.ooms += 1
     sizes = {"requested": requested, "capacity": account.capacity, "free": account.free, "held": account.held,
              "used": account.context + account.reserved, "cached": account.reserved - account.held}  # fmt: skip
     text = SimulationState.accelerator.out_of_memory.format(
-        index=index, **{name: _size(count) for name, count in sizes.items()}
+        index=index, **{name: _format_size(count) for name, count in sizes.items()}
     )
     return torch.OutOfMemoryError(text)
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     """Bytes as CUDA's allocator prints them. Source: `format_size` in `CUDACachingAllocator.cpp`."""
     for limit, unit in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
         if count >= limit:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.patching.operator_key import above_autograd
-from devwidget.simulator.devices import current, labels, moves
+from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.labels import TEMPORARY, name_of
 from devwidget.simulator.operators.operand import Operand
 
@@ -42,7 +42,7 @@ def _bring_home(tensor: torch.Tensor, label: int) -> None:
         gradient = gradients[number]
         if gradient is None or labels.label_of(gradient) in (label, TEMPORARY):
             return gradients
-        return (*gradients[:number], moves.move(gradient, label), *gradients[number + 1 :])
+        return (*gradients[:number], moves.move_tensor(gradient, label), *gradients[number + 1 :])
 
     node.register_prehook(move_gradient)
 
@@ -60,7 +60,7 @@ def remember_devices(original: Callable[..., Any]) -> Callable[..., Any]:
             node: Any = next((node for node in nodes if hasattr(node, "_forward_cls")), None)
             if node is not None:
                 node._devwidget_inputs = inputs
-                node._devwidget_streams = current.streams()
+                node._devwidget_streams = machine.current_streams()
                 node._devwidget_outputs = [labels.label_of(o) if isinstance(o, torch.Tensor) else None for o in outputs]
         return result
 
@@ -80,7 +80,7 @@ def check_custom_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args)
         _place_zeros(args, self._devwidget_outputs)
         here = next((label for label in self._devwidget_outputs if label is not None and label >= 0), TEMPORARY)
-        gradients = current.call_on(here, self._devwidget_streams, original, self, *args)
+        gradients = machine.call_on(here, self._devwidget_streams, original, self, *args)
         several = isinstance(gradients, (list, tuple))
         checked = tuple(
             validated(gradient, label, place, made_by(type(self).__name__))
@@ -118,5 +118,5 @@ def validated(gradient: Any, label: int | None, place: int, node: str) -> Any:
     if found in (label, TEMPORARY):
         return gradient
     if gradient.dim() == 0:
-        return moves.move(gradient, label)
+        return moves.move_tensor(gradient, label)
     raise RuntimeError(f"{node}invalid gradient at index {place} - expected device {name_of(label)} but got {name_of(found)}")

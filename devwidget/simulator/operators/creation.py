@@ -76,7 +76,7 @@ def run_resize(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs
     if not SimulationState.compute:
         known_values.forget(args[0])
     result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
-    labels.measure_again(result)
+    labels.measure_tensor(result)
     return result
 
 
@@ -90,7 +90,7 @@ def _asked_for(kwargs: dict[str, Any]) -> int | None:
     if device is None:
         return None
     if device.type == SimulationState.accelerator.type:
-        return machine.ordinal(device)
+        return machine.ordinal_of(device)
     is_meant = "pin_memory" in kwargs or labels.inside.moved_subclasses > 0
     if device.type == "cpu":
         return CPU if is_meant and not labels.inside.script else None
@@ -131,5 +131,5 @@ def _mark(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
     if label >= 0 or label == TEMPORARY or (label == META and not SimulationState.compute):
         propagate.label_results(result, label)
     elif kwargs.get("pin_memory") and isinstance(result, torch.Tensor):
-        labels.pin(result)
+        labels.mark_pinned(result)
     return result

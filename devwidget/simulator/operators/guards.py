@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.devices import cuda_errors, generators, labels
+from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import workspaces
 from devwidget.simulator.operators.op_schema import Guard, OpSchema
@@ -142,6 +142,6 @@ def check_generator(generator: torch.Generator, target: int) -> None:
         RuntimeError: in the words of the accelerator.
     """
     expected = SimulationState.accelerator.type if target >= 0 else "cpu"
-    found = generators.kind_of(generator)
+    found = labels.generator_kind(generator)
     if found != expected and target != labels.META:
         raise cuda_errors.wrong_generator(expected, found)

@@ -21,7 +21,7 @@ def take(index: int) -> None:
         return
     handle = "backward" if graph_task() >= 0 else threading.get_ident()
     if handle not in account.workspaces:
-        block = ledger.take(index, account.workspace)
+        block = ledger.take_bytes(index, account.workspace)
         if block is None:
             raise cuda_errors.out_of_memory(index, account.workspace, ledger)
         account.workspaces[handle] = block

@@ -47,7 +47,7 @@ def device(self: torch.Tensor) -> torch.device:
         label = labels.label_of(self)
     if labels.inside.depth:
         return labels.real_device(self)
-    return DEVICES[label] if label >= 0 else moves.shown(labels.real_device(self), label)
+    return DEVICES[label] if label >= 0 else moves.visible_device(labels.real_device(self), label)
 
 
 def is_on_gpu(self: torch.Tensor) -> bool:
@@ -126,7 +126,7 @@ def pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
         if labels.label_of(self) >= 0:
             text = cuda_errors.type_text(self.dtype, True)
             raise RuntimeError(f"cannot pin '{text}' only dense CPU tensors can be pinned")
-        return self if labels.is_pinned(self) else labels.pin(self.clone())
+        return self if labels.is_pinned(self) else labels.mark_pinned(self.clone())
 
     return pin_memory
 

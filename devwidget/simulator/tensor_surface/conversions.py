@@ -22,11 +22,11 @@ def label_of_device(device: Any) -> int:
         torch.AcceleratorError: if there is no such GPU.
     """
     if isinstance(device, int):
-        return machine.checked(device)
+        return machine.check_index(device)
     if isinstance(device, str):
         device = torch.device(device)
     if device.type == SimulationState.accelerator.type:
-        return machine.ordinal(device)
+        return machine.ordinal_of(device)
     return META if device.type == "meta" else CPU
 
 
@@ -43,7 +43,7 @@ def numbers_too(original: Callable[..., Any]) -> Callable[..., Any]:
         other: Any = args[0] if args else kwargs.get("tensor")
         if isinstance(other, torch.Tensor):
             rest = {name: value for name, value in kwargs.items() if name != "tensor"}
-            return original(moves.device_named(moves.own_label(other)), other.dtype, *args[1:], **rest)
+            return original(moves.device_for_label(moves.own_label(other)), other.dtype, *args[1:], **rest)
         args = (as_device(args[0]), *args[1:]) if args else ()
         return original(*args, **{name: as_device(value) if name == "device" else value for name, value in kwargs.items()})
 
@@ -106,7 +106,7 @@ def to_device(
     options["dtype"] = dtype
     if non_blocking:
         options["non_blocking"] = True
-    return moves.move(self, label, options)
+    return moves.move_tensor(self, label, options)
 
 
 def to_gpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

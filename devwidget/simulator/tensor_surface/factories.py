@@ -94,7 +94,7 @@ def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
         result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)
-        return labels.pin(result) if pinned else _labelled(result, label)
+        return labels.mark_pinned(result) if pinned else _labelled(result, label)
 
     return factory
 
@@ -107,7 +107,7 @@ def sparse(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
         values = kwargs.get("values", next((arg for arg in reversed(args) if isinstance(arg, torch.Tensor)), None))
         device = kwargs.pop("device", None)
         if device is None and isinstance(values, torch.Tensor):  # the indices follow
-            device = moves.device_named(moves.own_label(values))
+            device = moves.device_for_label(moves.own_label(values))
         if device is not None:
             device = conversions.as_device(device)
             args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
@@ -124,7 +124,7 @@ def beside_first(original: Callable[..., torch.Tensor]) -> Callable[..., torch.T
     def nested_tensor(tensor_list: Any, *, device: Any = None, **kwargs: Any) -> torch.Tensor:
         first = next(iter(tensor_list), None)
         if device is None and isinstance(first, torch.Tensor):
-            device = moves.device_named(moves.own_label(first))
+            device = moves.device_for_label(moves.own_label(first))
         return original(tensor_list, device=conversions.as_device(device), **kwargs)
 
     return nested_tensor

@@ -117,7 +117,7 @@ def beside(tensor: torch.Tensor, value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
         own = labels.label_of(tensor)
         if own >= CPU and own != labels.TEMPORARY and labels.label_of(value) != own:
-            return moves.move(value, own)
+            return moves.move_tensor(value, own)
     return value
 
 

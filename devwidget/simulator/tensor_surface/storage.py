@@ -43,7 +43,7 @@ def new(cls: type[Storage], *args: Any, device: Any = None, **kwargs: Any) -> St
 def device(self: Storage) -> torch.device:
     """The virtual device."""
     label = LABELS.get(self._cdata, CPU)
-    return DEVICES[label] if label >= 0 else moves.shown(_real_device(self), label)
+    return DEVICES[label] if label >= 0 else moves.visible_device(_real_device(self), label)
 
 
 def clone(original: Callable[[Storage], Storage]) -> Callable[[Storage], Storage]:
@@ -83,7 +83,7 @@ def to(original: Callable[..., Storage]) -> Callable[..., Storage]:
     @functools.wraps(original)
     def to(self: Storage, *, device: Any, non_blocking: bool = False) -> Storage:
         label = conversions.label_of_device(device)
-        if self.device == moves.device_named(label):
+        if self.device == moves.device_for_label(label):
             return self
         copy = copied(self, label)
         if non_blocking and label == CPU:
@@ -146,7 +146,7 @@ def resize_(original: Callable[[Storage, int], Any]) -> Callable[[Storage, int],
     @functools.wraps(original)
     def resize_(self: Storage, size: int) -> Any:
         result = original(self, size)
-        labels.remeasure(self)
+        labels.measure_storage(self)
         return result
 
     return resize_

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from devwidget.simulator.devices import current, labels
+from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import TensorBase, target
 from devwidget.simulator.torch_surface import gradient_hooks
@@ -29,12 +29,12 @@ def run_there(self: torch.Tensor) -> Any:
     """`Tensor.grad_fn`, from now on run on its GPU and on the streams of this moment, for hooks that it may be given."""
     node: Any = _grad_fn.__get__(self)
     if node is not None and labels.label_of(self) >= 0 and MARK not in node.metadata:
-        streams = node.metadata[MARK] = current.streams()
+        streams = node.metadata[MARK] = machine.current_streams()
 
         def go(gradients: tuple[Any, ...]) -> None:
             found = [labels.label_of(each) for each in gradients if isinstance(each, torch.Tensor)]
             if max(found, default=labels.CPU) >= 0:
-                current.put(max(found), streams)
+                machine.restore_current(max(found), streams)
 
         node.register_prehook(go)
     return node
@@ -45,11 +45,11 @@ def back_afterwards(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        before = current.index(), current.streams()
+        before = machine.current_index(), machine.current_streams()
         try:
             return original(*args, **kwargs)
         finally:
-            current.put(*before)
+            machine.restore_current(*before)
 
     return _engine_run_backward
 
@@ -61,7 +61,7 @@ def unpacked_there(original: Callable[..., None]) -> Callable[..., None]:
     def _push_saved_tensors_default_hooks(pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         def unpack(packed: tuple[int, Mapping[int, int], Any]) -> Any:
             gpu, streams, kept = packed
-            return current.call_on(gpu, streams, unpack_hook, kept)
+            return machine.call_on(gpu, streams, unpack_hook, kept)
 
         original(_Packing(pack_hook), unpack)
 
@@ -75,7 +75,7 @@ class _Packing:
         self._hook = hook
 
     def __call__(self, tensor: torch.Tensor) -> tuple[int, Mapping[int, int], Any]:
-        return labels.label_of(tensor), current.streams(), self._hook(tensor)
+        return labels.label_of(tensor), machine.current_streams(), self._hook(tensor)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hook, name)
@@ -86,11 +86,11 @@ def accumulated_there(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def register_post_accumulate_grad_hook(self: torch.Tensor, hook: Callable[[Any], None]) -> Any:
-        streams = current.streams()
+        streams = machine.current_streams()
 
         @functools.wraps(hook)
         def there(tensor: torch.Tensor) -> None:
-            current.call_on(labels.label_of(tensor), streams, hook, tensor)
+            machine.call_on(labels.label_of(tensor), streams, hook, tensor)
 
         handle = original(self, there)
         gradient_hooks.remember(handle, there, hook)

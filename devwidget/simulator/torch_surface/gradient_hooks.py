@@ -10,7 +10,7 @@ import torch
 
 from devwidget.capture.patches.custom_gradients import OVER
 from devwidget.capture.tensors import seen
-from devwidget.simulator.devices import current, labels
+from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.cuda_errors import type_text
 from devwidget.simulator.operators.backward import made_by, validated
 
@@ -28,11 +28,11 @@ def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def register_hook(self: torch.Tensor, hook: Callable[..., Any]) -> Any:
-        streams = current.streams()
+        streams = machine.current_streams()
 
         @functools.wraps(hook)
         def checked(gradient: torch.Tensor) -> Any:
-            result = current.call_on(labels.label_of(gradient), streams, hook, gradient)
+            result = machine.call_on(labels.label_of(gradient), streams, hook, gradient)
             if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
                 raise _changed_type(gradient, result, hook)
             return result
@@ -101,11 +101,11 @@ class _There:
 
     def register_hook(self, hook: Callable[..., Any]) -> Any:
         """Put it on the node."""
-        streams = current.streams()
+        streams = machine.current_streams()
 
         def there(*gradients: Sequence[Any]) -> Any:
             found = (labels.label_of(each) for group in gradients for each in group if isinstance(each, torch.Tensor))
-            return current.call_on(max(found, default=labels.CPU), streams, hook, *gradients)
+            return machine.call_on(max(found, default=labels.CPU), streams, hook, *gradients)
 
         return self._node.register_hook(there)
 

@@ -53,7 +53,7 @@ def loading(original: Callable[..., Any]) -> Callable[..., Any]:
         places = json.loads(files.pop(PLACES) or "{}")
         for name, tensor in _tensors(module) if map_location is None else ():
             if (label := places.get(name, labels.CPU)) >= 0:
-                labels.put_label(tensor, machine.checked(label))
+                labels.put_label(tensor, machine.check_index(label))
         return module
 
     return load
