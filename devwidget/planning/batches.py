@@ -48,7 +48,7 @@ def batch_for(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Argu
         def copy(tensor: torch.Tensor) -> torch.Tensor:
             if id(tensor) in packed:  # C++ reads its memory
                 return tensor
-            return cpu.of(tensor) if lengths_stay and _may_be_lengths(tensor) else there.of(tensor)
+            return cpu.copy_tensor(tensor) if lengths_stay and _may_be_lengths(tensor) else there.copy_tensor(tensor)
 
         return copy
 

@@ -94,7 +94,7 @@ def _there(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int) -> A
     """The text with another length, on the first GPU; the model makes masks that are as long as it needs."""
     copies = MetaCopies(lambda tensor: copied.home)
     words = {name: value for name, value in inputs.kwargs.items() if name not in ("attention_mask", "labels", "position_ids")}
-    parts = replace_tensors((inputs.args, words), lambda tensor: copies.of(resized(tensor, 1, prompt, length)))
+    parts = replace_tensors((inputs.args, words), lambda tensor: copies.copy_tensor(resized(tensor, 1, prompt, length)))
     return Arguments(*parts)
 
 

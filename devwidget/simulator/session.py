@@ -12,7 +12,7 @@ from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import mode_without_values
+from devwidget.simulator.operators import dispatch_mode
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import attributes, device_type, factories, legacy_types, storage, wrapper_subclasses
 from devwidget.simulator.torch_surface import (
@@ -70,14 +70,14 @@ class Session:
 
     def begin(self) -> None:
         """Put everything in; if that fails, `end` takes out what is in."""
-        self._undo.add(_open, VirtualMachine((), True, CUDA))
+        self._undo.add(_reset_state, VirtualMachine((), True, CUDA))
         self._undo.add(setattr, SimulationState, "is_running", False)
         SimulationState.is_running = True
-        _open(self._cluster)
+        _reset_state(self._cluster)
         patches = Patches(self._undo)
         for part in PARTS:
             part.install(patches)
-        self._undo.enter(mode_without_values.new_mode())
+        self._undo.enter(dispatch_mode.new_mode())
         self._undo.add(threads.wait_for_all)
 
     def end(self) -> None:
@@ -85,7 +85,7 @@ class Session:
         self._undo.run()
 
 
-def _open(cluster: VirtualMachine) -> None:
+def _reset_state(cluster: VirtualMachine) -> None:
     """A new state, in which nothing is noted yet."""
     SimulationState.accelerator, SimulationState.compute, SimulationState.on_guess = cluster.accelerator, cluster.compute, None
     SimulationState.ledger = Ledger((), cluster.accelerator.block_bytes)

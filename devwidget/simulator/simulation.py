@@ -75,7 +75,7 @@ class Simulation:
         global _active
         from devwidget.simulator import torch_internals  # imports torch: `import devwidget` stays light
 
-        torch_internals.check(self._cluster.accelerator)
+        torch_internals.check_torch(self._cluster.accelerator)
         from devwidget.simulator import session  # needs what was just checked
 
         self._session = session.Session(self._cluster, self._forget)

@@ -10,7 +10,7 @@ import torch
 from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import C, suggest_memory_format, target
+from devwidget.simulator.torch_internals import C, locate_name, suggest_memory_format
 
 Tensors = Sequence[torch.Tensor]
 
@@ -21,7 +21,9 @@ def install(patches: Patches) -> None:
         patches.set(C, name, function)
     # Without NCCL, comm adds gradients with plain operators; asking would warn that torch was built without it.
     patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
-    patches.hold(*target("parallel_streams"), None)  # one for each GPU, kept from the first CPU batch on: of another simulation
+    patches.hold(
+        *locate_name("parallel_streams"), None
+    )  # one for each GPU, kept from the first CPU batch on: of another simulation
 
 
 def _there(tensor: torch.Tensor, index: int) -> torch.Tensor:

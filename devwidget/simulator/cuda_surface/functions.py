@@ -14,7 +14,7 @@ from devwidget.simulator.devices import machine
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, refusing
-from devwidget.simulator.torch_internals import C, target
+from devwidget.simulator.torch_internals import C, locate_name
 
 GPU_NAME = "devwidget virtual GPU"
 
@@ -59,7 +59,7 @@ def install(patches: Patches) -> None:
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
-    patches.set(*target("nvtx"), Markers())
+    patches.set(*locate_name("nvtx"), Markers())
     patches.set(C, "_nccl_version", lambda: 2 << 32 | 29 << 16 | 7)
     patches.set(C, "_nccl_version_suffix", lambda: b"")
     patches.set(torch.version, accelerator.type, accelerator.version)

@@ -11,12 +11,12 @@ import torch
 from devwidget.capture.patching.operator_key import above_autograd
 from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.labels import TEMPORARY, name_of
-from devwidget.simulator.operators.operand import Operand
+from devwidget.simulator.operators.op_schema import PlacedOperand
 
 MARK = "devwidget: gradient stays on"
 
 
-def keep_scalar_gradients_home(operands: Iterable[Operand], common: int) -> None:
+def keep_scalar_gradients_home(operands: Iterable[PlacedOperand], common: int) -> None:
     """Have the gradients of CPU scalars that met a GPU brought back to them, as the engine does.
 
     Source: `validate_outputs` in `engine.cpp`, which moves zero-dimensional gradients.
@@ -83,7 +83,7 @@ def check_custom_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
         gradients = machine.call_on(here, self._devwidget_streams, original, self, *args)
         several = isinstance(gradients, (list, tuple))
         checked = tuple(
-            validated(gradient, label, place, made_by(type(self).__name__))
+            check_gradient(gradient, label, place, describe_maker(type(self).__name__))
             for place, (gradient, label) in enumerate(zip(gradients if several else (gradients,), expected, strict=False))
         )
         checked += tuple(gradients)[len(checked) :] if several else ()
@@ -92,7 +92,7 @@ def check_custom_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
-def made_by(node: str) -> str:
+def describe_maker(node: str) -> str:
     """How the engine speaks of the node that returned a gradient."""
     return f"Function {node} returned an "
 
@@ -106,7 +106,7 @@ def _place_zeros(gradients: Any, outputs: list[int | None]) -> None:
             labels.put_label(gradient, label)
 
 
-def validated(gradient: Any, label: int | None, place: int, node: str) -> Any:
+def check_gradient(gradient: Any, label: int | None, place: int, node: str) -> Any:
     """A gradient where it belongs; zero-dimensional ones are brought there.
 
     Raises:

@@ -14,7 +14,7 @@ from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.tensor_surface import conversions, methods
-from devwidget.simulator.torch_internals import TensorBase, target
+from devwidget.simulator.torch_internals import TensorBase, locate_name
 from devwidget.simulator.torch_surface import gradient_hooks
 from devwidget.simulator.without_values import known_values
 
@@ -30,13 +30,13 @@ def install(patches: Patches) -> None:
         patches.set(tensor, name, property(getter))
     if not SimulationState.compute:
         patches.set(tensor, "is_meta", property(is_meta))
-        patches.wrap(*target("printed_tensor"), contents)
-        patches.set(*target("validate_distributions"), False)
+        patches.wrap(*locate_name("printed_tensor"), contents)
+        patches.set(*locate_name("validate_distributions"), False)
     patches.set(tensor, "grad", property(get_grad, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in {**METHODS, kind: conversions.to_gpu}.items():
         patches.wrap(tensor, name, wrapper)
     patches.undo.add(gradient_hooks.release_hooks)
-    patches.wrap(*target("parse_to"), conversions.numbers_too)
+    patches.wrap(*locate_name("parse_to"), conversions.numbers_too)
 
 
 def device(self: torch.Tensor) -> torch.device:
@@ -72,7 +72,7 @@ def contents(original: Callable[..., str]) -> Callable[..., str]:
     def _tensor_str(self: torch.Tensor, indent: int) -> str:
         if known_values.is_unknown(self):
             return f"..., size={tuple(self.shape)}"
-        return original(known_values.read(self), indent)
+        return original(known_values.read_values(self), indent)
 
     return _tensor_str
 

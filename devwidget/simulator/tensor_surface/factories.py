@@ -159,7 +159,7 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 
 def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
-    tensor = tensor if SimulationState.compute else known_values.bare(tensor)
+    tensor = tensor if SimulationState.compute else known_values.strip_values(tensor)
     if label >= 0 or (label == META and not SimulationState.compute):
         labels.put_label(tensor, label)
     return tensor
@@ -201,6 +201,6 @@ def new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
         label = max(labels.label_of(self), CPU) if device is None else conversions.label_of_device(device)
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
-        return _labelled(original(known_values.read(self), known_values.read_numbers(data), **kwargs), label)
+        return _labelled(original(known_values.read_values(self), known_values.read_numbers(data), **kwargs), label)
 
     return new_tensor

@@ -32,7 +32,7 @@ def numpy(original: Callable[..., Any]) -> Callable[..., Any]:
             )
         if known_values.is_unknown(self):
             raise cuda_errors.needs_values("`Tensor.numpy`")
-        return original(known_values.read(self.detach().cpu() if label >= 0 else self), force=force)
+        return original(known_values.read_values(self.detach().cpu() if label >= 0 else self), force=force)
 
     return numpy
 
@@ -144,6 +144,6 @@ def tolist(original: Callable[..., Any]) -> Callable[..., Any]:
             return handle_torch_function(torch.Tensor.tolist, (self,), self)
         if known_values.is_unknown(self):
             raise cuda_errors.needs_values("`Tensor.tolist`")
-        return original(known_values.read(self))
+        return original(known_values.read_values(self))
 
     return tolist

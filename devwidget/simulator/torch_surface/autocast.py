@@ -18,13 +18,7 @@ from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import (
-    DispatchKey,
-    DispatchKeySet,
-    excluding_keys,
-    registrations,
-    set_key_included,
-)
+from devwidget.simulator.torch_internals import DispatchKey, DispatchKeySet, excluding_keys, registrations, set_key_included
 
 
 class Casting:

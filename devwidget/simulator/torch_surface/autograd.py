@@ -7,14 +7,14 @@ from torch.autograd.function import BackwardCFunction
 
 from devwidget.simulator.operators import backward
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import target
+from devwidget.simulator.torch_internals import locate_name
 from devwidget.simulator.torch_surface import gradient_hooks
 
 
 def install(patches: Patches) -> None:
     """Check the gradients of `torch.autograd.Function`s."""
     patches.wrap(torch.autograd.Function, "apply", backward.remember_devices)
-    patches.wrap(*target("apply_on_tensors"), gradient_hooks.check_module_hooks)
-    patches.wrap(*target("run_backward"), gradient_hooks.check_roots)
+    patches.wrap(*locate_name("apply_on_tensors"), gradient_hooks.check_module_hooks)
+    patches.wrap(*locate_name("run_backward"), gradient_hooks.check_roots)
     patches.wrap(BackwardCFunction, "apply", backward.check_custom_gradients)
     patches.wrap(BackwardCFunction, "apply_boxed", backward.check_custom_gradients)  # since torch 2.13

@@ -10,7 +10,7 @@ import torch
 
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import TensorBase, target
+from devwidget.simulator.torch_internals import TensorBase, locate_name
 from devwidget.simulator.torch_surface import gradient_hooks
 
 MARK = "devwidget: runs on its GPU"
@@ -19,9 +19,9 @@ _grad_fn: Any = TensorBase.grad_fn
 
 def install(patches: Patches) -> None:
     """Replace what takes such hooks, but for those of tensors and modules, which are also checked."""
-    patches.wrap(*target("push_saved_hooks"), unpacked_there)
+    patches.wrap(*locate_name("push_saved_hooks"), unpacked_there)
     patches.wrap(torch.Tensor, "register_post_accumulate_grad_hook", accumulated_there)
-    patches.wrap(*target("run_backward"), back_afterwards)
+    patches.wrap(*locate_name("run_backward"), back_afterwards)
     patches.set(torch.Tensor, "grad_fn", property(run_there, None, None, _grad_fn.__doc__))
 
 

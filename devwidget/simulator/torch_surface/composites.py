@@ -15,9 +15,8 @@ from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import VariableFunctions, functions, target
+from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
 from devwidget.simulator.without_values import known_values, meta_kernels
-from devwidget.simulator.without_values import recurrent as recurrent_layers
 
 SAME_DEVICE = {
     "meshgrid": "torch.meshgrid expects all tensors to have the same device",
@@ -34,23 +33,23 @@ def install(patches: Patches) -> None:
         wrapped = checked_recurrent(getattr(VariableFunctions, name))
         patches.set(torch, name, wrapped)
         patches.set(functions, name, getattr(torch, name))
-    attention = checked_attention(getattr(*target("attention")))
-    patches.set(*target("attention"), attention)
-    patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*target("attention")))
+    attention = checked_attention(getattr(*locate_name("attention")))
+    patches.set(*locate_name("attention"), attention)
+    patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*locate_name("attention")))
     for name, text in SAME_DEVICE.items():
         wrapped = checked_equal(getattr(VariableFunctions, name), text)
         patches.set(functions, name, wrapped)
         if not isinstance(getattr(torch, name), types.FunctionType):  # else torch's Python function calls the one in _VF
             patches.set(torch, name, wrapped)
     patches.wrap(torch, "ctc_loss", beside_log_probs)
-    patches.set(*target("group_tensors"), group_by_device_and_dtype)
+    patches.set(*locate_name("group_tensors"), group_by_device_and_dtype)
 
 
 def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
     """A recurrent layer that compares devices first. Source: `check_attributes` in `RNN.cpp`."""
 
     @functools.wraps(original)
-    def recurrent(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def run_checked(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((given,)):
             return handle_torch_function(getattr(torch, original.__name__), (given,), given, *args, **kwargs)
         packed = (
@@ -65,9 +64,11 @@ def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(given, *args, **kwargs)
         sizes = args[0].tolist() if packed else None
         states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
-        return recurrent_layers.run(original.__name__, given, sizes, states, weights, *args[3 if packed else 2 :], **kwargs)
+        return meta_kernels.run_recurrent(
+            original.__name__, given, sizes, states, weights, *args[3 if packed else 2 :], **kwargs
+        )
 
-    return recurrent
+    return run_checked
 
 
 def _same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
@@ -111,7 +112,10 @@ def beside_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
             return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
         device = device_of(log_probs)
         if not SimulationState.compute:  # lengths are read behind the modes' back
-            given = (targets, *(known_values.listed(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
+            given = (
+                targets,
+                *(known_values.list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)),
+            )
         moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
         return original(log_probs, *moved, *args, **kw)
 
@@ -124,7 +128,7 @@ def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def scaled_dot_product_attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((query, key, value)):
-            public = getattr(*target("attention"))  # as which tensor classes know it
+            public = getattr(*locate_name("attention"))  # as which tensor classes know it
             return handle_torch_function(public, (query, key, value), query, key, value, *args, **kwargs)
         here = [labels.label_of(tensor) for tensor in (query, key, value)]
         if len(set(here)) > 1 and TEMPORARY not in here:
@@ -132,7 +136,7 @@ def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 "Expected query, key, and value to have the same device type, but got "
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
-        fused = None if SimulationState.compute else meta_kernels.attention(query, key, value, *args, **kwargs)
+        fused = None if SimulationState.compute else meta_kernels.fused_attention(query, key, value, *args, **kwargs)
         if fused is not None:
             return fused
         with fused_by_math(query) if here[0] >= 0 else contextlib.nullcontext():

@@ -11,7 +11,7 @@ import torch
 from devwidget.simulator.devices.labels import CPU_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import FakeTensor, fake_answers, target
+from devwidget.simulator.torch_internals import FakeTensor, fake_answers, locate_name
 
 _DEVICE = torch.ops.prim.device.default
 
@@ -22,8 +22,8 @@ def install(patches: Patches) -> None:
     patches.set(fake, "__torch_dispatch__", classmethod(for_class(vars(fake)["__torch_dispatch__"].__func__)))
     handlers: Any = fake_answers
     original = handlers[_DEVICE]
-    patches.set(*target("fake_answers"), handlers | {_DEVICE: lambda args: below_python(original(args))})
-    patches.set(*target("init_gpu_context"), lambda device: None)  # it would make a tensor on a GPU, which takes memory
+    patches.set(*locate_name("fake_answers"), handlers | {_DEVICE: lambda args: below_python(original(args))})
+    patches.set(*locate_name("init_gpu_context"), lambda device: None)  # it would make a tensor on a GPU, which takes memory
 
 
 def for_class(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from devwidget.capture.patches.custom_gradients import OVER
 from devwidget.capture.tensors import seen
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.cuda_errors import type_text
-from devwidget.simulator.operators.backward import made_by, validated
+from devwidget.simulator.operators.backward import check_gradient, describe_maker
 
 INPUTS_AT = 3
 """Place of the inputs whose gradients are asked for, behind the outputs, among what the engine is given."""
@@ -79,11 +79,11 @@ def check_module_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
         def hooked_and_checked(node: Any) -> None:
             fn(_There(node))
             expected = getattr(node, "_devwidget_inputs", [])
-            name = made_by(type(node).__name__)
+            name = describe_maker(type(node).__name__)
 
             def check(gradients: Sequence[Any], outputs: Any) -> Any:
                 places = enumerate(zip(gradients, expected, strict=False))
-                checked = tuple(validated(gradient, label, place, name) for place, (gradient, label) in places)
+                checked = tuple(check_gradient(gradient, label, place, name) for place, (gradient, label) in places)
                 return checked + tuple(gradients[len(checked) :])
 
             node.register_hook(check)
@@ -123,7 +123,7 @@ def check_roots(original: Callable[..., Any]) -> Callable[..., Any]:
     def _engine_run_backward(t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         if args and all(isinstance(output, torch.Tensor) for output in t_outputs):
             pairs = enumerate(zip(t_outputs, args[0], strict=False))
-            checked = tuple(validated(gradient, labels.label_of(output), place, "") for place, (output, gradient) in pairs)
+            checked = tuple(check_gradient(gradient, labels.label_of(output), place, "") for place, (output, gradient) in pairs)
             args = (checked, *args[1:])
         gradients = original(t_outputs, *args, **kwargs)
         for gradient, given in zip(gradients or (), args[INPUTS_AT] if len(args) > INPUTS_AT else (), strict=False):

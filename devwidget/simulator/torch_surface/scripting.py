@@ -11,7 +11,7 @@ import torch
 
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import RecursiveScriptModule, ScriptFunction, ScriptMethod, target
+from devwidget.simulator.torch_internals import RecursiveScriptModule, ScriptFunction, ScriptMethod, locate_name
 from devwidget.simulator.torch_surface import scripted_devices
 
 PLACES = "devwidget_places"
@@ -20,7 +20,7 @@ PLACES = "devwidget_places"
 
 def install(patches: Patches) -> None:
     """Have the compiler find the operators behind what stands in their place, and the mode know whose factories it sees."""
-    patches.wrap(*target("find_builtin"), behind_patches)
+    patches.wrap(*locate_name("find_builtin"), behind_patches)
     for owner in (torch.jit.ScriptModule, RecursiveScriptModule):  # traced modules have copies of the methods
         for name in ("save", "save_to_buffer"):
             patches.wrap(owner, name, saving)

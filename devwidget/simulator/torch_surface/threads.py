@@ -11,7 +11,7 @@ from devwidget.capture.patching.lock import Lock
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.threads import pool_tasks, thread_starts
 from devwidget.capture.undo import Undo
-from devwidget.simulator.operators import mode_without_values
+from devwidget.simulator.operators import dispatch_mode
 from devwidget.simulator.operators.dispatch_mode import VirtualMode
 from devwidget.simulator.patching import Patches
 
@@ -35,7 +35,7 @@ def _resume() -> None:
     global _is_simulated
     _is_simulated = True
     for mode in _running.values():
-        mode_without_values.resume(mode)
+        dispatch_mode.reactivate_mode(mode)
 
 
 @_lock
@@ -43,7 +43,7 @@ def _rest() -> None:
     global _is_simulated
     _is_simulated = False
     for mode in _running.values():
-        mode_without_values.rest(mode)
+        dispatch_mode.deactivate_mode(mode)
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def _simulated() -> Iterator[None]:
 def _join(thread: threading.Thread, undo: Undo) -> None:
     if _is_simulated and not any(isinstance(mode, VirtualMode) for mode in dispatch_modes()):
         undo.add(_running.pop, thread, None)
-        _running[thread] = undo.enter(mode_without_values.new_mode())  # modes are kept per thread
+        _running[thread] = undo.enter(dispatch_mode.new_mode())  # modes are kept per thread
 
 
 def wait_for_all() -> None:

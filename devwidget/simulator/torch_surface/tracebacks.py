@@ -9,12 +9,12 @@ from typing import Any
 
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import target
+from devwidget.simulator.torch_internals import locate_name
 
 
 def install(patches: Patches) -> None:
     """Fold what the notebook shows, and the text that a worker of DataParallel hands over."""
-    worker_error, _ = target("reraise_worker_error")
+    worker_error, _ = locate_name("reraise_worker_error")
     patches.wrap(worker_error, "__init__", _without_ours)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
