@@ -74,7 +74,6 @@ FLOORS = {
         "without_values",
         "operators",
         "torch_surface",
-        "tensor_surface",
         "cuda_surface",
         "session",
         "simulation",

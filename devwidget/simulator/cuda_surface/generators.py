@@ -14,8 +14,8 @@ from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches, refusing
-from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.patching import Patches, wrap_with_refusal
+from devwidget.simulator.torch_surface import conversions
 
 
 class VirtualGenerator(RealGenerator):
@@ -35,7 +35,7 @@ class VirtualGenerator(RealGenerator):
         return self._device
 
 
-_no_offset = refusing(
+_no_offset = wrap_with_refusal(
     Message("virtual GPUs have no offset of random numbers"),
     why=Message("all of them draw from the stream of the CPU, so that numbers equal its own"),
     instead="torch.cuda.get_rng_state() and set_rng_state()",

@@ -16,19 +16,19 @@ from devwidget.simulator.devices.simulation_state import SimulationState
 POOLS = ("all", "small_pool", "large_pool")
 
 
-def _figure(current: int, peak: int, allocated: int, freed: int) -> dict[str, dict[str, int]]:
+def _make_figure(current: int, peak: int, allocated: int, freed: int) -> dict[str, dict[str, int]]:
     """One statistic; pools are not told apart, so everything counts as large."""
     full = {"current": current, "peak": peak, "allocated": allocated, "freed": freed}
     return {"all": full, "small_pool": dict.fromkeys(full, 0), "large_pool": full}
 
 
-def stats(index: int) -> dict[str, Any]:
+def memory_stats(index: int) -> dict[str, Any]:
     """What `torch.cuda.memory_stats_as_nested_dict` returns."""
     account = SimulationState.ledger.account_of(machine.check_index(index))
-    return _summed(account) if account.allocator is None else _of_allocator(account.allocator)
+    return _describe_sums(account) if account.allocator is None else _describe_allocator(account.allocator)
 
 
-def _of_allocator(allocator: CachingAllocator) -> dict[str, Any]:
+def _describe_allocator(allocator: CachingAllocator) -> dict[str, Any]:
     figures = allocator.figures
     tables: dict[str, Any] = {
         name: {pool: asdict(figure) for pool, figure in table.items()} for name, table in figures.tables.items()
@@ -48,12 +48,12 @@ def _of_allocator(allocator: CachingAllocator) -> dict[str, Any]:
     }
 
 
-def _summed(account: Account) -> dict[str, Any]:
+def _describe_sums(account: Account) -> dict[str, Any]:
     """Of allocations that are only added up."""
-    held = _figure(account.held, account.peak, account.allocated_total, account.freed_total)
-    blocks = _figure(account.active, account.peak_active, account.allocations, account.frees)
-    reserved = _figure(account.reserved, account.peak_reserved, account.reserved, 0)
-    nothing = _figure(0, 0, 0, 0)
+    held = _make_figure(account.held, account.peak, account.allocated_total, account.freed_total)
+    blocks = _make_figure(account.active, account.peak_active, account.allocations, account.frees)
+    reserved = _make_figure(account.reserved, account.peak_reserved, account.reserved, 0)
+    nothing = _make_figure(0, 0, 0, 0)
     return {
         "allocated_bytes": held,
         "active_bytes": held,
@@ -98,7 +98,7 @@ def reset_totals(index: int) -> None:
         allocator.figures.reset_totals()
 
 
-def snapshot(mempool: object) -> dict[str, Any]:
+def memory_snapshot(mempool: object) -> dict[str, Any]:
     """The segments of cards, without a history."""
     SimulationState.ledger.settle_freed()
     allocators = [(index, account.allocator) for index, account in enumerate(SimulationState.ledger.accounts)]
@@ -111,28 +111,28 @@ def clear_workspaces() -> None:
     SimulationState.ledger.drop_workspaces()
 
 
-def set_fraction(fraction: float, index: int) -> None:
+def set_memory_fraction(fraction: float, index: int) -> None:
     """Have a GPU refuse what goes beyond a part of its memory."""
     SimulationState.ledger.account_of(machine.check_index(index)).limit_to(fraction)
 
 
-def fraction(index: int) -> float:
+def memory_fraction(index: int) -> float:
     """The part of a GPU's memory that may be used."""
     account = SimulationState.ledger.account_of(machine.check_index(index))
     return account.limit / account.capacity
 
 
 C_FUNCTIONS: dict[str, Any] = {
-    "memoryStats": stats,
+    "memoryStats": memory_stats,
     "resetPeakMemoryStats": reset_peaks,
     "resetAccumulatedMemoryStats": reset_totals,
-    "memorySnapshot": snapshot,
+    "memorySnapshot": memory_snapshot,
     "record_memory_history": lambda *args: None,
     "record_memory_history_legacy": lambda *args: None,
     "emptyCache": empty_cache,
     "clearCublasWorkspaces": clear_workspaces,
-    "setMemoryFraction": set_fraction,
-    "getMemoryFraction": fraction,
+    "setMemoryFraction": set_memory_fraction,
+    "getMemoryFraction": memory_fraction,
     "getAllocatorBackend": lambda: "native",
     "getMemoryInfo": free_and_total,
 }
@@ -142,7 +142,7 @@ ACCELERATOR: dict[str, Any] = {
     "isAllocatorInitialized": lambda: True,
     "emptyCache": empty_cache,
     "emptyHostCache": lambda: None,
-    "getDeviceStats": stats,
+    "getDeviceStats": memory_stats,
     "resetPeakStats": reset_peaks,
     "resetAccumulatedStats": reset_totals,
     "getMemoryInfo": free_and_total,

@@ -30,12 +30,12 @@ class Casting:
 
 def install(patches: Patches) -> None:
     """Follow the switches of autocast."""
-    patches.wrap(torch, "set_autocast_enabled", switching)
-    patches.wrap(torch, "clear_autocast_cache", clearing)
-    patches.undo.add(unregister)
+    patches.wrap(torch, "set_autocast_enabled", follow_switch)
+    patches.wrap(torch, "clear_autocast_cache", follow_clearing)
+    patches.undo.add(unregister_kernels)
 
 
-def switching(original: Callable[..., None]) -> Callable[..., None]:
+def follow_switch(original: Callable[..., None]) -> Callable[..., None]:
     """A `torch.set_autocast_enabled` that also switches the key of the accelerator for this thread."""
 
     @functools.wraps(original)
@@ -44,13 +44,13 @@ def switching(original: Callable[..., None]) -> Callable[..., None]:
         original(*args)
         if device == SimulationState.accelerator.type:
             if enabled:
-                register()
+                register_kernels()
             set_key_included(SimulationState.accelerator.autocast_key, enabled)
 
     return set_autocast_enabled
 
 
-def clearing(original: Callable[[], None]) -> Callable[[], None]:
+def follow_clearing(original: Callable[[], None]) -> Callable[[], None]:
     """A `torch.clear_autocast_cache` that also drops the casts kept here."""
 
     @functools.wraps(original)
@@ -61,7 +61,7 @@ def clearing(original: Callable[[], None]) -> Callable[[], None]:
     return clear_autocast_cache
 
 
-def register() -> None:
+def register_kernels() -> None:
     """Put the kernels in place, once."""
     if Casting.library is not None:
         return
@@ -74,10 +74,10 @@ def register() -> None:
             name = full_name.removeprefix("aten::")
             base, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, base), overload or "default")
-            library.impl(name, _kernel(name, operator), allow_override=True)
+            library.impl(name, _make_kernel(name, operator), allow_override=True)
 
 
-def unregister() -> None:
+def unregister_kernels() -> None:
     """Give torch its kernels back."""
     if Casting.library is not None:
         Casting.library._destroy()
@@ -86,9 +86,9 @@ def unregister() -> None:
     Casting.kept.clear()
 
 
-def _kernel(name: str, operator: Any) -> Callable[..., Any]:
+def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
     casts = SimulationState.accelerator.casts
-    policy = to_lower if name in casts.lower else to_widest if name in casts.promote else to_float
+    policy = choose_lower if name in casts.lower else choose_widest if name in casts.promote else choose_float
     refused = casts.refused.get(name)
     own_key = DispatchKeySet(getattr(DispatchKey, SimulationState.accelerator.autocast_key))
 
@@ -99,12 +99,12 @@ def _kernel(name: str, operator: Any) -> Callable[..., Any]:
             if on_gpu and refused is not None:
                 raise RuntimeError(refused)
             if name in casts.set_dtype:
-                if on_gpu and _eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
+                if on_gpu and _is_eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
                     kwargs["dtype"] = torch.float32
                 return operator(*args, **kwargs)
             cast = policy((*args, *kwargs.values()))
-            args = tuple(_each(cast, value) for value in args)
-            return operator(*args, **{key: _each(cast, value) for key, value in kwargs.items()})
+            args = tuple(_cast_tensors(cast, value) for value in args)
+            return operator(*args, **{key: _cast_tensors(cast, value) for key, value in kwargs.items()})
 
     return kernel
 
@@ -115,7 +115,7 @@ def _has_dtype(operator: Any, args: tuple[Any, ...]) -> bool:
     return len(args) > place and args[place] is not None
 
 
-def _each(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+def _cast_tensors(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return cast(value)
     if isinstance(value, (list, tuple)) and any(isinstance(part, torch.Tensor) for part in value):
@@ -123,30 +123,30 @@ def _each(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     return value
 
 
-def _eligible(tensor: Any) -> bool:
+def _is_eligible(tensor: Any) -> bool:
     """Floating tensors on a GPU are cast, double precision is not. Source: `is_eligible` in `autocast_mode.h`."""
     return tensor.is_floating_point() and tensor.dtype != torch.float64 and labels.label_of(tensor) != labels.CPU
 
 
-def to_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+def choose_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the fast dtype."""
     dtype = torch.get_autocast_dtype(SimulationState.accelerator.type)
-    return lambda tensor: _cast(tensor, dtype) if _eligible(tensor) else tensor
+    return lambda tensor: _cast_to(tensor, dtype) if _is_eligible(tensor) else tensor
 
 
-def to_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+def choose_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to float32."""
-    return lambda tensor: tensor.to(torch.float32) if _eligible(tensor) else tensor
+    return lambda tensor: tensor.to(torch.float32) if _is_eligible(tensor) else tensor
 
 
-def to_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+def choose_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the widest dtype among the arguments."""
     wide = any(isinstance(value, torch.Tensor) and value.dtype == torch.float32 for value in values)
     dtype = torch.float32 if wide else torch.get_autocast_dtype(SimulationState.accelerator.type)
-    return lambda tensor: tensor.to(dtype) if _eligible(tensor) else tensor
+    return lambda tensor: tensor.to(dtype) if _is_eligible(tensor) else tensor
 
 
-def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _cast_to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Cast, and keep the cast of a weight until autocast ends. Source: `cached_cast` in `autocast_mode.cpp`."""
     if tensor.dtype == dtype:
         return tensor

@@ -1,4 +1,4 @@
-"""Checks that C++ makes before any operator is dispatched: recurrent layers, attention, grouping for optimizers."""
+"""Functions of C++ that on a GPU check or act otherwise before any operator is dispatched: recurrent layers, attention, ..."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ LOW = (torch.float16, torch.bfloat16)
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
-def install(patches: Patches) -> None:
+def install_composite_checks(patches: Patches) -> None:
     """Put the checks in front of the functions."""
     for name in RECURRENT:
-        wrapped = checked_recurrent(getattr(VariableFunctions, name))
+        wrapped = check_recurrent(getattr(VariableFunctions, name))
         patches.set(torch, name, wrapped)
         patches.set(functions, name, getattr(torch, name))
-    attention = checked_attention(getattr(*locate_name("attention")))
+    attention = check_attention(getattr(*locate_name("attention")))
     patches.set(*locate_name("attention"), attention)
     patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*locate_name("attention")))
     for name, text in SAME_DEVICE.items():
-        wrapped = checked_equal(getattr(VariableFunctions, name), text)
+        wrapped = check_equal(getattr(VariableFunctions, name), text)
         patches.set(functions, name, wrapped)
         if not isinstance(getattr(torch, name), types.FunctionType):  # else torch's Python function calls the one in _VF
             patches.set(torch, name, wrapped)
-    patches.wrap(torch, "ctc_loss", beside_log_probs)
+    patches.wrap(torch, "ctc_loss", place_with_log_probs)
     patches.set(*locate_name("group_tensors"), group_by_device_and_dtype)
 
 
-def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
+def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
     """A recurrent layer that compares devices first. Source: `check_attributes` in `RNN.cpp`."""
 
     @functools.wraps(original)
@@ -59,7 +59,7 @@ def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
         )
         hidden, weights = (args[1], args[2]) if packed else (args[0], args[1])
         for kind, tensors in (("parameter", weights), ("hidden", hidden)):
-            _same_as_input(given, tensors, kind)
+            _check_same_as_input(given, tensors, kind)
         if SimulationState.compute or labels.label_of(given) < 0:
             return original(given, *args, **kwargs)
         sizes = args[0].tolist() if packed else None
@@ -71,7 +71,7 @@ def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
     return run_checked
 
 
-def _same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
+def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
     own = labels.label_of(given)
     for other in others if isinstance(others, (list, tuple)) else (others,):
         if labels.label_of(other) not in (own, TEMPORARY) and own != TEMPORARY:
@@ -81,12 +81,12 @@ def _same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
             )
 
 
-def checked_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
+def check_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
     """A function that wants all its tensors on one device."""
 
     @functools.wraps(original)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors(value)]
+        tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _list_tensors(value)]
         if has_torch_function(tensors):
             return handle_torch_function(getattr(torch, original.__name__), tensors, *args, **kwargs)
         for tensor in tensors[1:]:
@@ -97,12 +97,12 @@ def checked_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]
     return checked
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def _list_tensors(value: Any) -> list[torch.Tensor]:
     known_values = value if isinstance(value, (list, tuple)) else [value]
     return [tensor for tensor in known_values if isinstance(tensor, torch.Tensor)]
 
 
-def beside_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
+def place_with_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
     """`ctc_loss` moves targets and lengths to where it needs them. Source: `LossCTC.cpp`."""
 
     @functools.wraps(original)
@@ -122,7 +122,7 @@ def beside_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
     return ctc_loss
 
 
-def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
+def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
     """Attention that compares devices first. Source: `validate_sdpa_input` in `attention.cpp`."""
 
     @functools.wraps(original)
@@ -139,14 +139,14 @@ def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
         fused = None if SimulationState.compute else meta_kernels.fused_attention(query, key, value, *args, **kwargs)
         if fused is not None:
             return fused
-        with fused_by_math(query) if here[0] >= 0 else contextlib.nullcontext():
+        with allow_math(query) if here[0] >= 0 else contextlib.nullcontext():
             return original(query, key, value, *args, **kwargs)
 
     return scaled_dot_product_attention
 
 
 @contextlib.contextmanager
-def fused_by_math(query: torch.Tensor) -> Iterator[None]:
+def allow_math(query: torch.Tensor) -> Iterator[None]:
     """A GPU's fused kernels, where the user allows no others: the CPU computes the same by its own.
 
     Raises:
@@ -179,13 +179,13 @@ def group_by_device_and_dtype(lists: Sequence[Sequence[Any]], with_indices: bool
         for number, tensors in enumerate(lists):
             if not tensors:
                 continue
-            group[number].append(_member(tensors[place], first, key))
+            group[number].append(_check_member(tensors[place], first, key))
         if with_indices:
             places.append(place)
     return groups
 
 
-def _member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, torch.dtype]) -> Any:
+def _check_member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, torch.dtype]) -> Any:
     """A tensor that belongs to the same parameter as `first`; step counts may stay on the CPU."""
     if tensor is None:
         return tensor
@@ -194,3 +194,77 @@ def _member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, torch.dty
         raise RuntimeError("Tensors of the same index must be on the same device and the same dtype except `step` tensors "
                            "that can be CPU and float32/64 notwithstanding")  # fmt: skip
     return tensor
+
+
+FOURIER = [kind + name + dims for kind in ("", "i") for name in ("fft", "rfft", "hfft") for dims in ("", "2", "n")]
+WIDER = {torch.float16: torch.float32, torch.complex32: torch.complex64}
+NARROWER = {wide: narrow for narrow, wide in WIDER.items()}
+
+
+def install_gpu_functions(patches: Patches) -> None:
+    """Put what a GPU does in front of them."""
+    for name in FOURIER:
+        patches.wrap(torch.fft, name, transform_in_half)
+    patches.wrap(torch, "max_pool1d", pool_with_indices)
+    patches.wrap(torch.linalg, "matrix_rank", write_rank_beside_input)
+    patches.wrap(torch, "tensor_split", check_sections)
+    patches.wrap(torch.Tensor, "tensor_split", check_sections)
+
+
+def transform_in_half(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A Fourier transform, which GPUs have in half precision. Source: `promote_type_fft` in `SpectralOps.cpp`."""
+
+    @functools.wraps(original)
+    def transform(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if has_torch_function((input,)):
+            public = getattr(torch.fft, original.__name__.removeprefix("fft_"))
+            return handle_torch_function(public, (input,), input, *args, **kwargs)  # type: ignore[no-any-return]
+        if getattr(input, "dtype", None) not in WIDER or labels.label_of(input) < 0:
+            return original(input, *args, **kwargs)
+        result = original(input.to(WIDER[input.dtype]), *args, **kwargs)
+        return result.to(NARROWER[result.dtype])
+
+    return transform
+
+
+def pool_with_indices(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`max_pool1d` by the operator of GPUs; memory of the CPU is read without any. Source: `MaxPooling.cpp`."""
+
+    @functools.wraps(original)
+    def max_pool1d(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if has_torch_function((input,)):
+            return handle_torch_function(torch.max_pool1d, (input,), input, *args, **kwargs)
+        if labels.label_of(input) < 0:
+            return original(input, *args, **kwargs)
+        return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
+
+    return max_pool1d
+
+
+def write_rank_beside_input(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`matrix_rank` makes its result of nothing but sizes, behind the modes' back: it is given one to write to."""
+
+    @functools.wraps(original)
+    def matrix_rank(A: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if has_torch_function((A,)):
+            return handle_torch_function(torch.linalg.matrix_rank, (A,), A, *args, **kwargs)  # type: ignore[no-any-return]
+        if kwargs.get("out") is None and labels.label_of(A) >= 0:
+            A, kwargs["out"] = A.detach(), torch.empty(0, dtype=torch.int64, device=labels.device_of(A))
+        return original(A, *args, **kwargs)
+
+    return matrix_rank
+
+
+def check_sections(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A split at places that are read on the host. Source: `tensor_split` in `TensorShape.cpp`."""
+
+    @functools.wraps(original)
+    def tensor_split(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        for sections in (*args, *kwargs.values()):
+            if isinstance(sections, torch.Tensor) and labels.label_of(sections) >= 0:
+                raise RuntimeError(
+                    f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {labels.device_of(sections)}"
+                )
+        return original(self, *args, **kwargs)
+
+    return tensor_split

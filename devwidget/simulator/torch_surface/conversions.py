@@ -1,4 +1,4 @@
-"""`Tensor.to`, `.cuda`, `.cpu` and their kin, for virtual devices."""
+"""`torch.device`, `Tensor.to`, `.cuda`, `.cpu` and their kin, for virtual devices."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function, has_torch
 from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, META
 from devwidget.simulator.devices.simulation_state import SimulationState
+from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import TensorBase, parse_to
 
 
@@ -35,7 +36,7 @@ def as_device(device: Any) -> Any:
     return DEVICES[device] if isinstance(device, int) and not isinstance(device, bool) else device
 
 
-def numbers_too(original: Callable[..., Any]) -> Callable[..., Any]:
+def accept_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
     """A parser of the arguments of `.to` for which a number is a GPU, and a tensor is where it is; `Module.to` asks it."""
 
     @functools.wraps(original)
@@ -53,7 +54,7 @@ def numbers_too(original: Callable[..., Any]) -> Callable[..., Any]:
 original_to: Any = TensorBase.to
 
 
-def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def wrap_to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """A `Tensor.to` that knows virtual devices."""
 
     @functools.wraps(original)
@@ -64,7 +65,7 @@ def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
             return original(self, *args, **kwargs)
         other: Any = args[0] if args else kwargs.get("other")
         if isinstance(other, torch.Tensor):
-            return to_like(original, self, other, args, kwargs)
+            return convert_like(original, self, other, args, kwargs)
         if args and isinstance(args[0], int):
             args = (as_device(args[0]), *args[1:])
         elif isinstance(kwargs.get("device"), int):
@@ -77,19 +78,19 @@ def to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         if device is None:
             kwargs = {} if memory_format is None else {"memory_format": memory_format}
             return original(self, dtype or self.dtype, non_blocking, copy, **kwargs)
-        return to_device(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
+        return convert_to(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
 
     return to
 
 
-def to_like(original: Any, self: torch.Tensor, other: torch.Tensor, args: Any, kwargs: Any) -> torch.Tensor:
+def convert_like(original: Any, self: torch.Tensor, other: torch.Tensor, args: Any, kwargs: Any) -> torch.Tensor:
     """The tensor where another one is, and in its dtype."""
     rest = (*args[1:], *(kwargs[name] for name in ("non_blocking", "copy") if name in kwargs))
     non_blocking, copy = (*rest, False, False)[:2]
-    return to_device(original, self, moves.own_label(other), other.dtype, non_blocking, copy, kwargs.get("memory_format"))
+    return convert_to(original, self, moves.own_label(other), other.dtype, non_blocking, copy, kwargs.get("memory_format"))
 
 
-def to_device(
+def convert_to(
     original: Any,
     self: torch.Tensor,
     label: int,
@@ -109,7 +110,7 @@ def to_device(
     return moves.move_tensor(self, label, options)
 
 
-def to_gpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def wrap_to_gpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """A `Tensor.cuda`, or the method of another accelerator, that moves to a virtual GPU."""
 
     @functools.wraps(original)
@@ -126,12 +127,12 @@ def to_gpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
         label = machine.current_index() if device is None else label_of_device(device)
         if label < 0:
             raise RuntimeError(f"Invalid device, must be {SimulationState.accelerator.type} device, but got {device}")
-        return to_device(original_to, self, label, None, non_blocking, False, memory_format)
+        return convert_to(original_to, self, label, None, non_blocking, False, memory_format)
 
     return cuda
 
 
-def cpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def wrap_cpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """A `Tensor.cpu` that moves off a virtual GPU."""
 
     @functools.wraps(original)
@@ -140,6 +141,48 @@ def cpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
             return handle_torch_function(torch.Tensor.cpu, (self,), self, memory_format=memory_format)
         if labels.inside.depth:
             return original(self, memory_format=memory_format)
-        return to_device(original_to, self, CPU, None, False, False, memory_format)
+        return convert_to(original_to, self, CPU, None, False, False, memory_format)
 
     return cpu
+
+
+RealDevice = torch.device
+
+
+class _DeviceType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, RealDevice)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return other is cls or issubclass(other, RealDevice)
+
+    # torch's tables and its code generators compare with the type that they hold.
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is RealDevice
+
+    def __hash__(cls) -> int:
+        return hash(RealDevice)
+
+
+class device(metaclass=_DeviceType):
+    """Makes real `torch.device` objects; an integer alone names a GPU."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A device."""
+        if not SimulationState.is_running:
+            return RealDevice(*args, **kwargs)
+        given = args[0] if args else kwargs.get("device", kwargs.get("index"))
+        if len(args) + len(kwargs) == 1 and isinstance(given, int) and not isinstance(given, bool):
+            if given < 0:
+                raise RuntimeError("Device index must not be negative")
+            return DEVICES[given]
+        return RealDevice(*args, **kwargs)
+
+
+device.__module__ = "torch"
+device.__qualname__ = device.__name__ = "device"
+
+
+def install_device_type(patches: Patches) -> None:
+    """Replace `torch.device`."""
+    patches.set(torch, "device", device)

@@ -14,9 +14,9 @@ from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches, refusing
-from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.patching import Patches, wrap_with_refusal
 from devwidget.simulator.torch_internals import device_constructors, tree_map_only
+from devwidget.simulator.torch_surface import conversions
 from devwidget.simulator.without_values import known_values
 
 TAKE_DEVICE = """arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
@@ -31,22 +31,22 @@ def install(patches: Patches) -> None:
     """Replace the factories of torch."""
     device_constructors()  # cached by torch: asked before anything is replaced
     for name in TAKE_DEVICE:
-        patches.wrap(torch, name, integer_device)
+        patches.wrap(torch, name, accept_integer_device)
     for name in SPARSE:
-        patches.wrap(torch, name, sparse)
+        patches.wrap(torch, name, wrap_sparse)
     for name in TENSOR_METHODS:
-        patches.wrap(torch.Tensor, name, integer_device)
+        patches.wrap(torch.Tensor, name, accept_integer_device)
     for name in ("tensor", "as_tensor", "asarray"):
-        patches.wrap(torch, name, from_data)
-    patches.wrap(torch.nested, "nested_tensor", beside_first)
+        patches.wrap(torch, name, wrap_from_data)
+    patches.wrap(torch.nested, "nested_tensor", place_with_first)
     patches.wrap(torch.Tensor, "new_tensor", new_tensor)
     for owner, name in ((torch.Tensor, "__dlpack__"), (torch, "to_dlpack"), (torch.utils.dlpack, "to_dlpack")):
-        patches.wrap(owner, name, of_cpu_alone)
+        patches.wrap(owner, name, refuse_gpu_memory)
     patches.wrap(torch, "from_dlpack", from_dlpack)
     patches.wrap(torch.utils.dlpack, "from_dlpack", from_dlpack)
 
 
-def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
+def accept_integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
     """The same factory, for which `device=1` is a GPU: C++ would ask for an accelerator."""
 
     @functools.wraps(original)
@@ -54,13 +54,13 @@ def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(kwargs.get("device"), int):
             kwargs["device"] = conversions.as_device(kwargs["device"])
         if kwargs.get("out") is not None:
-            into(kwargs)
+            name_out_device(kwargs)
         return original(*args, **kwargs)
 
     return factory
 
 
-def into(kwargs: dict[str, Any]) -> None:
+def name_out_device(kwargs: dict[str, Any]) -> None:
     """Name the real device in a call that fills a given tensor: C++ compares them, the default device included.
 
     Raises:
@@ -77,7 +77,7 @@ def into(kwargs: dict[str, Any]) -> None:
     kwargs["device"] = CPU_DEVICE if SimulationState.compute else META_DEVICE
 
 
-def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def wrap_from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`torch.tensor` and its kin: they fill a CPU tensor behind the modes' back and move it there."""
 
     @functools.wraps(original)
@@ -94,12 +94,12 @@ def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
         result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)
-        return labels.mark_pinned(result) if pinned else _labelled(result, label)
+        return labels.mark_pinned(result) if pinned else _label_result(result, label)
 
     return factory
 
 
-def sparse(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def wrap_sparse(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Sparse factories: they convert lists behind the modes' back, so the tensor is moved when it is complete."""
 
     @functools.wraps(original)
@@ -117,7 +117,7 @@ def sparse(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
     return factory
 
 
-def beside_first(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def place_with_first(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`torch.nested.nested_tensor`, which goes where the first of its tensors is, and reads that in C++."""
 
     @functools.wraps(original)
@@ -158,16 +158,16 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
     return tensor.clone() if label >= 0 and not tensor.untyped_storage().resizable() else tensor
 
 
-def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
+def _label_result(tensor: torch.Tensor, label: int) -> torch.Tensor:
     tensor = tensor if SimulationState.compute else known_values.strip_values(tensor)
     if label >= 0 or (label == META and not SimulationState.compute):
         labels.put_label(tensor, label)
     return tensor
 
 
-def of_cpu_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_gpu_memory(original: Callable[..., Any]) -> Callable[..., Any]:
     """What hands the memory of a tensor to other libraries, which would take it for that of the CPU."""
-    refused = refusing(
+    refused = wrap_with_refusal(
         Message("virtual GPUs hand no memory to other libraries"),
         why=Message("what these found there would be the CPU's"),
         instead="x.cpu()",
@@ -201,6 +201,6 @@ def new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
         label = max(labels.label_of(self), CPU) if device is None else conversions.label_of_device(device)
         if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
             data = data.cpu()
-        return _labelled(original(known_values.read_values(self), known_values.read_numbers(data), **kwargs), label)
+        return _label_result(original(known_values.read_values(self), known_values.read_numbers(data), **kwargs), label)
 
     return new_tensor

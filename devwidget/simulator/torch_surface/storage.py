@@ -13,9 +13,9 @@ from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches, refusing
-from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.patching import Patches, wrap_with_refusal
 from devwidget.simulator.torch_internals import StorageBase
+from devwidget.simulator.torch_surface import conversions
 
 _real_device = StorageBase.device.__get__
 Storage = torch.UntypedStorage
@@ -23,13 +23,13 @@ Storage = torch.UntypedStorage
 
 def install(patches: Patches) -> None:
     """Replace what has to know virtual devices on `torch.UntypedStorage`."""
-    patches.set(Storage, "device", property(device))
-    patches.set(Storage, "__new__", staticmethod(new))
-    for name, wrapper in {**METHODS, SimulationState.accelerator.type: to_gpu}.items():
+    patches.set(Storage, "device", property(storage_device))
+    patches.set(Storage, "__new__", staticmethod(new_storage))
+    for name, wrapper in {**METHODS, SimulationState.accelerator.type: wrap_to_gpu}.items():
         patches.wrap(Storage, name, wrapper)
 
 
-def new(cls: type[Storage], *args: Any, device: Any = None, **kwargs: Any) -> Storage:
+def new_storage(cls: type[Storage], *args: Any, device: Any = None, **kwargs: Any) -> Storage:
     """A storage on a virtual GPU, or a real one."""
     label = CPU if device is None else conversions.label_of_device(device)
     if label >= 0:
@@ -40,23 +40,23 @@ def new(cls: type[Storage], *args: Any, device: Any = None, **kwargs: Any) -> St
     return made
 
 
-def device(self: Storage) -> torch.device:
+def storage_device(self: Storage) -> torch.device:
     """The virtual device."""
     label = LABELS.get(self._cdata, CPU)
     return DEVICES[label] if label >= 0 else moves.visible_device(_real_device(self), label)
 
 
-def clone(original: Callable[[Storage], Storage]) -> Callable[[Storage], Storage]:
+def wrap_clone(original: Callable[[Storage], Storage]) -> Callable[[Storage], Storage]:
     """A copy on the same device."""
 
     @functools.wraps(original)
     def clone(self: Storage) -> Storage:
-        return copied(self, LABELS.get(self._cdata, CPU))
+        return copy_storage(self, LABELS.get(self._cdata, CPU))
 
     return clone
 
 
-def copied(storage: Storage, label: int) -> Storage:
+def copy_storage(storage: Storage, label: int) -> Storage:
     """A copy of a storage under a label.
 
     Raises:
@@ -77,7 +77,7 @@ def copied(storage: Storage, label: int) -> Storage:
     return copy
 
 
-def to(original: Callable[..., Storage]) -> Callable[..., Storage]:
+def wrap_to(original: Callable[..., Storage]) -> Callable[..., Storage]:
     """A copy on another device, or the storage itself."""
 
     @functools.wraps(original)
@@ -85,7 +85,7 @@ def to(original: Callable[..., Storage]) -> Callable[..., Storage]:
         label = conversions.label_of_device(device)
         if self.device == moves.device_for_label(label):
             return self
-        copy = copied(self, label)
+        copy = copy_storage(self, label)
         if non_blocking and label == CPU:
             copy._devwidget_pinned = True  # type: ignore[attr-defined]
         return copy
@@ -93,7 +93,7 @@ def to(original: Callable[..., Storage]) -> Callable[..., Storage]:
     return to
 
 
-def cpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
+def wrap_cpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
     """A copy on the CPU, or the storage itself."""
 
     @functools.wraps(original)
@@ -104,7 +104,7 @@ def cpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
     return cpu
 
 
-def to_gpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
+def wrap_to_gpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
     """A copy on a GPU, or the storage itself."""
 
     @functools.wraps(original)
@@ -133,14 +133,14 @@ def pin_memory(original: Callable[..., Storage]) -> Callable[..., Storage]:
     def pin_memory(self: Storage, device: Any = None) -> Storage:
         if self.device.type != "cpu":
             raise TypeError(f"cannot pin '{self.type()}' only CPU memory can be pinned")
-        pinned = copied(self, CPU)
+        pinned = copy_storage(self, CPU)
         pinned._devwidget_pinned = True  # type: ignore[attr-defined]
         return pinned
 
     return pin_memory
 
 
-def resize_(original: Callable[[Storage, int], Any]) -> Callable[[Storage, int], Any]:
+def wrap_resize_(original: Callable[[Storage, int], Any]) -> Callable[[Storage, int], Any]:
     """A change of size that is counted."""
 
     @functools.wraps(original)
@@ -162,9 +162,9 @@ def data_ptr(original: Callable[[Storage], int]) -> Callable[[Storage], int]:
     return data_ptr
 
 
-def share(original: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_sharing(original: Callable[..., Any]) -> Callable[..., Any]:
     """A handle for another process, which has no virtual GPUs."""
-    refused = refusing(
+    refused = wrap_with_refusal(
         Message("a tensor of a virtual GPU cannot be sent to another process"),
         why=Message("virtual GPUs are in this process alone"),
         instead=Message("send `tensor.cpu()`, and move it where it arrives"),
@@ -180,12 +180,12 @@ def share(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 METHODS: dict[str, Callable[[Any], Any]] = {
-    "clone": clone,
+    "clone": wrap_clone,
     "data_ptr": data_ptr,
-    "resize_": resize_,
-    "to": to,
-    "cpu": cpu,
+    "resize_": wrap_resize_,
+    "to": wrap_to,
+    "cpu": wrap_cpu,
     "is_pinned": is_pinned,
     "pin_memory": pin_memory,
-    "_share_cuda_": share,
+    "_share_cuda_": refuse_sharing,
 }
