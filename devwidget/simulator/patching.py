@@ -35,6 +35,12 @@ def wrap_with_refusal(what: str, *, why: str, instead: str) -> registry.Wrapper:
     return wrapper
 
 
+def replacing(function: Callable[..., Any]) -> registry.Wrapper:
+    """Make the wrapper for `Patches.wrap` of a function that is given the original before its own arguments."""
+    # Partials, not closures: a partial adds no frame to each call, and the registry's own partial takes this one in.
+    return functools.partial(functools.partial, function)
+
+
 class Patches:
     """The layers of a simulation in the registry of patches.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import dispatch_mode
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import locate_name
 from devwidget.simulator.torch_surface import (
     attributes,
@@ -46,13 +45,10 @@ def install_folding(patches: Patches) -> None:
         fold(shell, owner)
 
 
-def _fold_worker_error(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
-        with folded(sys.exception()):  # torch writes the text down now; the frames are gone when it is read
-            original(self, *args, **kwargs)
-
-    return wrapped
+@replacing
+def _fold_worker_error(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    with folded(sys.exception()):  # torch writes the text down now; the frames are gone when it is read
+        original(self, *args, **kwargs)
 
 
 def _unfold_after_the_cell(shell: Any, owner: object) -> None:

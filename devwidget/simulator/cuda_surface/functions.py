@@ -19,7 +19,7 @@ from devwidget.simulator.cuda_surface import generators, memory_stats, streams
 from devwidget.simulator.devices import machine
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches, wrap_with_refusal
+from devwidget.simulator.patching import Patches, replacing, wrap_with_refusal
 from devwidget.simulator.torch_internals import C, locate_name
 
 GPU_NAME = "devwidget virtual GPU"
@@ -245,16 +245,12 @@ def _return_none() -> None:
     return None
 
 
-def profile_cpu_alone(original: Callable[..., None]) -> Callable[..., None]:
+@replacing
+def profile_cpu_alone(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
     """`profile.__init__` without the kernels of a GPU, of which there are none; C++ would complain at each operator."""
-
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("use_device") == SimulationState.accelerator.type:
-            kwargs["use_device"] = None
-        original(self, *args, **kwargs)
-
-    return __init__
+    if kwargs.get("use_device") == SimulationState.accelerator.type:
+        kwargs["use_device"] = None
+    original(self, *args, **kwargs)
 
 
 class Runtime:

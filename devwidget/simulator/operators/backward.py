@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +11,7 @@ from devwidget.capture.patching.operator_key import above_autograd
 from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.labels import TEMPORARY, name_of
 from devwidget.simulator.operators.op_schema import PlacedOperand
+from devwidget.simulator.patching import replacing
 
 MARK = "devwidget: gradient stays on"
 
@@ -47,49 +47,41 @@ def _bring_home(tensor: torch.Tensor, label: int) -> None:
     node.register_prehook(move_gradient)
 
 
-def remember_devices(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def remember_devices(original: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
     """`Function.apply` that notes where inputs and outputs of a custom function are, for its backward."""
-
-    @functools.wraps(original)
-    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-        inputs = [labels.label_of(a) if isinstance(a, torch.Tensor) and a.requires_grad else None for a in args]
-        result = original(cls, *args, **kwargs)
-        if any(label is not None for label in inputs):
-            outputs = result if isinstance(result, (list, tuple)) else (result,)
-            nodes = (getattr(output, "grad_fn", None) for output in outputs)
-            node: Any = next((node for node in nodes if hasattr(node, "_forward_cls")), None)
-            if node is not None:
-                node._devwidget_inputs = inputs
-                node._devwidget_streams = machine.current_streams()
-                node._devwidget_outputs = [labels.label_of(o) if isinstance(o, torch.Tensor) else None for o in outputs]
-        return result
-
-    return apply
+    inputs = [labels.label_of(a) if isinstance(a, torch.Tensor) and a.requires_grad else None for a in args]
+    result = original(cls, *args, **kwargs)
+    if any(label is not None for label in inputs):
+        outputs = result if isinstance(result, (list, tuple)) else (result,)
+        nodes = (getattr(output, "grad_fn", None) for output in outputs)
+        node: Any = next((node for node in nodes if hasattr(node, "_forward_cls")), None)
+        if node is not None:
+            node._devwidget_inputs = inputs
+            node._devwidget_streams = machine.current_streams()
+            node._devwidget_outputs = [labels.label_of(o) if isinstance(o, torch.Tensor) else None for o in outputs]
+    return result
 
 
-def check_custom_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def check_custom_gradients(original: Callable[..., Any], self: Any, *args: Any) -> Any:
     """`BackwardCFunction.apply` that refuses gradients on another device than their inputs.
 
     Source: `validate_outputs` in `engine.cpp`.
     """
-
-    @functools.wraps(original)
-    def apply(self: Any, *args: Any) -> Any:
-        expected = getattr(self, "_devwidget_inputs", None)
-        if expected is None:
-            return original(self, *args)
-        _place_zeros(args, self._devwidget_outputs)
-        here = next((label for label in self._devwidget_outputs if label is not None and label >= 0), TEMPORARY)
-        gradients = machine.call_on(here, self._devwidget_streams, original, self, *args)
-        several = isinstance(gradients, (list, tuple))
-        checked = tuple(
-            check_gradient(gradient, label, place, describe_maker(type(self).__name__))
-            for place, (gradient, label) in enumerate(zip(gradients if several else (gradients,), expected, strict=False))
-        )
-        checked += tuple(gradients)[len(checked) :] if several else ()
-        return checked if several else checked[0]
-
-    return apply
+    expected = getattr(self, "_devwidget_inputs", None)
+    if expected is None:
+        return original(self, *args)
+    _place_zeros(args, self._devwidget_outputs)
+    here = next((label for label in self._devwidget_outputs if label is not None and label >= 0), TEMPORARY)
+    gradients = machine.call_on(here, self._devwidget_streams, original, self, *args)
+    several = isinstance(gradients, (list, tuple))
+    checked = tuple(
+        check_gradient(gradient, label, place, describe_maker(type(self).__name__))
+        for place, (gradient, label) in enumerate(zip(gradients if several else (gradients,), expected, strict=False))
+    )
+    checked += tuple(gradients)[len(checked) :] if several else ()
+    return checked if several else checked[0]
 
 
 def describe_maker(node: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -13,95 +12,77 @@ from devwidget.capture.object_fields import is_exactly
 from devwidget.simulator.devices import cuda_errors, labels, machine, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, TEMPORARY, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import TensorBase, locate_name
 from devwidget.simulator.torch_surface import conversions, gradient_hooks
 from devwidget.simulator.without_values import known_values
 
 
-def wrap_numpy(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def wrap_numpy(original: Callable[..., Any], self: torch.Tensor, *, force: bool = False) -> Any:
     """A `Tensor.numpy` that refuses tensors on a GPU. Source: `tensor_numpy.cpp`."""
-
-    @functools.wraps(original)
-    def numpy(self: torch.Tensor, *, force: bool = False) -> Any:
-        if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.numpy, (self,), self, force=force)
-        label = labels.label_of(self)
-        if label >= 0 and not force:
-            raise TypeError(
-                f"can't convert {labels.name_of(label)} device type tensor to numpy. Use Tensor.cpu() to "
-                "copy the tensor to host memory first."
-            )
-        if known_values.is_unknown(self):
-            raise cuda_errors.needs_values("`Tensor.numpy`")
-        return original(known_values.read_values(self.detach().cpu() if label >= 0 else self), force=force)
-
-    return numpy
+    if has_torch_function_unary(self):
+        return handle_torch_function(torch.Tensor.numpy, (self,), self, force=force)
+    label = labels.label_of(self)
+    if label >= 0 and not force:
+        raise TypeError(
+            f"can't convert {labels.name_of(label)} device type tensor to numpy. Use Tensor.cpu() to "
+            "copy the tensor to host memory first."
+        )
+    if known_values.is_unknown(self):
+        raise cuda_errors.needs_values("`Tensor.numpy`")
+    return original(known_values.read_values(self.detach().cpu() if label >= 0 else self), force=force)
 
 
-def wrap_type(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def wrap_type(
+    original: Callable[..., Any], self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any
+) -> Any:
     """A `Tensor.type` that speaks of `torch.cuda.FloatTensor`."""
-
-    @functools.wraps(original)
-    def type(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-        if has_torch_function_unary(self):
-            return handle_torch_function(cast(Any, torch.Tensor.type), (self,), self, dtype, non_blocking, **kwargs)
-        if dtype is None:
-            on_gpu = labels.label_of(self) >= 0
-            if not SimulationState.compute:
-                return cuda_errors.type_text(self.dtype, on_gpu)
-            name = original(self)  # sparse ones have names of their own
-            return name.replace("torch.", f"torch.{SimulationState.accelerator.type}.", 1) if on_gpu else name
-        if isinstance(dtype, torch.dtype):
-            return original(self, dtype, non_blocking, **kwargs)
-        name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-        own = f"torch.{SimulationState.accelerator.type}."
-        label = machine.current_index() if name.startswith(own) else CPU
-        wanted = torch.zeros(0).type(name.replace(own, "torch.")).dtype if label >= 0 else original(torch.zeros(0), dtype).dtype
-        return self.to(labels.DEVICES[label] if label >= 0 else labels.CPU_DEVICE, wanted, non_blocking)
-
-    return type
+    if has_torch_function_unary(self):
+        return handle_torch_function(cast(Any, torch.Tensor.type), (self,), self, dtype, non_blocking, **kwargs)
+    if dtype is None:
+        on_gpu = labels.label_of(self) >= 0
+        if not SimulationState.compute:
+            return cuda_errors.type_text(self.dtype, on_gpu)
+        name = original(self)  # sparse ones have names of their own
+        return name.replace("torch.", f"torch.{SimulationState.accelerator.type}.", 1) if on_gpu else name
+    if isinstance(dtype, torch.dtype):
+        return original(self, dtype, non_blocking, **kwargs)
+    name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+    own = f"torch.{SimulationState.accelerator.type}."
+    label = machine.current_index() if name.startswith(own) else CPU
+    wanted = torch.zeros(0).type(name.replace(own, "torch.")).dtype if label >= 0 else original(torch.zeros(0), dtype).dtype
+    return self.to(labels.DEVICES[label] if label >= 0 else labels.CPU_DEVICE, wanted, non_blocking)
 
 
-def wrap_type_as(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def wrap_type_as(original: Callable[..., Any], self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """A `Tensor.type_as` that also moves."""
-
-    @functools.wraps(original)
-    def type_as(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        if has_torch_function((self, other)):
-            return handle_torch_function(torch.Tensor.type_as, (self, other), self, other)
-        if labels.inside.depth:
-            real: torch.Tensor = original(self, other)
-            return real
-        return conversions.convert_like(conversions.original_to, self, other, (), {})
-
-    return type_as
+    if has_torch_function((self, other)):
+        return handle_torch_function(torch.Tensor.type_as, (self, other), self, other)
+    if labels.inside.depth:
+        real: torch.Tensor = original(self, other)
+        return real
+    return conversions.convert_like(conversions.original_to, self, other, (), {})
 
 
-def wrap_copy_(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def wrap_copy_(original: Callable[..., torch.Tensor], self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
     """A `Tensor.copy_` whose gradient finds its way back to another device."""
-
-    @functools.wraps(original)
-    def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
-        if has_torch_function((self, src)):
-            return handle_torch_function(torch.Tensor.copy_, (self, src), self, src, non_blocking)
-        return original(self, place_like(self, src), non_blocking)
-
-    return copy_
+    if has_torch_function((self, src)):
+        return handle_torch_function(torch.Tensor.copy_, (self, src), self, src, non_blocking)
+    return original(self, place_like(self, src), non_blocking)
 
 
-def wrap_setitem(original: Callable[..., None]) -> Callable[..., None]:
+@replacing
+def wrap_setitem(original: Callable[..., None], self: torch.Tensor, key: Any, value: Any) -> None:
     """A `Tensor.__setitem__` whose gradient finds its way back to another device."""
-
-    @functools.wraps(original)
-    def __setitem__(self: torch.Tensor, key: Any, value: Any) -> None:
-        if has_torch_function((self, value)):
-            return handle_torch_function(torch.Tensor.__setitem__, (self, value), self, key, value)
-        if is_exactly(value, (bool, int, float, complex)) and _is_indexed_from_elsewhere(self, key):
-            value = torch.tensor(value, dtype=self.dtype)
-        return original(self, key, place_like(self, value))
-
-    return __setitem__
+    if has_torch_function((self, value)):
+        return handle_torch_function(torch.Tensor.__setitem__, (self, value), self, key, value)
+    if is_exactly(value, (bool, int, float, complex)) and _is_indexed_from_elsewhere(self, key):
+        value = torch.tensor(value, dtype=self.dtype)
+    return original(self, key, place_like(self, value))
 
 
 def _is_indexed_from_elsewhere(tensor: torch.Tensor, key: Any) -> bool:
@@ -123,32 +104,24 @@ def place_like(tensor: torch.Tensor, value: Any) -> Any:
     return value
 
 
-def wrap_data_ptr(original: Callable[..., int]) -> Callable[..., int]:
+@replacing
+def wrap_data_ptr(original: Callable[..., int], self: torch.Tensor) -> int:
     """A `Tensor.data_ptr` by which programs tell tensors apart, also those without values, which all begin at 0."""
-
-    @functools.wraps(original)
-    def data_ptr(self: torch.Tensor) -> int:
-        if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.data_ptr, (self,), self)
-        if SimulationState.compute or labels.real_device(self) != labels.META_DEVICE or not self.numel():
-            return original(self)
-        return labels.storage_id(self) + int(self.storage_offset()) * self.element_size()
-
-    return data_ptr
+    if has_torch_function_unary(self):
+        return handle_torch_function(torch.Tensor.data_ptr, (self,), self)
+    if SimulationState.compute or labels.real_device(self) != labels.META_DEVICE or not self.numel():
+        return original(self)
+    return labels.storage_id(self) + int(self.storage_offset()) * self.element_size()
 
 
-def wrap_tolist(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def wrap_tolist(original: Callable[..., Any], self: torch.Tensor) -> Any:
     """A `Tensor.tolist` that says why there is nothing to list."""
-
-    @functools.wraps(original)
-    def tolist(self: torch.Tensor) -> Any:
-        if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.tolist, (self,), self)
-        if known_values.is_unknown(self):
-            raise cuda_errors.needs_values("`Tensor.tolist`")
-        return original(known_values.read_values(self))
-
-    return tolist
+    if has_torch_function_unary(self):
+        return handle_torch_function(torch.Tensor.tolist, (self,), self)
+    if known_values.is_unknown(self):
+        raise cuda_errors.needs_values("`Tensor.tolist`")
+    return original(known_values.read_values(self))
 
 
 _grad = TensorBase.grad
@@ -198,16 +171,12 @@ def is_meta(self: torch.Tensor) -> bool:
     return get_device_property(self) == META_DEVICE
 
 
-def show_contents(original: Callable[..., str]) -> Callable[..., str]:
+@replacing
+def show_contents(original: Callable[..., str], self: torch.Tensor, indent: int) -> str:
     """What `repr` shows of a tensor without values."""
-
-    @functools.wraps(original)
-    def _tensor_str(self: torch.Tensor, indent: int) -> str:
-        if known_values.is_unknown(self):
-            return f"..., size={tuple(self.shape)}"
-        return original(known_values.read_values(self), indent)
-
-    return _tensor_str
+    if known_values.is_unknown(self):
+        return f"..., size={tuple(self.shape)}"
+    return original(known_values.read_values(self), indent)
 
 
 PROPERTIES: dict[str, Callable[[torch.Tensor], Any]] = {"device": get_device_property, "is_cpu": is_cpu}
@@ -237,61 +206,40 @@ def set_grad(self: torch.Tensor, value: Any) -> None:
     _grad.__set__(self, value)
 
 
-def get_device(original: Callable[..., int]) -> Callable[..., int]:
+@replacing
+def get_device(original: Callable[..., int], self: torch.Tensor) -> int:
     """A `Tensor.get_device` that knows virtual GPUs."""
-
-    @functools.wraps(original)
-    def get_device(self: torch.Tensor) -> int:
-        if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.get_device, (self,), self)
-        return max(labels.label_of(self), -1)
-
-    return get_device
+    if has_torch_function_unary(self):
+        return handle_torch_function(torch.Tensor.get_device, (self,), self)
+    return max(labels.label_of(self), -1)
 
 
-def pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def pin_memory(original: Callable[..., torch.Tensor], self: torch.Tensor, device: Any = None) -> torch.Tensor:
     """A `Tensor.pin_memory` that works without an accelerator. Source: `pin_memory` in `Memory.cpp`."""
-
-    @functools.wraps(original)
-    def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
-        if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.pin_memory, (self,), self)
-        if labels.label_of(self) >= 0:
-            text = cuda_errors.type_text(self.dtype, True)
-            raise RuntimeError(f"cannot pin '{text}' only dense CPU tensors can be pinned")
-        return self if labels.is_pinned(self) else labels.mark_pinned(self.clone())
-
-    return pin_memory
+    if has_torch_function_unary(self):
+        return handle_torch_function(torch.Tensor.pin_memory, (self,), self)
+    if labels.label_of(self) >= 0:
+        text = cuda_errors.type_text(self.dtype, True)
+        raise RuntimeError(f"cannot pin '{text}' only dense CPU tensors can be pinned")
+    return self if labels.is_pinned(self) else labels.mark_pinned(self.clone())
 
 
-def is_pinned(original: Callable[..., bool]) -> Callable[..., bool]:
+@replacing
+def is_pinned(original: Callable[..., bool], self: torch.Tensor, device: Any = None) -> bool:
     """A `Tensor.is_pinned` for what `pin_memory` made."""
-
-    @functools.wraps(original)
-    def is_pinned(self: torch.Tensor, device: Any = None) -> bool:
-        return labels.is_pinned(self)
-
-    return is_pinned
+    return labels.is_pinned(self)
 
 
-def record_stream(original: Callable[..., None]) -> Callable[..., None]:
+@replacing
+def record_stream(original: Callable[..., None], self: torch.Tensor, stream: Any) -> None:
     """A `Tensor.record_stream` with nothing to do: work on virtual GPUs is done when a call returns."""
 
-    @functools.wraps(original)
-    def record_stream(self: torch.Tensor, stream: Any) -> None:
-        return None
 
-    return record_stream
-
-
-def share_memory_(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def share_memory_(original: Callable[..., torch.Tensor], self: torch.Tensor) -> torch.Tensor:
     """A `Tensor.share_memory_` that leaves GPU tensors alone."""
-
-    @functools.wraps(original)
-    def share_memory_(self: torch.Tensor) -> torch.Tensor:
-        return self if labels.label_of(self) >= 0 else original(self)
-
-    return share_memory_
+    return self if labels.label_of(self) >= 0 else original(self)
 
 
 METHODS: dict[str, Callable[[Any], Any]] = {

@@ -6,7 +6,6 @@ simulation runs, kernels that look at the label take their place, and the key is
 
 from __future__ import annotations
 
-import functools
 import warnings
 import weakref
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import torch
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import DispatchKey, DispatchKeySet, excluding_keys, registrations, set_key_included
 
 
@@ -35,30 +34,24 @@ def install(patches: Patches) -> None:
     patches.undo.add(unregister_kernels)
 
 
-def follow_switch(original: Callable[..., None]) -> Callable[..., None]:
+@replacing
+def follow_switch(original: Callable[..., None], *args: Any) -> None:
     """A `torch.set_autocast_enabled` that also switches the key of the accelerator for this thread."""
-
-    @functools.wraps(original)
-    def set_autocast_enabled(*args: Any) -> None:
-        device, enabled = args if len(args) == 2 else ("cuda", args[0])  # one argument has always meant CUDA
-        original(*args)
-        if device == SimulationState.accelerator.type:
-            if enabled:
-                register_kernels()
-            set_key_included(SimulationState.accelerator.autocast_key, enabled)
-
-    return set_autocast_enabled
+    device, enabled = args if len(args) == 2 else ("cuda", args[0])  # one argument has always meant CUDA
+    original(*args)
+    if device == SimulationState.accelerator.type:
+        if enabled:
+            register_kernels()
+        set_key_included(SimulationState.accelerator.autocast_key, enabled)
 
 
-def follow_clearing(original: Callable[[], None]) -> Callable[[], None]:
+@replacing
+def follow_clearing(
+    original: Callable[[], None],
+) -> None:
     """A `torch.clear_autocast_cache` that also drops the casts kept here."""
-
-    @functools.wraps(original)
-    def clear_autocast_cache() -> None:
-        original()
-        Casting.kept.clear()
-
-    return clear_autocast_cache
+    original()
+    Casting.kept.clear()
 
 
 def register_kernels() -> None:

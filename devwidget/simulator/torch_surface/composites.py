@@ -14,7 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
 from devwidget.simulator.without_values import known_values, meta_kernels
 
@@ -102,24 +102,28 @@ def _list_tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for tensor in known_values if isinstance(tensor, torch.Tensor)]
 
 
-def place_with_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def place_with_log_probs(
+    original: Callable[..., Any],
+    log_probs: torch.Tensor,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    *args: Any,
+    **kw: Any,
+) -> Any:
     """`ctc_loss` moves targets and lengths to where it needs them. Source: `LossCTC.cpp`."""
-
-    @functools.wraps(original)
-    def ctc_loss(log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kw: Any) -> Any:
-        given = (targets, input_lengths, target_lengths)
-        if has_torch_function((log_probs, *given)):
-            return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
-        device = device_of(log_probs)
-        if not SimulationState.compute:  # lengths are read behind the modes' back
-            given = (
-                targets,
-                *(known_values.list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)),
-            )
-        moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
-        return original(log_probs, *moved, *args, **kw)
-
-    return ctc_loss
+    given = (targets, input_lengths, target_lengths)
+    if has_torch_function((log_probs, *given)):
+        return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
+    device = device_of(log_probs)
+    if not SimulationState.compute:  # lengths are read behind the modes' back
+        given = (
+            targets,
+            *(known_values.list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)),
+        )
+    moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
+    return original(log_probs, *moved, *args, **kw)
 
 
 def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -211,60 +215,44 @@ def install_gpu_functions(patches: Patches) -> None:
     patches.wrap(torch.Tensor, "tensor_split", check_sections)
 
 
-def transform_in_half(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def transform_in_half(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """A Fourier transform, which GPUs have in half precision. Source: `promote_type_fft` in `SpectralOps.cpp`."""
-
-    @functools.wraps(original)
-    def transform(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if has_torch_function((input,)):
-            public = getattr(torch.fft, original.__name__.removeprefix("fft_"))
-            return handle_torch_function(public, (input,), input, *args, **kwargs)  # type: ignore[no-any-return]
-        if getattr(input, "dtype", None) not in WIDER or labels.label_of(input) < 0:
-            return original(input, *args, **kwargs)
-        result = original(input.to(WIDER[input.dtype]), *args, **kwargs)
-        return result.to(NARROWER[result.dtype])
-
-    return transform
+    if has_torch_function((input,)):
+        public = getattr(torch.fft, original.__name__.removeprefix("fft_"))
+        return handle_torch_function(public, (input,), input, *args, **kwargs)  # type: ignore[no-any-return]
+    if getattr(input, "dtype", None) not in WIDER or labels.label_of(input) < 0:
+        return original(input, *args, **kwargs)
+    result = original(input.to(WIDER[input.dtype]), *args, **kwargs)
+    return result.to(NARROWER[result.dtype])
 
 
-def pool_with_indices(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def pool_with_indices(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`max_pool1d` by the operator of GPUs; memory of the CPU is read without any. Source: `MaxPooling.cpp`."""
-
-    @functools.wraps(original)
-    def max_pool1d(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if has_torch_function((input,)):
-            return handle_torch_function(torch.max_pool1d, (input,), input, *args, **kwargs)
-        if labels.label_of(input) < 0:
-            return original(input, *args, **kwargs)
-        return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
-
-    return max_pool1d
+    if has_torch_function((input,)):
+        return handle_torch_function(torch.max_pool1d, (input,), input, *args, **kwargs)
+    if labels.label_of(input) < 0:
+        return original(input, *args, **kwargs)
+    return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
 
 
-def write_rank_beside_input(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def write_rank_beside_input(original: Callable[..., torch.Tensor], A: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`matrix_rank` makes its result of nothing but sizes, behind the modes' back: it is given one to write to."""
-
-    @functools.wraps(original)
-    def matrix_rank(A: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if has_torch_function((A,)):
-            return handle_torch_function(torch.linalg.matrix_rank, (A,), A, *args, **kwargs)  # type: ignore[no-any-return]
-        if kwargs.get("out") is None and labels.label_of(A) >= 0:
-            A, kwargs["out"] = A.detach(), torch.empty(0, dtype=torch.int64, device=labels.device_of(A))
-        return original(A, *args, **kwargs)
-
-    return matrix_rank
+    if has_torch_function((A,)):
+        return handle_torch_function(torch.linalg.matrix_rank, (A,), A, *args, **kwargs)  # type: ignore[no-any-return]
+    if kwargs.get("out") is None and labels.label_of(A) >= 0:
+        A, kwargs["out"] = A.detach(), torch.empty(0, dtype=torch.int64, device=labels.device_of(A))
+    return original(A, *args, **kwargs)
 
 
-def check_sections(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def check_sections(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """A split at places that are read on the host. Source: `tensor_split` in `TensorShape.cpp`."""
-
-    @functools.wraps(original)
-    def tensor_split(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        for sections in (*args, *kwargs.values()):
-            if isinstance(sections, torch.Tensor) and labels.label_of(sections) >= 0:
-                raise RuntimeError(
-                    f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {labels.device_of(sections)}"
-                )
-        return original(self, *args, **kwargs)
-
-    return tensor_split
+    for sections in (*args, *kwargs.values()):
+        if isinstance(sections, torch.Tensor) and labels.label_of(sections) >= 0:
+            raise RuntimeError(
+                f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {labels.device_of(sections)}"
+            )
+    return original(self, *args, **kwargs)

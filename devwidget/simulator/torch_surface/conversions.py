@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function, has_torch
 from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, META
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import TensorBase, parse_to
 
 
@@ -36,51 +35,43 @@ def as_device(device: Any) -> Any:
     return DEVICES[device] if isinstance(device, int) and not isinstance(device, bool) else device
 
 
-def accept_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def accept_numbers(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A parser of the arguments of `.to` for which a number is a GPU, and a tensor is where it is; `Module.to` asks it."""
-
-    @functools.wraps(original)
-    def _parse_to(*args: Any, **kwargs: Any) -> Any:
-        other: Any = args[0] if args else kwargs.get("tensor")
-        if isinstance(other, torch.Tensor):
-            rest = {name: value for name, value in kwargs.items() if name != "tensor"}
-            return original(moves.device_for_label(moves.own_label(other)), other.dtype, *args[1:], **rest)
-        args = (as_device(args[0]), *args[1:]) if args else ()
-        return original(*args, **{name: as_device(value) if name == "device" else value for name, value in kwargs.items()})
-
-    return _parse_to
+    other: Any = args[0] if args else kwargs.get("tensor")
+    if isinstance(other, torch.Tensor):
+        rest = {name: value for name, value in kwargs.items() if name != "tensor"}
+        return original(moves.device_for_label(moves.own_label(other)), other.dtype, *args[1:], **rest)
+    args = (as_device(args[0]), *args[1:]) if args else ()
+    return original(*args, **{name: as_device(value) if name == "device" else value for name, value in kwargs.items()})
 
 
 original_to: Any = TensorBase.to
 
 
-def wrap_to(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def wrap_to(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """A `Tensor.to` that knows virtual devices."""
-
-    @functools.wraps(original)
-    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if has_torch_function((self, *args)):
-            return handle_torch_function(torch.Tensor.to, (self, *args), self, *args, **kwargs)
-        if labels.inside.depth:
-            return original(self, *args, **kwargs)
-        other: Any = args[0] if args else kwargs.get("other")
-        if isinstance(other, torch.Tensor):
-            return convert_like(original, self, other, args, kwargs)
-        if args and isinstance(args[0], int):
-            args = (as_device(args[0]), *args[1:])
-        elif isinstance(kwargs.get("device"), int):
-            kwargs["device"] = as_device(kwargs["device"])
-        copy = kwargs.pop("copy", False)
-        most = 2 if args and isinstance(args[0], torch.dtype) else 3
-        if len(args) > most:  # copy came by position
-            args, copy = args[:most], args[most]
-        device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
-        if device is None:
-            kwargs = {} if memory_format is None else {"memory_format": memory_format}
-            return original(self, dtype or self.dtype, non_blocking, copy, **kwargs)
-        return convert_to(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
-
-    return to
+    if has_torch_function((self, *args)):
+        return handle_torch_function(torch.Tensor.to, (self, *args), self, *args, **kwargs)
+    if labels.inside.depth:
+        return original(self, *args, **kwargs)
+    other: Any = args[0] if args else kwargs.get("other")
+    if isinstance(other, torch.Tensor):
+        return convert_like(original, self, other, args, kwargs)
+    if args and isinstance(args[0], int):
+        args = (as_device(args[0]), *args[1:])
+    elif isinstance(kwargs.get("device"), int):
+        kwargs["device"] = as_device(kwargs["device"])
+    copy = kwargs.pop("copy", False)
+    most = 2 if args and isinstance(args[0], torch.dtype) else 3
+    if len(args) > most:  # copy came by position
+        args, copy = args[:most], args[most]
+    device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
+    if device is None:
+        kwargs = {} if memory_format is None else {"memory_format": memory_format}
+        return original(self, dtype or self.dtype, non_blocking, copy, **kwargs)
+    return convert_to(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
 
 
 def convert_like(original: Any, self: torch.Tensor, other: torch.Tensor, args: Any, kwargs: Any) -> torch.Tensor:
@@ -110,40 +101,35 @@ def convert_to(
     return moves.move_tensor(self, label, options)
 
 
-def wrap_to_gpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def wrap_to_gpu(
+    original: Callable[..., torch.Tensor],
+    self: torch.Tensor,
+    device: Any = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format = torch.preserve_format,
+) -> torch.Tensor:
     """A `Tensor.cuda`, or the method of another accelerator, that moves to a virtual GPU."""
-
-    @functools.wraps(original)
-    def cuda(
-        self: torch.Tensor,
-        device: Any = None,
-        non_blocking: bool = False,
-        memory_format: torch.memory_format = torch.preserve_format,
-    ) -> torch.Tensor:
-        if has_torch_function_unary(self):
-            given = {"non_blocking": non_blocking} if non_blocking else {}
-            public = getattr(torch.Tensor, original.__name__)
-            return handle_torch_function(public, (self,), self, device, memory_format=memory_format, **given)  # type: ignore[no-any-return]
-        label = machine.current_index() if device is None else label_of_device(device)
-        if label < 0:
-            raise RuntimeError(f"Invalid device, must be {SimulationState.accelerator.type} device, but got {device}")
-        return convert_to(original_to, self, label, None, non_blocking, False, memory_format)
-
-    return cuda
+    if has_torch_function_unary(self):
+        given = {"non_blocking": non_blocking} if non_blocking else {}
+        public = getattr(torch.Tensor, original.__name__)
+        return handle_torch_function(public, (self,), self, device, memory_format=memory_format, **given)  # type: ignore[no-any-return]
+    label = machine.current_index() if device is None else label_of_device(device)
+    if label < 0:
+        raise RuntimeError(f"Invalid device, must be {SimulationState.accelerator.type} device, but got {device}")
+    return convert_to(original_to, self, label, None, non_blocking, False, memory_format)
 
 
-def wrap_cpu(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def wrap_cpu(
+    original: Callable[..., torch.Tensor], self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format
+) -> torch.Tensor:
     """A `Tensor.cpu` that moves off a virtual GPU."""
-
-    @functools.wraps(original)
-    def cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
-        if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.cpu, (self,), self, memory_format=memory_format)
-        if labels.inside.depth:
-            return original(self, memory_format=memory_format)
-        return convert_to(original_to, self, CPU, None, False, False, memory_format)
-
-    return cpu
+    if has_torch_function_unary(self):
+        return handle_torch_function(torch.Tensor.cpu, (self,), self, memory_format=memory_format)
+    if labels.inside.depth:
+        return original(self, memory_format=memory_format)
+    return convert_to(original_to, self, CPU, None, False, False, memory_format)
 
 
 RealDevice = torch.device

@@ -15,7 +15,7 @@ from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.cuda_errors import type_text
 from devwidget.simulator.operators import backward
 from devwidget.simulator.operators.backward import check_gradient, describe_maker
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import TensorBase, locate_name
 
 INPUTS_AT = 3
@@ -24,29 +24,25 @@ _outliving: list[tuple[Any, Any, Any]] = []
 """Handle, hook as it was put on a leaf, and hook of the user."""
 
 
-def check_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def check_hooks(original: Callable[..., Any], self: torch.Tensor, hook: Callable[..., Any]) -> Any:
     """`Tensor.register_hook` whose hooks may not put a gradient on another device.
 
     Source: `check_variable_result` in `variable.cpp`.
     """
+    streams = machine.current_streams()
 
-    @functools.wraps(original)
-    def register_hook(self: torch.Tensor, hook: Callable[..., Any]) -> Any:
-        streams = machine.current_streams()
+    @functools.wraps(hook)
+    def checked(gradient: torch.Tensor) -> Any:
+        result = machine.call_on(labels.label_of(gradient), streams, hook, gradient)
+        if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
+            raise _changed_type_error(gradient, result, hook)
+        return result
 
-        @functools.wraps(hook)
-        def checked(gradient: torch.Tensor) -> Any:
-            result = machine.call_on(labels.label_of(gradient), streams, hook, gradient)
-            if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
-                raise _changed_type_error(gradient, result, hook)
-            return result
-
-        handle = original(self, checked)
-        if seen(self, "is_leaf"):
-            remember_hook(handle, checked, hook)
-        return handle
-
-    return register_hook
+    handle = original(self, checked)
+    if seen(self, "is_leaf"):
+        remember_hook(handle, checked, hook)
+    return handle
 
 
 def remember_hook(handle: Any, put: Callable[..., Any], hook: Callable[..., Any]) -> None:
@@ -75,26 +71,23 @@ def _changed_type_error(gradient: torch.Tensor, result: torch.Tensor, hook: Call
     return RuntimeError(f"hook '{name}' has changed the type of value (was {was} got {got})")
 
 
-def check_module_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def check_module_hooks(original: Callable[..., Any], self: Any, fn: Callable[[Any], None], args: Any) -> Any:
     """`BackwardHook._apply_on_tensors` that looks at what the full backward hooks of a module made of the gradients."""
 
-    @functools.wraps(original)
-    def _apply_on_tensors(self: Any, fn: Callable[[Any], None], args: Any) -> Any:
-        def hooked_and_checked(node: Any) -> None:
-            fn(_NodeOnGpu(node))
-            expected = getattr(node, "_devwidget_inputs", [])
-            name = describe_maker(type(node).__name__)
+    def hooked_and_checked(node: Any) -> None:
+        fn(_NodeOnGpu(node))
+        expected = getattr(node, "_devwidget_inputs", [])
+        name = describe_maker(type(node).__name__)
 
-            def check(gradients: Sequence[Any], outputs: Any) -> Any:
-                places = enumerate(zip(gradients, expected, strict=False))
-                checked = tuple(check_gradient(gradient, label, place, name) for place, (gradient, label) in places)
-                return checked + tuple(gradients[len(checked) :])
+        def check(gradients: Sequence[Any], outputs: Any) -> Any:
+            places = enumerate(zip(gradients, expected, strict=False))
+            checked = tuple(check_gradient(gradient, label, place, name) for place, (gradient, label) in places)
+            return checked + tuple(gradients[len(checked) :])
 
-            node.register_hook(check)
+        node.register_hook(check)
 
-        return original(self, hooked_and_checked, args)
-
-    return _apply_on_tensors
+    return original(self, hooked_and_checked, args)
 
 
 class _NodeOnGpu:
@@ -120,22 +113,18 @@ def settle_gradient(gradient: torch.Tensor, owner: torch.Tensor) -> None:
         labels.put_label(gradient, labels.label_of(owner))
 
 
-def check_roots(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def check_roots(original: Callable[..., Any], t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
     """`_engine_run_backward` that looks at the gradients to start from, and says where those are that it returns."""
-
-    @functools.wraps(original)
-    def _engine_run_backward(t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        if args and all(isinstance(output, torch.Tensor) for output in t_outputs):
-            pairs = enumerate(zip(t_outputs, args[0], strict=False))
-            checked = tuple(check_gradient(gradient, labels.label_of(output), place, "") for place, (output, gradient) in pairs)
-            args = (checked, *args[1:])
-        gradients = original(t_outputs, *args, **kwargs)
-        for gradient, given in zip(gradients or (), args[INPUTS_AT] if len(args) > INPUTS_AT else (), strict=False):
-            if isinstance(gradient, torch.Tensor) and isinstance(given, torch.Tensor):
-                settle_gradient(gradient, given)
-        return gradients
-
-    return _engine_run_backward
+    if args and all(isinstance(output, torch.Tensor) for output in t_outputs):
+        pairs = enumerate(zip(t_outputs, args[0], strict=False))
+        checked = tuple(check_gradient(gradient, labels.label_of(output), place, "") for place, (output, gradient) in pairs)
+        args = (checked, *args[1:])
+    gradients = original(t_outputs, *args, **kwargs)
+    for gradient, given in zip(gradients or (), args[INPUTS_AT] if len(args) > INPUTS_AT else (), strict=False):
+        if isinstance(gradient, torch.Tensor) and isinstance(given, torch.Tensor):
+            settle_gradient(gradient, given)
+    return gradients
 
 
 ON_GPU_MARK = "devwidget: runs on its GPU"
@@ -165,32 +154,25 @@ def get_grad_fn(self: torch.Tensor) -> Any:
     return node
 
 
-def restore_gpu_afterwards(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def restore_gpu_afterwards(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A backward pass, after which GPU and streams are the caller's own again."""
-
-    @functools.wraps(original)
-    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        before = machine.current_index(), machine.current_streams()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            machine.restore_current(*before)
-
-    return _engine_run_backward
+    before = machine.current_index(), machine.current_streams()
+    try:
+        return original(*args, **kwargs)
+    finally:
+        machine.restore_current(*before)
 
 
-def unpack_on_gpu(original: Callable[..., None]) -> Callable[..., None]:
+@replacing
+def unpack_on_gpu(original: Callable[..., None], pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
     """Hooks for saved tensors, non-reentrant checkpoints among them: unpacked on the GPU where they were packed."""
 
-    @functools.wraps(original)
-    def _push_saved_tensors_default_hooks(pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
-        def unpack(packed: tuple[int, Mapping[int, int], Any]) -> Any:
-            gpu, streams, kept = packed
-            return machine.call_on(gpu, streams, unpack_hook, kept)
+    def unpack(packed: tuple[int, Mapping[int, int], Any]) -> Any:
+        gpu, streams, kept = packed
+        return machine.call_on(gpu, streams, unpack_hook, kept)
 
-        original(_Packing(pack_hook), unpack)
-
-    return _push_saved_tensors_default_hooks
+    original(_Packing(pack_hook), unpack)
 
 
 class _Packing:
@@ -206,22 +188,18 @@ class _Packing:
         return getattr(self._hook, name)
 
 
-def accumulate_on_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def accumulate_on_gpu(original: Callable[..., Any], self: torch.Tensor, hook: Callable[[Any], None]) -> Any:
     """Hooks that run when a gradient is complete."""
+    streams = machine.current_streams()
 
-    @functools.wraps(original)
-    def register_post_accumulate_grad_hook(self: torch.Tensor, hook: Callable[[Any], None]) -> Any:
-        streams = machine.current_streams()
+    @functools.wraps(hook)
+    def there(tensor: torch.Tensor) -> None:
+        machine.call_on(labels.label_of(tensor), streams, hook, tensor)
 
-        @functools.wraps(hook)
-        def there(tensor: torch.Tensor) -> None:
-            machine.call_on(labels.label_of(tensor), streams, hook, tensor)
-
-        handle = original(self, there)
-        remember_hook(handle, there, hook)
-        return handle
-
-    return register_post_accumulate_grad_hook
+    handle = original(self, there)
+    remember_hook(handle, there, hook)
+    return handle
 
 
 def install_gradient_checks(patches: Patches) -> None:

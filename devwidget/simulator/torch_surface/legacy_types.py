@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import CPU, TEMPORARY
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import TensorBase
 from devwidget.simulator.torch_surface import conversions
 
@@ -123,31 +122,23 @@ def _new_tensor(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Ten
     return label_as_meant(tensor, CPU) if args else tensor  # without arguments nothing is allocated that looks like a temporary
 
 
-def wrap_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def wrap_new(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`Tensor.new`: a tensor on the same device."""
-
-    @functools.wraps(original)
-    def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.new, (self,), self, *args, **kwargs)  # type: ignore[no-any-return]
-        label = pop_asked_label(kwargs, max(labels.label_of(self), CPU))
-        return label_as_meant(original(self, *args, **kwargs), label)
-
-    return new
+    if has_torch_function_unary(self):
+        return handle_torch_function(torch.Tensor.new, (self,), self, *args, **kwargs)  # type: ignore[no-any-return]
+    label = pop_asked_label(kwargs, max(labels.label_of(self), CPU))
+    return label_as_meant(original(self, *args, **kwargs), label)
 
 
-def accept_gpu_types(original: Callable[[Any], None]) -> Callable[[Any], None]:
+@replacing
+def accept_gpu_types(original: Callable[[Any], None], t: Any) -> None:
     """`torch.set_default_tensor_type`, for the types of GPUs too."""
-
-    @functools.wraps(original)
-    def set_default_tensor_type(t: Any) -> None:
-        name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
-        owner, _, kind = name.rpartition(".")
-        original(getattr(torch, kind).real)
-        kind = SimulationState.accelerator.type
-        torch.set_default_device(kind if owner == f"torch.{kind}" else None)
-
-    return set_default_tensor_type
+    name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
+    owner, _, kind = name.rpartition(".")
+    original(getattr(torch, kind).real)
+    kind = SimulationState.accelerator.type
+    torch.set_default_device(kind if owner == f"torch.{kind}" else None)
 
 
 def _put_defaults_back(device: torch.device, dtype: torch.dtype) -> None:

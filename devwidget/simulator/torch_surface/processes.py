@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import multiprocessing
 import sys
 import threading
@@ -22,7 +21,7 @@ from devwidget.records.schema.message import Message, in_language
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import dispatch_mode
 from devwidget.simulator.operators.dispatch_mode import VirtualMode
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, replacing
 
 GRACE_S = 0.5
 """How long the end of a simulation waits for its threads."""
@@ -98,16 +97,13 @@ def install_process_warnings(patches: Patches) -> None:
                 patches.wrap(sys.modules[name], function, _explain_nccl)
 
 
-def _warn_of_process(original: Callable[[BaseProcess], None]) -> Callable[[BaseProcess], None]:
-    @functools.wraps(original)
-    def start(self: BaseProcess) -> None:
-        if _start_method(self) != "fork" and not str(getattr(getattr(self, "_target", None), "__module__", "")).startswith(
-            _WORKERS
-        ):
-            warnings.warn(in_language(_word_warning(self.name)), RuntimeWarning, stacklevel=2)
-        original(self)
-
-    return start
+@replacing
+def _warn_of_process(original: Callable[[BaseProcess], None], self: BaseProcess) -> None:
+    if _start_method(self) != "fork" and not str(getattr(getattr(self, "_target", None), "__module__", "")).startswith(
+        _WORKERS
+    ):
+        warnings.warn(in_language(_word_warning(self.name)), RuntimeWarning, stacklevel=2)
+    original(self)
 
 
 def _word_warning(name: str) -> Message:
@@ -124,18 +120,15 @@ def _start_method(process: BaseProcess) -> str:
     return getattr(process, "_start_method", None) or multiprocessing.get_start_method()
 
 
-def _explain_nccl(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def begin(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        except RuntimeError as error:
-            if _NOT_THERE not in message(error) or isinstance(error, NoNccl):
-                raise
-            raise NoNccl(
-                Message("virtual GPUs have no NCCL: {error}", error=message(error)),
-                why=Message("it connects real GPUs"),
-                instead=Message('init_process_group("gloo"), which carries tensors of virtual GPUs too'),
-            ) from error
-
-    return begin
+@replacing
+def _explain_nccl(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return original(*args, **kwargs)
+    except RuntimeError as error:
+        if _NOT_THERE not in message(error) or isinstance(error, NoNccl):
+            raise
+        raise NoNccl(
+            Message("virtual GPUs have no NCCL: {error}", error=message(error)),
+            why=Message("it connects real GPUs"),
+            instead=Message('init_process_group("gloo"), which carries tensors of virtual GPUs too'),
+        ) from error

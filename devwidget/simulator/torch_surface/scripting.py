@@ -16,7 +16,7 @@ from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import TEMPORARY
-from devwidget.simulator.patching import Patches
+from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import RecursiveScriptModule, ScriptFunction, ScriptMethod, locate_name, tree_leaves
 
 PLACES = "devwidget_places"
@@ -35,33 +35,29 @@ def install_scripting(patches: Patches) -> None:
         kind.__call__ = wrap_call(kind.__call__)
 
 
-def save_places(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def save_places(
+    original: Callable[..., Any], self: Any, *args: Any, _extra_files: dict[str, Any] | None = None, **kwargs: Any
+) -> Any:
     """Writing a module to a file, with the GPUs of its tensors beside it: C++ writes down where they really are."""
-
-    @functools.wraps(original)
-    def save(self: Any, *args: Any, _extra_files: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        places = {name: labels.label_of(tensor) for name, tensor in _named_tensors(self)}
-        files = {**(_extra_files or {}), PLACES: json.dumps(places)}
-        return original(self, *args, _extra_files=files, **kwargs)
-
-    return save
+    places = {name: labels.label_of(tensor) for name, tensor in _named_tensors(self)}
+    files = {**(_extra_files or {}), PLACES: json.dumps(places)}
+    return original(self, *args, _extra_files=files, **kwargs)
 
 
-def restore_places(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def restore_places(
+    original: Callable[..., Any], f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None = None, **kwargs: Any
+) -> Any:
     """Reading a module from a file, back to the GPUs that it was on unless `map_location` says otherwise."""
-
-    @functools.wraps(original)
-    def load(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        files = {} if _extra_files is None else _extra_files
-        files[PLACES] = ""
-        module = original(f, map_location, files, **kwargs)
-        places = json.loads(files.pop(PLACES) or "{}")
-        for name, tensor in _named_tensors(module) if map_location is None else ():
-            if (label := places.get(name, labels.CPU)) >= 0:
-                labels.put_label(tensor, machine.check_index(label))
-        return module
-
-    return load
+    files = {} if _extra_files is None else _extra_files
+    files[PLACES] = ""
+    module = original(f, map_location, files, **kwargs)
+    places = json.loads(files.pop(PLACES) or "{}")
+    for name, tensor in _named_tensors(module) if map_location is None else ():
+        if (label := places.get(name, labels.CPU)) >= 0:
+            labels.put_label(tensor, machine.check_index(label))
+    return module
 
 
 def _named_tensors(module: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -69,18 +65,14 @@ def _named_tensors(module: Any) -> Iterator[tuple[str, torch.Tensor]]:
     yield from module.named_buffers()
 
 
-def look_behind_patches(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+@replacing
+def look_behind_patches(original: Callable[[Any], Any], fn: Any) -> Any:
     """The operator that a function of torch is, for the compiler."""
-
-    @functools.wraps(original)
-    def _find_builtin(fn: Any) -> Any:
+    found = original(fn)
+    while found is None and hasattr(fn, "__wrapped__"):
+        fn = fn.__wrapped__
         found = original(fn)
-        while found is None and hasattr(fn, "__wrapped__"):
-            fn = fn.__wrapped__
-            found = original(fn)
-        return found
-
-    return _find_builtin
+    return found
 
 
 def wrap_call(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches, wrap_with_refusal
+from devwidget.simulator.patching import Patches, replacing, wrap_with_refusal
 from devwidget.simulator.torch_internals import StorageBase
 from devwidget.simulator.torch_surface import conversions
 
@@ -46,14 +46,10 @@ def storage_device(self: Storage) -> torch.device:
     return DEVICES[label] if label >= 0 else moves.visible_device(_real_device(self), label)
 
 
-def wrap_clone(original: Callable[[Storage], Storage]) -> Callable[[Storage], Storage]:
+@replacing
+def wrap_clone(original: Callable[[Storage], Storage], self: Storage) -> Storage:
     """A copy on the same device."""
-
-    @functools.wraps(original)
-    def clone(self: Storage) -> Storage:
-        return copy_storage(self, LABELS.get(self._cdata, CPU))
-
-    return clone
+    return copy_storage(self, LABELS.get(self._cdata, CPU))
 
 
 def copy_storage(storage: Storage, label: int) -> Storage:
@@ -77,89 +73,61 @@ def copy_storage(storage: Storage, label: int) -> Storage:
     return copy
 
 
-def wrap_to(original: Callable[..., Storage]) -> Callable[..., Storage]:
+@replacing
+def wrap_to(original: Callable[..., Storage], self: Storage, *, device: Any, non_blocking: bool = False) -> Storage:
     """A copy on another device, or the storage itself."""
-
-    @functools.wraps(original)
-    def to(self: Storage, *, device: Any, non_blocking: bool = False) -> Storage:
-        label = conversions.label_of_device(device)
-        if self.device == moves.device_for_label(label):
-            return self
-        copy = copy_storage(self, label)
-        if non_blocking and label == CPU:
-            copy._devwidget_pinned = True  # type: ignore[attr-defined]
-        return copy
-
-    return to
+    label = conversions.label_of_device(device)
+    if self.device == moves.device_for_label(label):
+        return self
+    copy = copy_storage(self, label)
+    if non_blocking and label == CPU:
+        copy._devwidget_pinned = True  # type: ignore[attr-defined]
+    return copy
 
 
-def wrap_cpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
+@replacing
+def wrap_cpu(original: Callable[..., Storage], self: Storage) -> Storage:
     """A copy on the CPU, or the storage itself."""
-
-    @functools.wraps(original)
-    def cpu(self: Storage) -> Storage:
-        host: Storage = self.to(device="cpu")
-        return host
-
-    return cpu
+    host: Storage = self.to(device="cpu")
+    return host
 
 
-def wrap_to_gpu(original: Callable[..., Storage]) -> Callable[..., Storage]:
+@replacing
+def wrap_to_gpu(original: Callable[..., Storage], self: Storage, device: Any = None, non_blocking: bool = False) -> Storage:
     """A copy on a GPU, or the storage itself."""
-
-    @functools.wraps(original)
-    def cuda(self: Storage, device: Any = None, non_blocking: bool = False) -> Storage:
-        named = SimulationState.accelerator.type if device is None else DEVICES[conversions.label_of_device(device)]
-        there: Storage = self.to(device=named)
-        return there
-
-    return cuda
+    named = SimulationState.accelerator.type if device is None else DEVICES[conversions.label_of_device(device)]
+    there: Storage = self.to(device=named)
+    return there
 
 
-def is_pinned(original: Callable[..., bool]) -> Callable[..., bool]:
+@replacing
+def is_pinned(original: Callable[..., bool], self: Storage, device: Any = None) -> bool:
     """Whether it is page-locked."""
-
-    @functools.wraps(original)
-    def is_pinned(self: Storage, device: Any = None) -> bool:
-        return getattr(self, "_devwidget_pinned", False)
-
-    return is_pinned
+    return getattr(self, "_devwidget_pinned", False)
 
 
-def pin_memory(original: Callable[..., Storage]) -> Callable[..., Storage]:
+@replacing
+def pin_memory(original: Callable[..., Storage], self: Storage, device: Any = None) -> Storage:
     """A page-locked copy."""
-
-    @functools.wraps(original)
-    def pin_memory(self: Storage, device: Any = None) -> Storage:
-        if self.device.type != "cpu":
-            raise TypeError(f"cannot pin '{self.type()}' only CPU memory can be pinned")
-        pinned = copy_storage(self, CPU)
-        pinned._devwidget_pinned = True  # type: ignore[attr-defined]
-        return pinned
-
-    return pin_memory
+    if self.device.type != "cpu":
+        raise TypeError(f"cannot pin '{self.type()}' only CPU memory can be pinned")
+    pinned = copy_storage(self, CPU)
+    pinned._devwidget_pinned = True  # type: ignore[attr-defined]
+    return pinned
 
 
-def wrap_resize_(original: Callable[[Storage, int], Any]) -> Callable[[Storage, int], Any]:
+@replacing
+def wrap_resize_(original: Callable[[Storage, int], Any], self: Storage, size: int) -> Any:
     """A change of size that is counted."""
-
-    @functools.wraps(original)
-    def resize_(self: Storage, size: int) -> Any:
-        result = original(self, size)
-        labels.measure_storage(self)
-        return result
-
-    return resize_
+    result = original(self, size)
+    labels.measure_storage(self)
+    return result
 
 
-def data_ptr(original: Callable[[Storage], int]) -> Callable[[Storage], int]:
+@replacing
+def data_ptr(original: Callable[[Storage], int], self: Storage) -> int:
     """As that of a tensor."""
-
-    @functools.wraps(original)
-    def data_ptr(self: Storage) -> int:
-        return original(self) if SimulationState.compute or _real_device(self).type != "meta" else int(self._cdata)
-
-    return data_ptr
+    return original(self) if SimulationState.compute or _real_device(self).type != "meta" else int(self._cdata)
 
 
 def refuse_sharing(original: Callable[..., Any]) -> Callable[..., Any]:
