@@ -79,7 +79,8 @@ def parse_cluster(
             Message("`compute` is True or False, not {compute}", compute=repr(compute)),
             instead="devwidget.simulate(compute=False)",
         )
-    from devwidget.simulator.accelerator import CUDA  # late: `import devwidget` stays light
+    # Late: `import devwidget` stays light.
+    from devwidget.simulator.accelerator import CUDA
 
     if (memory is None) == (card is None):
         neither, both = Message("neither `memory` nor `card` is given"), Message("both `memory` and `card` are given")

@@ -51,7 +51,8 @@ class Patches:
     def __init__(self, undo: Undo) -> None:
         self.undo = undo
         self._layers: list[registry.Layer] = []
-        undo.add(registry.leave, self._layers)  # all at once, under one lock
+        # All at once, under one lock.
+        undo.add(registry.leave, self._layers)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add one that is not there."""
@@ -91,6 +92,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The ordinary spec, with a loader that puts the patches aside."""
+        # What a module of torch imports while it is itself imported finds torch as it really is already.
         if not fullname.startswith("torch.") or registry.is_suspended():
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)

@@ -47,7 +47,8 @@ def install_folding(patches: Patches) -> None:
 
 @replacing
 def _fold_worker_error(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
-    with folded(sys.exception()):  # torch writes the text down now; the frames are gone when it is read
+    # Torch writes the text down now; the frames are gone when it is read.
+    with folded(sys.exception()):
         original(self, *args, **kwargs)
 
 

@@ -73,11 +73,14 @@ class Simulation:
     @all_or_nothing
     def _begin(self) -> None:
         global _active
-        from devwidget.simulator import torch_internals  # imports torch: `import devwidget` stays light
+        # Imports torch: `import devwidget` stays light.
+        from devwidget.simulator import torch_internals
 
         torch_internals.check_torch(self._cluster.accelerator)
-        from devwidget.simulator import session  # needs what was just checked
+        # Needs what was just checked.
+        from devwidget.simulator import session
 
+        # Kept before it begins: if that is cut short, `stop` takes out what is in.
         self._session = session.Session(self._cluster, self._forget)
         self._session.begin()
         _active = self

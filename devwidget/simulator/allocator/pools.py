@@ -119,15 +119,13 @@ FIGURE_NAMES = (
 POOLS = ("all", "small_pool", "large_pool")
 
 
-def _new_tables() -> dict[str, dict[str, Figure]]:
-    return {name: {pool: Figure() for pool in POOLS} for name in FIGURE_NAMES}
-
-
 @dataclass(slots=True)
 class Figures:
     """All figures of one GPU, by their names in `torch.cuda.memory_stats`."""
 
-    tables: dict[str, dict[str, Figure]] = field(default_factory=_new_tables)
+    tables: dict[str, dict[str, Figure]] = field(
+        default_factory=lambda: {name: {pool: Figure() for pool in POOLS} for name in FIGURE_NAMES}
+    )
     retries: int = 0
     ooms: int = 0
     taken: int = 0

@@ -60,8 +60,10 @@ def install_functions(patches: Patches) -> None:
         "utilization": lambda device=None: 0,
     }.items():
         patches.set(module, name, value)
+    # Else the first use would look for a driver.
     patches.hold(module, "_initialized", True)
-    patches.hold(module, "_cached_device_count", None)  # written by parts of torch that hold the real `device_count`
+    # Written by parts of torch that hold the real `device_count`.
+    patches.hold(module, "_cached_device_count", None)
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
@@ -216,9 +218,10 @@ def install_refusals(patches: Patches) -> None:
     """Put a refusal where torch would say that a name is missing."""
     module = torch.get_device_module(SimulationState.accelerator.type)
     for name in [SimulationState.accelerator.c_prefix + each for each in ABSENT] + [f"_nccl_{each}" for each in NCCL]:
-        patches.set(C, name, _refuse_name(name)(_return_none))
+        patches.set(C, name, _refuse_name(name)(_do_nothing))
     for part, name in CLASSES.items():
-        if hasattr(getattr(module, part, None), name):  # not every accelerator has them
+        # Not every accelerator has them.
+        if hasattr(getattr(module, part, None), name):
             patches.wrap(getattr(getattr(module, part), name), "__new__", _refuse_name(name))
     if hasattr(module.graphs, "CUDAGraph"):
         patches.wrap(module.graphs.CUDAGraph, "__new__", _no_graph)
@@ -239,10 +242,6 @@ def _refuse_name(name: str) -> Any:
         why=Message("it is about the memory, the kernels or the libraries of a real one"),
         instead=Message("the program without it, or a real GPU"),
     )
-
-
-def _return_none() -> None:
-    return None
 
 
 @replacing
@@ -272,13 +271,11 @@ class Runtime:
         """There are no errors."""
         return "no error"
 
-    def cudaHostRegister(self, pointer: int, size: int, flags: int) -> int:
+    def cudaHostRegister(self, pointer: int, size: int = 0, flags: int = 0) -> int:
         """Memory of the CPU stays as it is."""
         return 0
 
-    def cudaHostUnregister(self, pointer: int) -> int:
-        """Memory of the CPU stays as it is."""
-        return 0
+    cudaHostUnregister = cudaHostRegister
 
     def cudaStreamCreate(self, pointer: int) -> int:
         """There are no streams but torch's.

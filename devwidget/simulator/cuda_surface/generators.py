@@ -49,7 +49,8 @@ class DefaultGenerator(VirtualGenerator):
     """The default generator of a GPU: another name for the CPU's."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device  # not looked up: that would count as the first use of a GPU
+        # Not looked up: that would count as the first use of a GPU.
+        self._device = device
         labels.remember_generator(self)
 
     def manual_seed(self, seed: int) -> DefaultGenerator:

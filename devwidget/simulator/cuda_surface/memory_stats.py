@@ -64,8 +64,7 @@ def _describe_sums(account: Account) -> dict[str, Any]:
         "active": blocks,
         "segment": blocks,
         "inactive_split": nothing,
-        "oversize_allocations": {"current": 0, "peak": 0, "allocated": 0, "freed": 0},
-        "oversize_segments": {"current": 0, "peak": 0, "allocated": 0, "freed": 0},
+        **dict.fromkeys(("oversize_allocations", "oversize_segments"), nothing["all"]),
         "num_alloc_retries": 0,
         "num_ooms": account.ooms,
         "num_sync_all_streams": 0,
@@ -79,16 +78,6 @@ def free_and_total(index: int) -> tuple[int, int]:
     """What `torch.cuda.mem_get_info` returns: cached bytes are not free."""
     account = SimulationState.ledger.account_of(machine.check_index(index))
     return account.free, account.capacity
-
-
-def reset_peaks(index: int) -> None:
-    """Start the peaks again."""
-    SimulationState.ledger.reset_peaks(machine.check_index(index))
-
-
-def empty_cache() -> None:
-    """Give back what is cached."""
-    SimulationState.ledger.release_cache()
 
 
 def reset_totals(index: int) -> None:
@@ -106,20 +95,21 @@ def memory_snapshot(mempool: object) -> dict[str, Any]:
     return {"segments": found, "device_traces": [[] for _ in allocators], "allocator_settings": {}, "external_annotations": []}
 
 
-def clear_workspaces() -> None:
-    """Give back what cuBLAS keeps."""
-    SimulationState.ledger.drop_workspaces()
-
-
-def set_memory_fraction(fraction: float, index: int) -> None:
-    """Have a GPU refuse what goes beyond a part of its memory."""
-    SimulationState.ledger.account_of(machine.check_index(index)).limit_to(fraction)
-
-
 def memory_fraction(index: int) -> float:
     """The part of a GPU's memory that may be used."""
     account = SimulationState.ledger.account_of(machine.check_index(index))
     return account.limit / account.capacity
+
+
+def reset_peaks(index: int) -> None:
+    """Start the peaks of a GPU again."""
+    SimulationState.ledger.reset_peaks(machine.check_index(index))
+
+
+def empty_cache() -> None:
+    """Give back what is cached on all GPUs."""
+    # Asked for at each call, as in the tables: every simulation has a ledger of its own.
+    SimulationState.ledger.release_cache()
 
 
 C_FUNCTIONS: dict[str, Any] = {
@@ -127,11 +117,10 @@ C_FUNCTIONS: dict[str, Any] = {
     "resetPeakMemoryStats": reset_peaks,
     "resetAccumulatedMemoryStats": reset_totals,
     "memorySnapshot": memory_snapshot,
-    "record_memory_history": lambda *args: None,
-    "record_memory_history_legacy": lambda *args: None,
+    **dict.fromkeys(("record_memory_history", "record_memory_history_legacy"), lambda *args: None),
     "emptyCache": empty_cache,
-    "clearCublasWorkspaces": clear_workspaces,
-    "setMemoryFraction": set_memory_fraction,
+    "clearCublasWorkspaces": lambda: SimulationState.ledger.drop_workspaces(),
+    "setMemoryFraction": lambda part, index: SimulationState.ledger.account_of(machine.check_index(index)).limit_to(part),
     "getMemoryFraction": memory_fraction,
     "getAllocatorBackend": lambda: "native",
     "getMemoryInfo": free_and_total,

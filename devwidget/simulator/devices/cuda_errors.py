@@ -106,20 +106,11 @@ def in_device_words(error: Exception) -> Exception:
 
 _TYPE = re.compile(r"torch\.([A-Z]\w+)Tensor")
 _KERNEL = re.compile(r'"(\w+?)_cpu" not implemented', re.IGNORECASE)
-_LEGACY = {
-    torch.float32: "Float",
-    torch.float64: "Double",
-    torch.float16: "Half",
-    torch.bfloat16: "BFloat16",
-    torch.uint8: "Byte",
-    torch.int8: "Char",
-    torch.int16: "Short",
-    torch.int32: "Int",
-    torch.int64: "Long",
-    torch.bool: "Bool",
-    torch.complex64: "ComplexFloat",
-    torch.complex128: "ComplexDouble",
-}
+_NAMES = (
+    "float32 Float float64 Double float16 Half bfloat16 BFloat16 uint8 Byte int8 Char int16 Short int32 Int int64 Long".split()
+)
+_LEGACY = {getattr(torch, dtype): name for dtype, name in zip(_NAMES[::2], _NAMES[1::2], strict=True)}
+_LEGACY |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
 
 
 def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:

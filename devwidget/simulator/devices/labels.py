@@ -77,7 +77,8 @@ def label_of(tensor: torch.Tensor) -> int:
     """The label of any tensor, sparse ones included."""
     try:
         label = LABELS.get(storage_id(tensor), CPU)
-        if label != CPU or (kind := type(tensor)) is torch.nn.Parameter or kind is torch.Tensor:  # a call costs as much as all
+        # A call costs as much as all of this, so plain tensors are told apart in place.
+        if label != CPU or (kind := type(tensor)) is torch.nn.Parameter or kind is torch.Tensor:
             return label
         return _label_of_wrapper(tensor)
     except NotImplementedError:
@@ -177,7 +178,8 @@ def blocks_of(tensor: torch.Tensor) -> tuple[Block, ...]:
             return tuple(block for part in _storage_parts(tensor) for block in blocks_of(part))
         try:
             allocation = getattr(tensor.untyped_storage(), "_devwidget", None)
-        except NotImplementedError:  # functorch's wrappers, and others without storage
+        except NotImplementedError:
+            # Functorch's wrappers, and others without storage.
             return ()
     block = allocation.block if allocation is not None else None
     return () if block is None else (block,)
@@ -192,7 +194,8 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
     address = storage._cdata
     if label == CPU:
         storage._devwidget = None  # type: ignore[attr-defined]
-        LABELS.pop(address, None)  # already gone with the allocation, unless that is held elsewhere
+        # Already gone with the allocation, unless that is held elsewhere.
+        LABELS.pop(address, None)
         return
     block = None
     if label >= 0:
@@ -202,7 +205,8 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
             raise cuda_errors.out_of_memory(label, storage.nbytes(), ledger)
     old = getattr(storage, "_devwidget", None)
     if old is not None:
-        old.address = 0  # whenever it dies, the entry is no longer its own
+        # Whenever it dies, the entry is no longer its own.
+        old.address = 0
     storage._devwidget = LabelledStorage(address, block)  # type: ignore[attr-defined]
     LABELS[address] = label
 

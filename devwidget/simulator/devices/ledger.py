@@ -206,6 +206,7 @@ class Ledger:
                 if not account.is_endless:
                     return None
                 block = account.place_beyond(index, requested, self.unit)
+            # Written out, not by methods: whatever comes to a GPU comes by here.
             size = block.size
             account.allocations += 1
             account.allocated_total += size

@@ -36,16 +36,6 @@ def current_index() -> int:
     return _current.index
 
 
-def set_current_index(gpu: int) -> None:
-    """Make a GPU the current one of this thread."""
-    _current.index = gpu
-
-
-def reset_current() -> None:
-    """In this thread the first GPU, and all default streams."""
-    _current.index, _current.streams = 0, _Current.streams
-
-
 def current_streams() -> Mapping[int, int]:
     """The current streams of this thread, as they are now."""
     return _current.streams
@@ -109,7 +99,7 @@ def build_machine(capacities: tuple[int, ...], card: CardModel | None) -> None:
     )
     Machine._ignored = given if is_of_real else None
     _update_visible(given)
-    reset_current()
+    _current.index, _current.streams = 0, _Current.streams
 
 
 def count_gpus() -> int:
@@ -156,6 +146,7 @@ def _after_fork() -> None:
     Machine.is_forked = Machine.is_in_use
 
 
+# A fork copies this process: what it had used of a GPU is all that tells the child.
 os.register_at_fork(after_in_child=_after_fork)
 
 
@@ -175,7 +166,7 @@ def check_index(index: int) -> int:
 
 def set_current(index: int) -> None:
     """Make a GPU the current one of this thread."""
-    set_current_index(check_index(index))
+    _current.index = check_index(index)
 
 
 def exchange_current(index: int) -> int:
@@ -194,5 +185,6 @@ def maybe_exchange_current(index: int) -> int:
 
 def ordinal_of(device: torch.device) -> int:
     """The index of a GPU, the current one where it names none."""
-    index: Any = device.index  # None for a plain type; the stub denies it
+    # None for a plain type; the stub denies it.
+    index: Any = device.index
     return check_index(current_index() if index is None else index)

@@ -44,7 +44,8 @@ def move_tensor(tensor: torch.Tensor, label: int, options: dict[str, Any] | None
         options: dtype, non_blocking and memory_format, as `_to_copy` takes them.
     """
     options = options or {}
-    if tensor.requires_grad and torch.is_grad_enabled() and _keeps_gradient(options.get("dtype") or tensor.dtype):
+    dtype = options.get("dtype") or tensor.dtype
+    if tensor.requires_grad and torch.is_grad_enabled() and (dtype.is_floating_point or dtype.is_complex):
         result: torch.Tensor = DifferentiableMove.apply(tensor, label, options)  # type: ignore[no-untyped-call]
         return result
     return _copy_to(tensor, label, options)
@@ -59,10 +60,6 @@ def _copy_to(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch
         return to_copy(tensor, device=device_for_label(label), **options)  # type: ignore[no-any-return]
     finally:
         labels.inside.moved_subclasses -= 1
-
-
-def _keeps_gradient(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
 
 
 def own_label(tensor: torch.Tensor) -> int:

@@ -25,6 +25,7 @@ Holders = tuple[int, int]
 
 def add_gradients(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`aten::add.Tensor`."""
+    # Before the operator runs: its own calls hold the tensor too.
     is_alone = graph_task() >= 0 and not torch.is_grad_enabled() and _is_alone(args)
     target, _ = propagate.find_target(schema, args, kwargs)
     result = propagate.run_operator(schema, func, args, kwargs)
@@ -47,6 +48,7 @@ def _count_holders(args: tuple[Any, ...]) -> Holders:
     return args[0]._use_count(), sys.getrefcount(args[0])
 
 
+# The counts differ between versions of Python and of torch, so they are measured and not written down.
 @functools.cache
 def _holders_of_lone() -> Holders:
     """As many as hold the first tensor of a sum that the engine makes in place, on its way through a mode."""

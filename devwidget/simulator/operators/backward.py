@@ -29,10 +29,12 @@ def keep_scalar_gradients_home(operands: Iterable[PlacedOperand], common: int) -
 
 
 def _bring_home(tensor: torch.Tensor, label: int) -> None:
-    with above_autograd():  # a mode runs below it; the edge of a leaf can only be had above
+    # A mode runs below it; the edge of a leaf can only be had above.
+    with above_autograd():
         edge = torch.autograd.graph.get_gradient_edge(tensor)
     node: Any = edge.node
     number = edge.output_nr
+    # Marked on the node: whoever asks for its tensors again gets new objects, and one hook is enough.
     key = f"{MARK} {number}"
     if node.metadata.get(key) == label:
         return
@@ -91,7 +93,8 @@ def describe_maker(node: str) -> str:
 
 def _place_zeros(gradients: Any, outputs: list[int | None]) -> None:
     """The engine makes zeros for outputs that nobody used: they are where the output was."""
-    if len(gradients) == 1 and isinstance(gradients[0], list):  # the boxed form
+    # The boxed form.
+    if len(gradients) == 1 and isinstance(gradients[0], list):
         gradients = gradients[0]
     for gradient, label in zip(gradients, outputs, strict=False):
         if isinstance(gradient, torch.Tensor) and label is not None and labels.label_of(gradient) == TEMPORARY:

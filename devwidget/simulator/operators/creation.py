@@ -25,7 +25,8 @@ def run_factory(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
     # `at::tensor` in C++ writes numbers behind the modes' back into what it made on the CPU.
     is_real = label is None and kwargs.get("device") == CPU_DEVICE
     if label is None:
-        label = _from_composite(kwargs)
+        # C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU.
+        label = CPU if kwargs.get("device") is None else TEMPORARY
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
     real = _real_kwargs(kwargs)
@@ -50,7 +51,8 @@ def run_like(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: 
 def run_move(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`_to_copy`: a copy on the device that is named, or only a change of dtype where it is."""
     label = _find_asked_label(kwargs)
-    if label is None:  # a number that C++ wraps in a tensor comes down as a number, and goes where its partner is
+    # A number that C++ wraps in a tensor comes down as a number, and goes where its partner is.
+    if label is None:
         label = labels.label_of(args[0]) if isinstance(args[0], torch.Tensor) else TEMPORARY
     if label != META and not SimulationState.compute and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) == META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
@@ -108,11 +110,6 @@ def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
         ledger, requested = SimulationState.ledger, count * (dtype or torch.get_default_dtype()).itemsize
         if not ledger.could_take(label, requested):
             raise cuda_errors.out_of_memory(label, requested, ledger)
-
-
-def _from_composite(kwargs: dict[str, Any]) -> int:
-    """C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU."""
-    return CPU if kwargs.get("device") is None else TEMPORARY
 
 
 def _real_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:

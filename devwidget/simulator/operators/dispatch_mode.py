@@ -32,6 +32,7 @@ SCHEMAS: dict[OpOverload, OpSchema] = {}
 def _after_fork() -> None:
     """In a child that was forked after its parent had used a GPU, tensors on GPUs are of no use."""
     if Machine.is_forked:
+        # In the child alone: a check in the mode itself would cost every operator of every program.
         VirtualMode.__torch_dispatch__ = _without_gpus(VirtualMode.__torch_dispatch__)  # type: ignore[method-assign]
 
 
@@ -66,7 +67,8 @@ class VirtualMode(DispatchMode):
         if schema.special is not None:
             if schema.special is not rule_table.decompose_in_mode:
                 return schema.special(schema, func, args, kwargs)
-            if not any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):  # those have kernels of their own
+            # Those have kernels of their own.
+            if not any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):
                 with self:
                     return func.decompose(*args, **kwargs)
         return propagate.run_operator(schema, func, args, kwargs)
@@ -108,7 +110,8 @@ class ModeWithoutValues(VirtualMode):
         if self._indices:
             self._indices[-1].leave()
             self._indices.pop()
-        VirtualMode.__exit__(self, *exc_info)  # `super` asks for the class, which may have ended
+        # `super` asks for the class, which may have ended.
+        VirtualMode.__exit__(self, *exc_info)
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one operator without values.
@@ -148,6 +151,7 @@ def deactivate_mode(mode: VirtualMode) -> None:
     if isinstance(mode, ModeWithoutValues):
         for each in mode._indices:
             each.__class__ = _IndicesAtRest  # type: ignore[assignment]
+    # Only its own thread could take the mode off its stack, so here it becomes one that does nothing.
     mode.__class__ = _AtRest  # type: ignore[assignment]
 
 
@@ -169,5 +173,6 @@ def new_mode() -> Any:
 
 def _is_about_values(error: Exception) -> bool:
     text = message(error).lower()
-    rightful = ("expected device meta", "cannot copy out of meta")  # what CUDA says too, of tensors that the user put on meta
+    # What CUDA says too, of tensors that the user put on meta.
+    rightful = ("expected device meta", "cannot copy out of meta")
     return "meta" in text and not any(words in text for words in rightful)

@@ -33,7 +33,8 @@ def without_kernel_for(dtypes: frozenset[torch.dtype], further: Guard | None) ->
         given = args[0] if args else None
         if isinstance(given, torch.Tensor) and given.dtype in dtypes and isinstance(target, int) and target >= 0:
             others = [each.dtype for each in args if isinstance(each, torch.Tensor)]
-            if all(dtype in dtypes or not (dtype.is_floating_point or dtype.is_complex) for dtype in others):  # else promoted
+            # Else promoted.
+            if all(dtype in dtypes or not (dtype.is_floating_point or dtype.is_complex) for dtype in others):
                 raise cuda_errors.no_dtype(schema.name, given.dtype)
 
     return no_kernel_for_dtype

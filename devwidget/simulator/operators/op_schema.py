@@ -42,7 +42,9 @@ class OpSchema:
         positional = [argument for argument in schema.arguments if not argument.kwarg_only]
         self.flags = tuple(_tensor_flag(argument) for argument in positional)
         self.names = tuple(argument.name for argument in schema.arguments)
-        self.written = tuple(argument.name for argument in schema.arguments if _is_written(argument))
+        self.written = tuple(
+            argument.name for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write
+        )
         # Any argument may come by keyword if something between the user and the mode passed it so.
         self.keyword_tensors = frozenset(argument.name for argument in schema.arguments if _tensor_flag(argument))
         self.has_generator = "generator" in self.names
@@ -84,10 +86,6 @@ def _tensor_flag(argument: torch.Argument) -> int:
     if "Tensor" not in text:
         return NOTHING
     return SEVERAL if text.startswith("List") or "[]" in text or "List[" in text else ONE
-
-
-def _is_written(argument: torch.Argument) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _count_fresh(returns: list[torch.Argument]) -> int:

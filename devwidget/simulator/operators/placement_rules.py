@@ -148,7 +148,8 @@ def by_index(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Indices may stay on the CPU. Source: `TensorAdvancedIndexing.cpp`."""
     found = list_settled(schema, args, kwargs)
     own = next((operand.label for operand in found if operand.name == "self"), None)
-    if own is None:  # the indexed tensor is a temporary
+    # The indexed tensor is a temporary.
+    if own is None:
         own = next((operand.label for operand in found if operand.label >= 0), CPU)
     for operand in found:
         if operand.name == "indices" and operand.label not in (CPU, own):

@@ -83,7 +83,8 @@ def find_target(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any])
                 continue
             for tensor in (value,) if flag == ONE else value or ():
                 if not isinstance(tensor, torch.Tensor):
-                    continue  # None, or a Python number in the place of a tensor
+                    # None, or a Python number in the place of a tensor.
+                    continue
                 label = get(storage_id(tensor), CPU)
                 if label == target:
                     continue
@@ -104,7 +105,8 @@ def find_target(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any])
                     if target != UNSEEN and target != TEMPORARY:
                         return placement_rules.resolve_mixture(schema, args, kwargs), True
                     target = label
-    except NotImplementedError:  # a tensor without storage, such as a sparse one
+    except NotImplementedError:
+        # A tensor without storage, such as a sparse one.
         return placement_rules.resolve_mixture(schema, args, kwargs), True
     return (CPU if target == UNSEEN else target), has_temporary
 

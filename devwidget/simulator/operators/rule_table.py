@@ -22,58 +22,37 @@ from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload, custom_operators, has_kernel
 
 BY_NAME: dict[str, Any] = {
-    "copy_": placement_rules.by_destination,
-    "_copy_from": placement_rules.by_destination,
-    "_copy_from_and_resize": placement_rules.by_destination,
-    "copy": placement_rules.by_destination,
+    **dict.fromkeys(
+        """copy_ _copy_from _copy_from_and_resize copy resize_as_ expand_as is_same_size slice_scatter select_scatter
+        diagonal_scatter as_strided_scatter _has_same_storage_numel _has_compatible_shallow_copy_type _ctc_loss
+        _ctc_loss.Tensor _use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor _ctc_loss_backward _ctc_loss_backward.Tensor""".split(),
+        placement_rules.by_destination,
+    ),
     "set_.source_Tensor": placement_rules.by_setting,
-    **dict.fromkeys(("addcmul", "addcmul_", "addcmul.out"), placement_rules.by_multiplying),
-    "resize_as_": placement_rules.by_destination,
-    "expand_as": placement_rules.by_destination,
-    "is_same_size": placement_rules.by_destination,
-    "slice_scatter": placement_rules.by_destination,
-    "select_scatter": placement_rules.by_destination,
-    "diagonal_scatter": placement_rules.by_destination,
-    "as_strided_scatter": placement_rules.by_destination,
-    "_has_same_storage_numel": placement_rules.by_destination,
-    "_has_compatible_shallow_copy_type": placement_rules.by_destination,
+    **dict.fromkeys("addcmul addcmul_ addcmul.out".split(), placement_rules.by_multiplying),
     "_pack_padded_sequence": placement_rules.by_packing,
-    "index.Tensor": placement_rules.by_index,
-    "_unsafe_index.Tensor": placement_rules.by_index,
-    "index_put": placement_rules.by_index,
-    "index_put_": placement_rules.by_index,
-    "_index_put_impl_": placement_rules.by_index,
-    "_unsafe_index_put": placement_rules.by_index,
-    "masked_fill.Scalar": placement_rules.by_mask,
-    "masked_fill_.Scalar": placement_rules.by_mask,
-    "masked_fill.Tensor": placement_rules.by_mask,
-    "masked_fill_.Tensor": placement_rules.by_mask,
-    "where.self": placement_rules.by_where,
-    "where.self_out": placement_rules.by_where,
-    "fill_.Tensor": placement_rules.by_filling,
-    "fill.Tensor": placement_rules.by_filling,
+    **dict.fromkeys(
+        """index.Tensor _unsafe_index.Tensor index_put index_put_ _index_put_impl_ _unsafe_index_put""".split(),
+        placement_rules.by_index,
+    ),
+    **dict.fromkeys(
+        """masked_fill.Scalar masked_fill_.Scalar masked_fill.Tensor masked_fill_.Tensor""".split(),
+        placement_rules.by_mask,
+    ),
+    **dict.fromkeys("where.self where.self_out".split(), placement_rules.by_where),
+    **dict.fromkeys("fill_.Tensor fill.Tensor".split(), placement_rules.by_filling),
     "embedding": placement_rules.by_embedding,
-    "convolution": placement_rules.by_convolution,
-    "convolution_overrideable": placement_rules.by_convolution,
-    "bucketize.Tensor": placement_rules.by_search,
-    "searchsorted.Tensor": placement_rules.by_search,
-    "grid_sampler_2d": placement_rules.by_grid,
-    "grid_sampler_3d": placement_rules.by_grid,
-    "index_fill.int_Tensor": placement_rules.by_iterator,
-    "index_fill_.int_Tensor": placement_rules.by_iterator,
-    "native_batch_norm": placement_rules.by_wrapper_named("_cudnn_batch_norm"),
-    "_native_batch_norm_legit": placement_rules.by_wrapper_named("_cudnn_batch_norm"),
-    "_batch_norm_with_update": placement_rules.by_wrapper_named("_cudnn_batch_norm"),
+    **dict.fromkeys("convolution convolution_overrideable".split(), placement_rules.by_convolution),
+    **dict.fromkeys("bucketize.Tensor searchsorted.Tensor".split(), placement_rules.by_search),
+    **dict.fromkeys("grid_sampler_2d grid_sampler_3d".split(), placement_rules.by_grid),
+    **dict.fromkeys("index_fill.int_Tensor index_fill_.int_Tensor addr_".split(), placement_rules.by_iterator),
+    **dict.fromkeys(
+        """native_batch_norm _native_batch_norm_legit _batch_norm_with_update""".split(),
+        placement_rules.by_wrapper_named("_cudnn_batch_norm"),
+    ),
     "mv": placement_rules.by_wrapper_named("addmv_"),
     "stack": placement_rules.by_wrapper_named("cat"),
     "block_diag": placement_rules.by_equality("torch.block_diag: input tensors must all be on the same device."),
-    "_ctc_loss": placement_rules.by_destination,
-    "_ctc_loss.Tensor": placement_rules.by_destination,
-    "_use_cudnn_ctc_loss": placement_rules.by_destination,
-    "_use_cudnn_ctc_loss.Tensor": placement_rules.by_destination,
-    "_ctc_loss_backward": placement_rules.by_destination,
-    "_ctc_loss_backward.Tensor": placement_rules.by_destination,
-    "addr_": placement_rules.by_iterator,
 }
 GUARDS: dict[str, Any] = {
     "_pack_padded_sequence": guards.check_lengths,
@@ -159,7 +138,8 @@ def _kernels_of(func: OpOverload) -> Any:
 
 
 def _by_table(schema: OpSchema) -> Any:
-    if schema.name.startswith("_nested_"):  # the parts of a nested tensor: sizes may be elsewhere
+    # The parts of a nested tensor: sizes may be elsewhere.
+    if schema.name.startswith("_nested_"):
         return placement_rules.by_destination
     if schema.name.startswith(("_foreach_", "_fused_")) and schema.name in native_rules.UNCHECKED:
         return placement_rules.by_position

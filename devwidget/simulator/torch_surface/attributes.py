@@ -45,7 +45,8 @@ def wrap_type(
         on_gpu = labels.label_of(self) >= 0
         if not SimulationState.compute:
             return cuda_errors.type_text(self.dtype, on_gpu)
-        name = original(self)  # sparse ones have names of their own
+        # Sparse ones have names of their own.
+        name = original(self)
         return name.replace("torch.", f"torch.{SimulationState.accelerator.type}.", 1) if on_gpu else name
     if isinstance(dtype, torch.dtype):
         return original(self, dtype, non_blocking, **kwargs)
@@ -188,7 +189,8 @@ def get_grad(self: torch.Tensor) -> Any:
     try:
         if gradient is not None and LABELS.get(storage_id(gradient)) == TEMPORARY:
             gradient_hooks.settle_gradient(gradient, self)
-    except NotImplementedError:  # no storage: a sparse gradient
+    except NotImplementedError:
+        # No storage: a sparse gradient.
         gradient_hooks.settle_gradient(gradient, self)
     return gradient
 

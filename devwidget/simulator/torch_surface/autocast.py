@@ -37,7 +37,8 @@ def install(patches: Patches) -> None:
 @replacing
 def follow_switch(original: Callable[..., None], *args: Any) -> None:
     """A `torch.set_autocast_enabled` that also switches the key of the accelerator for this thread."""
-    device, enabled = args if len(args) == 2 else ("cuda", args[0])  # one argument has always meant CUDA
+    # One argument has always meant CUDA.
+    device, enabled = args if len(args) == 2 else ("cuda", args[0])
     original(*args)
     if device == SimulationState.accelerator.type:
         if enabled:
@@ -46,9 +47,7 @@ def follow_switch(original: Callable[..., None], *args: Any) -> None:
 
 
 @replacing
-def follow_clearing(
-    original: Callable[[], None],
-) -> None:
+def follow_clearing(original: Callable[[], None]) -> None:
     """A `torch.clear_autocast_cache` that also drops the casts kept here."""
     original()
     Casting.kept.clear()
@@ -62,7 +61,8 @@ def register_kernels() -> None:
     library: Any = torch.library.Library("aten", "IMPL", key)  # type: ignore[no-untyped-call]
     Casting.library = library
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # replacing torch's own kernels is the purpose
+        # Replacing torch's own kernels is the purpose.
+        warnings.simplefilter("ignore")
         for full_name in registrations(key):
             name = full_name.removeprefix("aten::")
             base, _, overload = name.partition(".")
@@ -88,6 +88,7 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)
         on_gpu = first is not None and labels.label_of(first) >= 0
+        # Else the operator that is called below would arrive here again.
         with excluding_keys(own_key):
             if on_gpu and refused is not None:
                 raise RuntimeError(refused)
@@ -146,6 +147,7 @@ def _cast_to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     keep = tensor.requires_grad and tensor.is_leaf and tensor.dtype == torch.float32 and torch.is_autocast_cache_enabled()
     if not keep:
         return tensor.to(dtype)
+    # An id is used again after its tensor has died, so the entry must still be of this one.
     held = Casting.kept.get(id(tensor))
     if held is not None and held[0]() is tensor and held[1].dtype == dtype:
         return held[1]

@@ -32,6 +32,7 @@ def install_composite_checks(patches: Patches) -> None:
     for name in RECURRENT:
         wrapped = check_recurrent(getattr(VariableFunctions, name))
         patches.set(torch, name, wrapped)
+        # `nn.LSTM` and its kin call the one in `_VF`.
         patches.set(functions, name, getattr(torch, name))
     attention = check_attention(getattr(*locate_name("attention")))
     patches.set(*locate_name("attention"), attention)
@@ -39,7 +40,8 @@ def install_composite_checks(patches: Patches) -> None:
     for name, text in SAME_DEVICE.items():
         wrapped = check_equal(getattr(VariableFunctions, name), text)
         patches.set(functions, name, wrapped)
-        if not isinstance(getattr(torch, name), types.FunctionType):  # else torch's Python function calls the one in _VF
+        # Else torch's Python function calls the one in _VF.
+        if not isinstance(getattr(torch, name), types.FunctionType):
             patches.set(torch, name, wrapped)
     patches.wrap(torch, "ctc_loss", place_with_log_probs)
     patches.set(*locate_name("group_tensors"), group_by_device_and_dtype)
@@ -117,11 +119,9 @@ def place_with_log_probs(
     if has_torch_function((log_probs, *given)):
         return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
     device = device_of(log_probs)
-    if not SimulationState.compute:  # lengths are read behind the modes' back
-        given = (
-            targets,
-            *(known_values.list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)),
-        )
+    # Lengths are read behind the modes' back.
+    if not SimulationState.compute:
+        given = (targets, *(known_values.list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
     moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
     return original(log_probs, *moved, *args, **kw)
 
@@ -132,7 +132,8 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def scaled_dot_product_attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((query, key, value)):
-            public = getattr(*locate_name("attention"))  # as which tensor classes know it
+            # As which tensor classes know it.
+            public = getattr(*locate_name("attention"))
             return handle_torch_function(public, (query, key, value), query, key, value, *args, **kwargs)
         here = [labels.label_of(tensor) for tensor in (query, key, value)]
         if len(set(here)) > 1 and TEMPORARY not in here:

@@ -65,7 +65,8 @@ def wrap_to(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: An
         kwargs["device"] = as_device(kwargs["device"])
     copy = kwargs.pop("copy", False)
     most = 2 if args and isinstance(args[0], torch.dtype) else 3
-    if len(args) > most:  # copy came by position
+    # Copy came by position.
+    if len(args) > most:
         args, copy = args[:most], args[most]
     device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
     if device is None:

@@ -29,7 +29,8 @@ TENSOR_METHODS = "new_empty new_empty_strided new_full new_ones new_zeros".split
 
 def install(patches: Patches) -> None:
     """Replace the factories of torch."""
-    device_constructors()  # cached by torch: asked before anything is replaced
+    # Cached by torch: asked before anything is replaced.
+    device_constructors()
     for name in TAKE_DEVICE:
         patches.wrap(torch, name, accept_integer_device)
     for name in SPARSE:
@@ -96,7 +97,8 @@ def wrap_sparse(original: Callable[..., torch.Tensor], *args: Any, **kwargs: Any
     """Sparse factories: they convert lists behind the modes' back, so the tensor is moved when it is complete."""
     values = kwargs.get("values", next((arg for arg in reversed(args) if isinstance(arg, torch.Tensor)), None))
     device = kwargs.pop("device", None)
-    if device is None and isinstance(values, torch.Tensor):  # the indices follow
+    # The indices follow.
+    if device is None and isinstance(values, torch.Tensor):
         device = moves.device_for_label(moves.own_label(values))
     if device is not None:
         device = conversions.as_device(device)

@@ -53,6 +53,7 @@ def remember_hook(handle: Any, put: Callable[..., Any], hook: Callable[..., Any]
 def release_hooks() -> None:
     """The simulation is over: hooks of parameters, which outlive it, are the user's own again."""
     for handle, checked, hook in _outliving:
+        # A weak reference: None where the tensor is gone.
         hooks = handle.hooks_dict_ref()
         if hooks is not None and hooks.get(handle.id) is checked:
             hooks[handle.id] = hook.__wrapped__ if getattr(hook, OVER, False) else hook
@@ -63,7 +64,8 @@ def _changed_type_error(gradient: torch.Tensor, result: torch.Tensor, hook: Call
     was = type_text(gradient.dtype, labels.label_of(gradient) >= 0)
     got = type_text(result.dtype, labels.label_of(result) >= 0)
     name = getattr(hook, "__name__", type(hook).__name__)
-    if was == got:  # two GPUs: the type is the same, the engine finds the device later
+    # Two GPUs: the type is the same, the engine finds the device later.
+    if was == got:
         return RuntimeError(
             f"Function TensorHook returned an invalid gradient at index 0 - expected device "
             f"{labels.device_of(gradient)} but got {labels.device_of(result)}"

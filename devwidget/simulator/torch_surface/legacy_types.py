@@ -119,7 +119,8 @@ def _new_tensor(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Ten
         with hide_from_modes():
             return TensorBase.__new__(cls, *args, **kwargs)  # type: ignore[no-any-return]
     tensor = TensorBase.__new__(cls, *args, **kwargs)
-    return label_as_meant(tensor, CPU) if args else tensor  # without arguments nothing is allocated that looks like a temporary
+    # Without arguments nothing is allocated that looks like a temporary.
+    return label_as_meant(tensor, CPU) if args else tensor
 
 
 @replacing

@@ -66,12 +66,14 @@ def _run_simulated() -> Iterator[None]:
 def _join_simulation(thread: threading.Thread, undo: Undo) -> None:
     if _is_simulated and not any(isinstance(mode, VirtualMode) for mode in dispatch_modes()):
         undo.add(_running.pop, thread, None)
-        _running[thread] = undo.enter(dispatch_mode.new_mode())  # modes are kept per thread
+        # Modes are kept per thread.
+        _running[thread] = undo.enter(dispatch_mode.new_mode())
 
 
 def wait_for_threads() -> None:
     """Let replicas that Ctrl-C has left alone end in their simulation: torch for CUDA aborts where a virtual GPU is no more."""
     until = time.monotonic() + GRACE_S
+    # A copy: threads that end meanwhile leave the dictionary.
     for thread in list(_running):
         if thread is not threading.current_thread():
             thread.join(max(0.0, until - time.monotonic()))

@@ -26,11 +26,13 @@ PLACES = "devwidget_places"
 def install_scripting(patches: Patches) -> None:
     """Have the compiler find the operators behind what stands in their place, and the mode know whose factories it sees."""
     patches.wrap(*locate_name("find_builtin"), look_behind_patches)
-    for owner in (torch.jit.ScriptModule, RecursiveScriptModule):  # traced modules have copies of the methods
+    # Traced modules have copies of the methods.
+    for owner in (torch.jit.ScriptModule, RecursiveScriptModule):
         for name in ("save", "save_to_buffer"):
             patches.wrap(owner, name, save_places)
     patches.wrap(torch.jit, "load", restore_places)
-    for kind in (ScriptFunction, ScriptMethod):  # not by the registry: their metaclass takes names by `setattr` alone
+    # Not by the registry: their metaclass takes names by `setattr` alone.
+    for kind in (ScriptFunction, ScriptMethod):
         patches.undo.add(setattr, kind, "__call__", kind.__call__)
         kind.__call__ = wrap_call(kind.__call__)
 
@@ -81,6 +83,7 @@ def wrap_call(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         if operation := find_device_operation(self):
+            # The Python function that was compiled, where torch has kept it.
             written = getattr(self, "_torchdynamo_inline", None)
             if written is not None:
                 return written(*args, **kwargs)
@@ -121,7 +124,8 @@ def _find_needing(block: Any) -> Iterator[str]:
 
 def _needs_device(node: Any) -> bool:
     kind = node.kind()
-    if kind == "prim::device":  # factories may have it: what they make goes where its partners are
+    # Factories may have it: what they make goes where its partners are.
+    if kind == "prim::device":
         return not all(_is_factory(use.user) for use in node.output().uses())
     if kind in MOVING:
         types = [str(each.type()) for each in node.inputs()]

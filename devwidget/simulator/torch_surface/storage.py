@@ -60,7 +60,8 @@ def copy_storage(storage: Storage, label: int) -> Storage:
     """
     if label != META and storage.device.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    with hide_from_modes():  # copying a storage makes tensors on the way
+    # Copying a storage makes tensors on the way.
+    with hide_from_modes():
         values = not (label == META or _real_device(storage).type == "meta")
         copy: Storage = Storage(storage.nbytes(), device="cpu" if values else "meta")  # type: ignore[no-untyped-call]
         if values:

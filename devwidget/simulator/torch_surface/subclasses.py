@@ -70,7 +70,8 @@ def install_fake_devices(patches: Patches) -> None:
     handlers: Any = fake_answers
     original = handlers[_DEVICE]
     patches.set(*locate_name("fake_answers"), handlers | {_DEVICE: lambda args: hide_gpu(original(args))})
-    patches.set(*locate_name("init_gpu_context"), lambda device: None)  # it would make a tensor on a GPU, which takes memory
+    # It would make a tensor on a GPU, which takes memory.
+    patches.set(*locate_name("init_gpu_context"), lambda device: None)
 
 
 def wrap_fake_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -89,10 +89,12 @@ def keep_values(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool =
     """Remember what a new tensor holds."""
     with hide_from_modes(), DisableTorchFunction(), no_gradients():
         storage = tensor.untyped_storage()
+        # Of all the storage, so that views of the tensor read and write the same values.
         kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
         view = _view_storage(kept, tensor)
         for dim, (size, stride) in enumerate(zip(tensor.size(), tensor.stride(), strict=True)):
-            if stride == 0 and size > 1:  # expanded: all of these are one number
+            # Expanded: all of these are one number.
+            if stride == 0 and size > 1:
                 view, real = view.narrow(dim, 0, 1), real.narrow(dim, 0, 1) if isinstance(real, torch.Tensor) else real
         view.copy_(real) if isinstance(real, torch.Tensor) else view.fill_(real)
         storage._devwidget_values = kept  # type: ignore[attr-defined]

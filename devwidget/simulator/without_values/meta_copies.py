@@ -48,7 +48,8 @@ class MetaCopies:
 
     def _share_storage(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        key = storage._cdata, tensor.dtype  # an address would be 0 for all that is on meta
+        # An address would be 0 for all that is on meta.
+        key = storage._cdata, tensor.dtype
         if key not in self._bases:
             base = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
             if _is_knowable(tensor):
@@ -58,7 +59,8 @@ class MetaCopies:
 
 
 def _is_knowable(tensor: torch.Tensor) -> bool:
-    with DisableTorchFunction():  # a mode of ours would answer with the device that the user sees: the cpu
+    # A mode of ours would answer with the device that the user sees: the cpu.
+    with DisableTorchFunction():
         has_values = real_device(tensor).type != "meta"
     return has_values and not (tensor.requires_grad or isinstance(tensor, nn.Parameter))
 

@@ -174,7 +174,8 @@ def run_recurrent(
             last.append(states)
             alive.append(each)
         given = torch.cat(outs, -1) if both_ways else outs[0]
-        del outs, steps, alive, out, each  # what C++ lets go when a layer is done
+        # What C++ lets go when a layer is done.
+        del outs, steps, alive, out, each
         if share and train and layer < layers - 1:
             given = dropout(given, share)
     ends = (torch.stack(parts, 0) for parts in zip(*last, strict=True))
