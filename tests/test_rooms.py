@@ -62,9 +62,8 @@ FLOORS = {
         *("placement", "transfers", "training", "replicas", "ranks"),
     ),
     "simulator": (
-        "accelerators",
+        "accelerator",
         "allocator",
-        "cards",
         "cluster",
         "patching",
         "torch_internals",
@@ -72,7 +71,6 @@ FLOORS = {
         "without_values",
         "operators",
         "torch_surface",
-        "tensor_surface",
         "cuda_surface",
         "session",
         "simulation",

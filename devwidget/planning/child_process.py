@@ -29,7 +29,7 @@ from devwidget.capture.torch_internals import conjugate_view, negative_view
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message
 from devwidget.simulator import torch_internals
-from devwidget.simulator.accelerators.cuda import CUDA
+from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.torch_internals import DisableTorchFunction
 from devwidget.simulator.without_values.known_values import MOST_BYTES
 

@@ -18,7 +18,7 @@ from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import parse_cluster
 from devwidget.simulator.devices.ledger import Account
-from devwidget.simulator.devices.ledger_listeners import settle
+from devwidget.simulator.devices.ledger_listeners import settle_accounts
 from devwidget.simulator.without_values.meta_copies import MetaCopies
 
 
@@ -88,13 +88,13 @@ def _place_text(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int)
     """Make the text as long as asked, on the first GPU; the model makes masks that are as long as it needs."""
     copies = MetaCopies(lambda tensor: copied.home)
     words = {name: value for name, value in inputs.kwargs.items() if name not in ("attention_mask", "labels", "position_ids")}
-    parts = replace_tensors((inputs.args, words), lambda tensor: copies.of(resize_batch(tensor, 1, prompt, length)))
+    parts = replace_tensors((inputs.args, words), lambda tensor: copies.copy_tensor(resize_batch(tensor, 1, prompt, length)))
     return Arguments(*parts)
 
 
 def _held_bytes(accounts: tuple[Account, ...]) -> int:
     """Return the bytes on all GPUs, and start peaks again from here, without what is cached."""
-    settle()
+    settle_accounts()
     for account in accounts:
         account.release_cache()
         account.reset_peaks()
@@ -103,6 +103,6 @@ def _held_bytes(accounts: tuple[Account, ...]) -> int:
 
 def _peak_bytes(accounts: tuple[Account, ...]) -> tuple[int, int]:
     """Return the most that is allocated on a GPU, and that is reserved on one; without a card nothing is."""
-    settle()
+    settle_accounts()
     reserved = (account.peak_reserved for account in accounts if account.allocator is not None)
     return max(account.peak for account in accounts), max(reserved, default=0)

@@ -22,10 +22,10 @@ from devwidget.planning.child_process import original_device
 from devwidget.planning.watcher import Watcher, is_on_gpu, virtual_gpu
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import UNLIMITED, Cluster
+from devwidget.simulator.cluster import UNLIMITED, VirtualMachine
 from devwidget.simulator.devices.labels import CPU_DEVICE
 from devwidget.simulator.devices.ledger import Account
-from devwidget.simulator.devices.ledger_listeners import watch
+from devwidget.simulator.devices.ledger_listeners import watch_allocations
 from devwidget.simulator.without_values.meta_copies import MetaCopies, meta_copy_of_model
 
 Placement = str | Mapping[str, Any]
@@ -33,11 +33,11 @@ Placement = str | Mapping[str, Any]
 
 @contextlib.contextmanager
 def place_copy(
-    model: nn.Module, placement: Placement, cluster: Cluster, watcher: Watcher, changed: Changed
+    model: nn.Module, placement: Placement, cluster: VirtualMachine, watcher: Watcher, changed: Changed
 ) -> Iterator[tuple[PlacedCopy, tuple[Account, ...]]]:
     """Yield a copy on virtual GPUs and their accounts; it ends before they do, and the random state is kept."""
     with keeping(nn.Module()), simulator.Simulation(cluster):
-        accounts = watch(watcher.note_allocation, watcher.note_refusal, watcher.note_guess)
+        accounts = watch_allocations(watcher.note_allocation, watcher.note_refusal, watcher.note_guess)
         copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher, changed)
         try:
             yield copied, accounts
@@ -153,7 +153,11 @@ def place_batch(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Ar
             if id(tensor) in packed:
                 return tensor
             may_be_lengths = lengths_stay and tensor.dtype == torch.int64 and tensor.dim() == 1
-            return cpu.of(tensor) if may_be_lengths and original_device(tensor).type == "cpu" else there.of(tensor)
+            return (
+                cpu.copy_tensor(tensor)
+                if may_be_lengths and original_device(tensor).type == "cpu"
+                else there.copy_tensor(tensor)
+            )
 
         return copy_tensor
 

@@ -1,4 +1,4 @@
-"""How many virtual GPUs there are and how much memory each has, read from what the user wrote."""
+"""How many virtual GPUs there are, of which card or with how much memory each, read from what the user wrote."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devwidget.records.errors import SimulationError
+from devwidget.records.errors import SimulationError, nearest
 from devwidget.records.schema.message import Message, listed
-from devwidget.simulator.cards import Card, find_card
 
 if TYPE_CHECKING:
-    from devwidget.simulator.accelerators.accelerator import Accelerator
+    from devwidget.simulator.accelerator import Accelerator
 
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {prefix + "b": 1000**power for power, prefix in enumerate("kmgt", 1)}
@@ -28,7 +27,7 @@ MOST_GPUS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class VirtualMachine:
     """The virtual GPUs of one simulation.
 
     Attributes:
@@ -42,7 +41,7 @@ class Cluster:
     memory_bytes: tuple[int, ...]
     compute: bool
     accelerator: Accelerator
-    card: Card | None = None
+    card: CardModel | None = None
 
     @property
     def gpus(self) -> int:
@@ -50,9 +49,9 @@ class Cluster:
         return len(self.memory_bytes)
 
     def __str__(self) -> str:
-        return str(self.told())
+        return str(self.describe())
 
-    def told(self) -> Message:
+    def describe(self) -> Message:
         """How many of what size, or of which card."""
         sizes = sorted({f"{size / 2**30:.3g} GiB" for size in self.memory_bytes if size < UNLIMITED})
         each = self.card.name if self.card is not None else listed(sizes) if sizes else Message("any size")
@@ -63,7 +62,7 @@ class Cluster:
 
 def parse_cluster(
     gpus: object, memory: object, compute: object, accelerator: Accelerator | None = None, *, card: object = None
-) -> Cluster:
+) -> VirtualMachine:
     """Check what the user asked for; GPUs are CUDA's unless another accelerator is given, and those of a card if one is named.
 
     Raises:
@@ -71,7 +70,7 @@ def parse_cluster(
     """
     if isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 < gpus <= MOST_GPUS:
         raise SimulationError(
-            Message("cannot simulate {given} GPUs", given=_shown(gpus)),
+            Message("cannot simulate {given} GPUs", given=_show_value(gpus)),
             why=Message("`gpus` is a whole number from 1 to {most}", most=MOST_GPUS),
             instead="devwidget.simulate(gpus=2)",
         )
@@ -80,7 +79,8 @@ def parse_cluster(
             Message("`compute` is True or False, not {compute}", compute=repr(compute)),
             instead="devwidget.simulate(compute=False)",
         )
-    from devwidget.simulator.accelerators.cuda import CUDA  # late: `import devwidget` stays light
+    # Late: `import devwidget` stays light.
+    from devwidget.simulator.accelerator import CUDA
 
     if (memory is None) == (card is None):
         neither, both = Message("neither `memory` nor `card` is given"), Message("both `memory` and `card` are given")
@@ -89,12 +89,12 @@ def parse_cluster(
             given, why=Message("a card has its own memory"), instead=Message('memory="24GiB", or card="A100-80GB"')
         )
     if card is None:
-        return Cluster(_memory_of_each(memory, gpus), compute, accelerator or CUDA)
+        return VirtualMachine(_memory_of_each(memory, gpus), compute, accelerator or CUDA)
     found = find_card(card)
-    return Cluster((found.memory_bytes,) * gpus, compute, accelerator or CUDA, found)
+    return VirtualMachine((found.memory_bytes,) * gpus, compute, accelerator or CUDA, found)
 
 
-def _shown(given: object) -> str:
+def _show_value(given: object) -> str:
     """What the user wrote; Python refuses to write numbers of thousands of digits."""
     if isinstance(given, int) and abs(given) > UNLIMITED:
         return f"a number of {given.bit_length()} bits"
@@ -127,8 +127,82 @@ def parse_bytes(size: object) -> int:
         found = None if factor is None else float(match[1]) * factor
     if found is None or not 1 <= found <= UNLIMITED:
         raise SimulationError(
-            Message("{given} is no memory size", given=_shown(size)),
+            Message("{given} is no memory size", given=_show_value(size)),
             why=Message("a size is a number of bytes from one to an exbibyte, or such a number with a unit"),
             instead='devwidget.simulate(memory="16GiB")',
         )
     return int(found)
+
+
+HOPPER = 9
+"""The first major compute capability whose cuBLAS workspace is the larger one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardModel:
+    """One kind of card.
+
+    Attributes:
+        name: as a user writes it.
+        gib: memory that a program finds, in GiB, as errors print it.
+        context_gib: of it, what CUDA's context and kernels take, in GiB.
+        capability: the compute capability.
+        source: where both figures were read.
+    """
+
+    name: str
+    gib: float
+    context_gib: float
+    capability: tuple[int, int]
+    source: str
+
+    @property
+    def memory_bytes(self) -> int:
+        """What a program finds."""
+        return int(self.gib * 2**30)
+
+    @property
+    def context_bytes(self) -> int:
+        """What is gone before the first tensor."""
+        return int(self.context_gib * 2**30)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What cuBLAS keeps for each handle and stream. Source: `CUDABlas.cpp`, `parseChosenWorkspaceSize`; pytorch#95668."""
+        return 4096 * 8 * 1024 if self.capability[0] >= HOPPER else (4096 * 2 + 16 * 8) * 1024
+
+
+CARDS = {
+    card.name.lower(): card
+    for card in (
+        CardModel("T4", 14.75, 0.13, (7, 5), "GenerateU#10, Open-Sora#697, SA-ConvLSTM-Pytorch#22"),
+        CardModel("V100-16GB", 15.78, 1.31, (7, 0), "transformers, model_memory_anatomy"),
+        CardModel("V100-32GB", 31.74, 1.11, (7, 0), "ChatGLM-Finetuning#73"),
+        CardModel("A10", 21.99, 0.22, (8, 6), "CogVLM#236"),
+        CardModel("A10G", 22.19, 0.27, (8, 6), "torchtune#229"),
+        CardModel("A100-40GB", 39.50, 0.49, (8, 0), "CoSeR#10"),
+        CardModel("A100-80GB", 79.25, 0.45, (8, 0), "VAREdit#6, Keye#11"),
+        CardModel("H100-80GB", 79.11, 0.67, (9, 0), "AReaL, and a write-up of CS336, memory_profiles, xl at 2048"),
+        CardModel("L40", 44.40, 0.50, (8, 9), "Eagle#68"),
+        CardModel("RTX 4090", 23.64, 0.49, (8, 9), "Phidias-Diffusion#8"),
+        CardModel("RTX 5090", 31.37, 0.58, (12, 0), "Wan2.1#465"),
+        CardModel("RTX 6000 Ada", 44.43, 0.42, (8, 9), "MTVCrafter#21"),
+    )
+}
+
+
+def find_card(name: object) -> CardModel:
+    """The card of a name, in any case.
+
+    Raises:
+        SimulationError: if it is not known.
+    """
+    card = CARDS.get(name.lower()) if isinstance(name, str) else None
+    if card is None:
+        names = [card.name for card in CARDS.values()]
+        raise SimulationError(
+            Message("no card {name} is known{hint}", name=repr(name), hint=nearest(str(name), names)),
+            why=Message("known are {known}", known=", ".join(names)),
+            instead=Message('devwidget.simulate(card="A100-80GB"), or memory="79GiB" for another'),
+        )
+    return card

@@ -1,9 +1,13 @@
-"""What one simulation replaces, and what is to be done when it is over."""
+"""What one simulation replaces, what is to be done when it is over, and how torch imports meanwhile."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -14,7 +18,7 @@ from devwidget.records.errors import SimulationError
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
-def refusing(what: str, *, why: str, instead: str) -> registry.Wrapper:
+def wrap_with_refusal(what: str, *, why: str, instead: str) -> registry.Wrapper:
     """A wrapper for what virtual GPUs cannot do: whoever calls it is told so.
 
     Raises:
@@ -31,6 +35,12 @@ def refusing(what: str, *, why: str, instead: str) -> registry.Wrapper:
     return wrapper
 
 
+def replacing(function: Callable[..., Any]) -> registry.Wrapper:
+    """Make the wrapper for `Patches.wrap` of a function that is given the original before its own arguments."""
+    # Partials, not closures: a partial adds no frame to each call, and the registry's own partial takes this one in.
+    return functools.partial(functools.partial, function)
+
+
 class Patches:
     """The layers of a simulation in the registry of patches.
 
@@ -41,7 +51,8 @@ class Patches:
     def __init__(self, undo: Undo) -> None:
         self.undo = undo
         self._layers: list[registry.Layer] = []
-        undo.add(registry.leave, self._layers)  # all at once, under one lock
+        # All at once, under one lock.
+        undo.add(registry.leave, self._layers)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add one that is not there."""
@@ -63,3 +74,35 @@ class Patches:
     def _enter(self, layer: registry.Layer) -> None:
         self._layers.append(layer)
         layer.__enter__()
+
+
+def install_import_watch(patches: Patches) -> None:
+    """Watch the imports of torch's modules."""
+    finder = _Finder()
+    patches.undo.add(_remove_finder, finder)
+    sys.meta_path.insert(0, finder)
+
+
+def _remove_finder(finder: _Finder) -> None:
+    sys.meta_path[:] = [each for each in sys.meta_path if each is not finder]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The ordinary spec, with a loader that puts the patches aside."""
+        # What a module of torch imports while it is itself imported finds torch as it really is already.
+        if not fullname.startswith("torch.") or registry.is_suspended():
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            spec.loader = _QuietLoader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _QuietLoader(importlib.machinery.SourceFileLoader):
+    def exec_module(self, module: Any) -> None:
+        """Run the module with torch as it really is."""
+        with registry.suspended():
+            super().exec_module(module)

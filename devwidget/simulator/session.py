@@ -1,58 +1,90 @@
-"""Starts and ends a simulation in this process."""
+"""Starts and ends a simulation in this process; its tracebacks end in torch, not in the code that stands in for it."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from typing import Any
 
+from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.undo import Undo
-from devwidget.simulator.accelerators.cuda import CUDA
-from devwidget.simulator.cluster import Cluster
-from devwidget.simulator.cuda_surface import absent, comm, functions, generators
+from devwidget.simulator import patching
+from devwidget.simulator.accelerator import CUDA
+from devwidget.simulator.cluster import VirtualMachine
+from devwidget.simulator.cuda_surface import comm, functions, generators
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import mode_without_values
-from devwidget.simulator.patching import Patches
-from devwidget.simulator.tensor_surface import attributes, device_type, factories, legacy_types, storage, wrapper_subclasses
+from devwidget.simulator.operators import dispatch_mode
+from devwidget.simulator.patching import Patches, replacing
+from devwidget.simulator.torch_internals import locate_name
 from devwidget.simulator.torch_surface import (
+    attributes,
     autocast,
-    autograd,
-    backward_devices,
-    compiling,
     composites,
-    fake_tensors,
-    gpu_functions,
-    imports,
+    conversions,
+    factories,
+    gradient_hooks,
+    legacy_types,
     processes,
     scripting,
-    threads,
-    tracebacks,
+    storage,
+    subclasses,
 )
 
+
+def install_folding(patches: Patches) -> None:
+    """Fold what the notebook shows, and the text that a worker of DataParallel hands over."""
+    worker_error, _ = locate_name("reraise_worker_error")
+    patches.wrap(worker_error, "__init__", _fold_worker_error)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None:
+        owner = object()
+        patches.undo.add(_unfold_after_the_cell, shell, owner)
+        fold(shell, owner)
+
+
+@replacing
+def _fold_worker_error(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    # Torch writes the text down now; the frames are gone when it is read.
+    with folded(sys.exception()):
+        original(self, *args, **kwargs)
+
+
+def _unfold_after_the_cell(shell: Any, owner: object) -> None:
+    """What `with devwidget.simulate(2):` lets through is shown when these GPUs are gone."""
+
+    def unfold_now(result: Any) -> None:
+        shell.events.unregister("post_run_cell", unfold_now)
+        unfold(shell, owner)
+
+    shell.events.register("post_run_cell", unfold_now)
+
+
 PARTS = (
-    attributes,
-    storage,
-    factories,
-    functions,
-    absent,
-    comm,
-    composites,
-    autograd,
-    backward_devices,
-    autocast,
-    generators,
-    legacy_types,
-    device_type,
-    threads,
-    tracebacks,
-    compiling,
-    wrapper_subclasses,
-    fake_tensors,
-    gpu_functions,
-    imports,
-    scripting,
-    processes,
+    attributes.install,
+    storage.install,
+    factories.install,
+    functions.install_functions,
+    functions.install_refusals,
+    comm.install,
+    composites.install_composite_checks,
+    gradient_hooks.install_gradient_checks,
+    gradient_hooks.install_hook_devices,
+    autocast.install,
+    generators.install,
+    legacy_types.install,
+    conversions.install_device_type,
+    processes.install_thread_modes,
+    install_folding,
+    scripting.install_eager_originals,
+    subclasses.install_subclass_makers,
+    subclasses.install_fake_devices,
+    composites.install_gpu_functions,
+    patching.install_import_watch,
+    scripting.install_scripting,
+    processes.install_process_warnings,
 )
 
 
@@ -64,31 +96,31 @@ class Session:
         over: what to do when everything is back.
     """
 
-    def __init__(self, cluster: Cluster, over: Callable[[], None]) -> None:
+    def __init__(self, cluster: VirtualMachine, over: Callable[[], None]) -> None:
         self._cluster, self._undo = cluster, Undo()
         self._undo.add(over)
 
     def begin(self) -> None:
         """Put everything in; if that fails, `end` takes out what is in."""
-        self._undo.add(_open, Cluster((), True, CUDA))
+        self._undo.add(_reset_state, VirtualMachine((), True, CUDA))
         self._undo.add(setattr, SimulationState, "is_running", False)
         SimulationState.is_running = True
-        _open(self._cluster)
+        _reset_state(self._cluster)
         patches = Patches(self._undo)
-        for part in PARTS:
-            part.install(patches)
-        self._undo.enter(mode_without_values.new_mode())
-        self._undo.add(threads.wait_for_all)
+        for install in PARTS:
+            install(patches)
+        self._undo.enter(dispatch_mode.new_mode())
+        self._undo.add(processes.wait_for_threads)
 
     def end(self) -> None:
         """Put everything back; modes that were entered after the simulation stay, in whatever thread this is."""
         self._undo.run()
 
 
-def _open(cluster: Cluster) -> None:
+def _reset_state(cluster: VirtualMachine) -> None:
     """A new state, in which nothing is noted yet."""
     SimulationState.accelerator, SimulationState.compute, SimulationState.on_guess = cluster.accelerator, cluster.compute, None
     SimulationState.ledger = Ledger((), cluster.accelerator.block_bytes)
     LABELS.clear()
     labels.name_devices()
-    machine.build(cluster.memory_bytes, cluster.card)
+    machine.build_machine(cluster.memory_bytes, cluster.card)

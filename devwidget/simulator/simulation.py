@@ -9,7 +9,7 @@ from devwidget.capture.interrupts import all_or_nothing, sure_exit, uninterrupte
 from devwidget.capture.patching.lock import Lock
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import Cluster, parse_cluster
+from devwidget.simulator.cluster import VirtualMachine, parse_cluster
 
 if TYPE_CHECKING:
     from devwidget.simulator.devices.ledger_listeners import VirtualMemory
@@ -31,7 +31,7 @@ class Simulation:
 
     inside = False
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: VirtualMachine) -> None:
         self._cluster = cluster
         self._session: Session | None = None
 
@@ -64,8 +64,8 @@ class Simulation:
             return self._begin()
         if _active._cluster != self._cluster:
             raise SimulationError(
-                Message("other virtual GPUs are running already: {cluster}", cluster=_active._cluster.told()),
-                why=Message("{cluster} were asked for", cluster=self._cluster.told()),
+                Message("other virtual GPUs are running already: {cluster}", cluster=_active._cluster.describe()),
+                why=Message("{cluster} were asked for", cluster=self._cluster.describe()),
                 instead=Message("%devwidget simulate off, or .stop() of what .start() gave, and this line again"),
             )
         return _active
@@ -73,11 +73,14 @@ class Simulation:
     @all_or_nothing
     def _begin(self) -> None:
         global _active
-        from devwidget.simulator import torch_internals  # imports torch: `import devwidget` stays light
+        # Imports torch: `import devwidget` stays light.
+        from devwidget.simulator import torch_internals
 
-        torch_internals.check(self._cluster.accelerator)
-        from devwidget.simulator import session  # needs what was just checked
+        torch_internals.check_torch(self._cluster.accelerator)
+        # Needs what was just checked.
+        from devwidget.simulator import session
 
+        # Kept before it begins: if that is cut short, `stop` takes out what is in.
         self._session = session.Session(self._cluster, self._forget)
         self._session.begin()
         _active = self

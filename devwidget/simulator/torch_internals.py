@@ -13,7 +13,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.accelerators.accelerator import Accelerator
+from devwidget.simulator.accelerator import Accelerator
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload as OpOverload
@@ -78,7 +78,7 @@ PUT_IN = frozenset("_broadcast _broadcast_coalesced _cudart _get_accelerator _in
 """Names that are put in whether this torch has them or not: builds without GPUs lack most of what is asked of C."""
 
 
-def check(accelerator: Accelerator) -> None:
+def check_torch(accelerator: Accelerator) -> None:
     """Refuse a torch that is not as expected, before anything is replaced.
 
     Raises:
@@ -86,10 +86,12 @@ def check(accelerator: Accelerator) -> None:
     """
     version = torch.__version__
     if tuple(int(part) for part in version.split(".")[:2]) < LOWEST:
-        raise _refusal(Message("virtual GPUs do not know torch {version}", version=version))
-    missing = ", ".join(f"`{path}`" for path in _absent())
+        raise _refuse_torch(Message("virtual GPUs do not know torch {version}", version=version))
+    missing = ", ".join(f"`{path}`" for path in _list_absent())
     if missing:
-        raise _refusal(Message("virtual GPUs do not know torch {version}: it has no {names}", version=version, names=missing))
+        raise _refuse_torch(
+            Message("virtual GPUs do not know torch {version}: it has no {names}", version=version, names=missing)
+        )
     if is_started(accelerator):
         raise SimulationError(
             Message("this process uses real GPUs already"),
@@ -113,18 +115,18 @@ def is_started(accelerator: Accelerator) -> bool:
     return has_real(accelerator) and bool(torch.get_device_module(accelerator.type).is_initialized())
 
 
-def target(name: str) -> tuple[Any, str]:
+def locate_name(name: str) -> tuple[Any, str]:
     """The owner of a name in torch and what it is called there, for who replaces it."""
     return torch_internals.owner_and_name(NEEDED[name]) if name in NEEDED else torch_internals.target(name)
 
 
-def _absent() -> Iterator[str]:
+def _list_absent() -> Iterator[str]:
     beneath = (torch_internals.NEEDED[purpose] for purpose in ("reading tensors", "recording"))
     for table in (NEEDED, {path: path for path in EXPECTED.split()}, *beneath):
         yield from torch_internals.absent(table)
 
 
-def _refusal(what: str) -> SimulationError:
+def _refuse_torch(what: str) -> SimulationError:
     why = Message("they replace parts of torch that differ from version to version")
     return SimulationError(what, why=why, instead=f"torch {TESTED}")
 
@@ -141,4 +143,4 @@ def __getattr__(name: str) -> Any:
         return globals().setdefault(name, torch_internals.first(NEEDED[name]))
     except LookupError:
         facts = {"version": torch.__version__, "names": f"`{NEEDED[name]}`"}
-        raise _refusal(Message("virtual GPUs do not know torch {version}: it has no {names}", **facts)) from None
+        raise _refuse_torch(Message("virtual GPUs do not know torch {version}: it has no {names}", **facts)) from None

@@ -11,8 +11,8 @@ import torch
 
 import devwidget
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
-from devwidget.simulator.allocator.segments import SegmentBlock
-from devwidget.simulator.allocator.settings import Settings
+from devwidget.simulator.allocator.pools import SegmentBlock
+from devwidget.simulator.allocator.settings import AllocatorSettings
 
 CARD = "A100-80GB"
 """Its workspaces are those of the cards of the measurements."""
@@ -48,7 +48,7 @@ def recorded_segments() -> dict[str, list[tuple[int, int, int]]]:
 
 def segment_for(request: int) -> int:
     """Bytes of the segment that our allocator takes for a request, where nothing is cached."""
-    allocator = CachingAllocator(1 << 50, Settings())
+    allocator = CachingAllocator(1 << 50, AllocatorSettings())
     allocator.allocate(request)
     return allocator.figures.current("reserved_bytes")
 
@@ -56,7 +56,7 @@ def segment_for(request: int) -> int:
 def replayed() -> tuple[list[int], list[int]]:
     """Sizes of the segments that a real GPU took for a recorded run, and of those that our allocator takes for its requests."""
     recorded = json.loads((Path(__file__).parent / "recorded_requests.json").read_text())
-    allocator, blocks, ours = CachingAllocator(1 << 50, Settings()), list[SegmentBlock](), list[int]()
+    allocator, blocks, ours = CachingAllocator(1 << 50, AllocatorSettings()), list[SegmentBlock](), list[int]()
     for request in recorded["requests"]:
         if request < 0:
             allocator.free(blocks[-1 - request])

@@ -8,7 +8,7 @@ import torch
 from devwidget import explain, snapshot, trace
 from devwidget.records.device import KINDS
 from devwidget.simulator import Simulation
-from devwidget.simulator.accelerators.cuda import CUDA
+from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.cluster import parse_cluster
 
 TOY = replace(

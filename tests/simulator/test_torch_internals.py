@@ -45,7 +45,7 @@ def test_a_simulation_needs_nothing_of_what_only_others_do(monkeypatch: pytest.M
 
 def test_a_name_of_recording_is_found_here_too() -> None:
     assert torch_internals.storage_id is needed_by_recording.storage_id
-    assert torch_internals.target("run_backward") == (torch.autograd, "_engine_run_backward")
+    assert torch_internals.locate_name("run_backward") == (torch.autograd, "_engine_run_backward")
 
 
 def test_a_name_that_nobody_knows_is_an_ordinary_error() -> None:

@@ -18,7 +18,7 @@ from devwidget.planning.rehearsal import rehearse_step
 from devwidget.planning.watcher import Watcher, bytes_by_gpu, virtual_gpu
 from devwidget.simulator.cluster import UNLIMITED, parse_cluster
 from devwidget.simulator.devices.ledger import Account
-from devwidget.simulator.devices.ledger_listeners import settle
+from devwidget.simulator.devices.ledger_listeners import settle_accounts
 
 
 @dataclass
@@ -222,7 +222,7 @@ def measure_blocks(
     # All of the copy on one GPU, wherever its parts are.
     changed = Changed(prepare=lambda copied: copied.to(virtual_gpu(0)))
     with place_copy(model, "as is", cluster, watcher, changed) as (copied, (account,)):
-        blocks = BlockWatcher(account, settle)
+        blocks = BlockWatcher(account, settle_accounts)
         blocks.attach_hooks(copied.inner, paths)
         step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
         phases = rehearse_step(*step, after_forward=blocks.remove_hooks, lengths_stay=lengths_stay)

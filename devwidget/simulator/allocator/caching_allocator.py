@@ -2,12 +2,86 @@
 
 from __future__ import annotations
 
-from devwidget.simulator.allocator.expandable import ExpandableSegment
-from devwidget.simulator.allocator.gpu_memory import GpuMemory
-from devwidget.simulator.allocator.pool import Pool
-from devwidget.simulator.allocator.segments import Segment, SegmentBlock
-from devwidget.simulator.allocator.settings import NEVER, Settings
-from devwidget.simulator.allocator.sizes import SMALL, UNIT
+from dataclasses import dataclass, field
+
+from devwidget.records.memory import in_blocks
+from devwidget.simulator.allocator.pools import GpuMemory, Pool, Segment, SegmentBlock, iterate_from
+from devwidget.simulator.allocator.settings import NEVER, SMALL, UNIT, AllocatorSettings
+
+RANGE = 1 << 44
+"""Bytes of addresses, of which no program runs out."""
+
+
+@dataclass(slots=True)
+class ExpandableSegment:
+    """The segment of a pool that grows, in place of new segments.
+
+    Attributes:
+        page: memory is put behind addresses in multiples of so many bytes.
+    """
+
+    memory: GpuMemory
+    pool: Pool
+    page: int
+    first: SegmentBlock = field(init=False)
+
+    def __post_init__(self) -> None:
+        segment = Segment(self.memory.reserve_addresses(RANGE), self.pool.name == "small_pool", expandable=True)
+        self.first = SegmentBlock(segment, segment.address, RANGE, mapped=False)
+        self.pool.segments[self.first.address] = self.first
+
+    def grow_by(self, size: int) -> SegmentBlock | None:
+        """A block of at least `size` bytes that has left the pool, at the lowest addresses; None if the GPU has no more."""
+        block = self._find_run(size)
+        while not block.mapped or block.size < size:
+            hole = block if not block.mapped else block.next
+            assert hole is not None
+            if not self._map_pages(hole, min(hole.size, size if hole is block else size - block.size)):
+                return None
+        self.pool.take_block(block)
+        return block
+
+    def _find_run(self, size: int) -> SegmentBlock:
+        """The first block of a run without blocks in use that is long enough; the end of the range is."""
+        run, length = self.first, 0
+        for block in iterate_from(self.first):
+            if block.in_use:
+                length = 0
+                continue
+            run = block if not length else run
+            length += block.size
+            if not block.mapped and length >= size:
+                break
+        return run
+
+    def _map_pages(self, hole: SegmentBlock, size: int) -> bool:
+        amount = in_blocks(size, self.page)
+        if not self.memory.take_bytes(self.pool.name, amount):
+            return False
+        if amount < hole.size:
+            hole.split_off(amount)
+        hole.mapped = True
+        self.pool.put_block(hole)
+        return True
+
+    def unmap_pages(self, block: SegmentBlock) -> None:
+        """Give back the pages that lie within a free block."""
+        start = block.address - self.first.address
+        begin, end = in_blocks(start, self.page), (start + block.size) // self.page * self.page
+        if begin >= end:
+            return
+        self.pool.take_block(block)
+        inside = block if begin == start else block.split_off(begin - start)
+        after = inside.split_off(end - begin) if inside.size > end - begin else None
+        inside.mapped = False
+        self.memory.give_back(self.pool.name, inside.size)
+        for rest in (block if inside is not block else None, after):
+            if rest is not None:
+                self.pool.put_block(rest)
+        if inside.next is not None and not inside.next.mapped:
+            inside.join_next()
+        if inside.previous is not None and not inside.previous.mapped:
+            inside.previous.join_next()
 
 
 class NoRoom(Exception):
@@ -22,77 +96,77 @@ class CachingAllocator:
         settings: how it is kept.
     """
 
-    def __init__(self, capacity: int, settings: Settings) -> None:
+    def __init__(self, capacity: int, settings: AllocatorSettings) -> None:
         self.memory, self.settings = GpuMemory(capacity), settings
         self.figures = self.memory.figures
         self.small, self.large = Pool("small_pool", self.figures), Pool("large_pool", self.figures)
         self._growing: dict[str, ExpandableSegment] = {}
 
-    def allocate(self, requested: int) -> SegmentBlock:
+    def allocate_block(self, requested: int) -> SegmentBlock:
         """A block for so many bytes, at least one.
 
         Raises:
             NoRoom: if there is none.
         """
-        size = self.settings.rounded(requested)
+        size = self.settings.round_size(requested)
         pool = self.small if size <= SMALL else self.large
-        block = self._cached(pool, size) or self._new(pool, size) or self._new_after_release(pool, size)
+        block = self._find_cached(pool, size) or self._take_new(pool, size) or self._take_new_after_release(pool, size)
         if block is None:
             self.figures.ooms += 1
             raise NoRoom
         block.in_use, block.requested = True, requested
-        if self._is_to_be_split(block, size):
-            pool.put(block.split(size))
-        self.figures.add(pool.name, allocation=1, allocated_bytes=block.size, requested_bytes=requested)
+        if self._should_split(block, size):
+            pool.put_block(block.split_off(size))
+        self.figures.add_amounts(pool.name, allocation=1, allocated_bytes=block.size, requested_bytes=requested)
         return block
 
-    def free(self, block: SegmentBlock) -> None:
+    def free_block(self, block: SegmentBlock) -> None:
         """Take a block back."""
         pool = self._pool_of(block)
-        self.figures.add(pool.name, allocation=-1, allocated_bytes=-block.size, requested_bytes=-block.requested)
+        self.figures.add_amounts(pool.name, allocation=-1, allocated_bytes=-block.size, requested_bytes=-block.requested)
         block.in_use, block.requested = False, 0
-        pool.put(block)
+        pool.put_block(block)
 
     def release_cached(self) -> None:
         """Give back to the GPU the segments and the pages of which nothing is in use."""
         for pool in (self.small, self.large):
-            for block in pool.free():
+            for block in pool.free_blocks:
                 if block.segment.expandable:
-                    self._growing[pool.name].unmap(block)
+                    self._growing[pool.name].unmap_pages(block)
                 elif not block.is_split:
-                    self._release(block)
+                    self._release_segment(block)
 
     def _pool_of(self, block: SegmentBlock) -> Pool:
         return self.small if block.segment.small else self.large
 
-    def _cached(self, pool: Pool, size: int) -> SegmentBlock | None:
+    def _find_cached(self, pool: Pool, size: int) -> SegmentBlock | None:
         """The smallest free block that fits, unless it would be wasted on so little."""
-        block, unsplit = pool.at_least(size), self.settings.unsplit
+        block, unsplit = pool.find_at_least(size), self.settings.unsplit
         if block is None:
             return None
         if size < unsplit <= block.size or (size >= unsplit and block.size >= size + self.settings.surplus):
             return None
-        pool.take(block)
+        pool.take_block(block)
         return block
 
-    def _new(self, pool: Pool, size: int) -> SegmentBlock | None:
+    def _take_new(self, pool: Pool, size: int) -> SegmentBlock | None:
         """A block of memory that is taken from the GPU now; None if it has no more."""
         if self.settings.expandable:
-            return self._growing_segment(pool).grow(size)
+            return self._growing_segment(pool).grow_by(size)
         amount = self.settings.segment_bytes(size)
-        if not self.memory.take(pool.name, amount):
+        if not self.memory.take_bytes(pool.name, amount):
             return None
-        segment = Segment(self.memory.new_address(amount), pool is self.small)
-        self.figures.add(pool.name, segment=1)
+        segment = Segment(self.memory.reserve_addresses(amount), pool is self.small)
+        self.figures.add_amounts(pool.name, segment=1)
         block = pool.segments[segment.address] = SegmentBlock(segment, segment.address, amount)
         return block
 
-    def _new_after_release(self, pool: Pool, size: int) -> SegmentBlock | None:
-        if self._release_unsplit(pool, size) and (block := self._new(pool, size)):
+    def _take_new_after_release(self, pool: Pool, size: int) -> SegmentBlock | None:
+        if self._release_unsplit(pool, size) and (block := self._take_new(pool, size)):
             return block
         self.release_cached()
         self.figures.retries += 1
-        return self._new(pool, size)
+        return self._take_new(pool, size)
 
     def _growing_segment(self, pool: Pool) -> ExpandableSegment:
         if pool.name not in self._growing:
@@ -100,18 +174,18 @@ class CachingAllocator:
             self._growing[pool.name] = ExpandableSegment(self.memory, pool, page)
         return self._growing[pool.name]
 
-    def _is_to_be_split(self, block: SegmentBlock, size: int) -> bool:
+    def _should_split(self, block: SegmentBlock, size: int) -> bool:
         rest = block.size - size
         if block.segment.small or block.segment.expandable:
             return rest >= UNIT
         return size < self.settings.unsplit and rest > SMALL
 
-    def _release(self, block: SegmentBlock) -> None:
+    def _release_segment(self, block: SegmentBlock) -> None:
         """Give a segment back, which is one free block."""
         pool = self._pool_of(block)
-        pool.take(block)
+        pool.take_block(block)
         del pool.segments[block.address]
-        self.figures.add(pool.name, segment=-1)
+        self.figures.add_amounts(pool.name, segment=-1)
         self.memory.give_back(pool.name, block.size)
 
     def _release_unsplit(self, pool: Pool, size: int) -> bool:
@@ -119,10 +193,10 @@ class CachingAllocator:
         if self.settings.unsplit == NEVER:
             return False
         wanted = max(size, self.settings.unsplit)
-        one, released = pool.at_least(wanted), 0
-        for block in [one] if one else reversed(pool.free()):
+        one, released = pool.find_at_least(wanted), 0
+        for block in [one] if one else reversed(pool.free_blocks):
             if released >= wanted or block.size < self.settings.unsplit:
                 break
-            self._release(block)
+            self._release_segment(block)
             released += block.size
         return released >= wanted

@@ -1,4 +1,7 @@
-"""Settings of the caching allocator, in the grammar of `PYTORCH_ALLOC_CONF`. Source: `c10/core/AllocatorConfig.cpp`."""
+"""The sizes and settings of the caching allocator, in the grammar of `PYTORCH_ALLOC_CONF`.
+
+Source: `c10/core/AllocatorConfig.h` and `.cpp`, torch 2.13.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,20 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from devwidget.records.device import CUDA
 from devwidget.records.memory import in_blocks
-from devwidget.simulator.allocator.sizes import LARGE_SEGMENT, MIB, OWN_SEGMENT, SEGMENT_UNIT, SMALL, SMALL_SEGMENT, UNIT
+
+MIB = 2**20
+UNIT = CUDA.block_bytes
+"""Every block is a multiple of this."""
+SMALL = MIB
+"""The largest block of the small pool."""
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+OWN_SEGMENT = 10 * MIB
+"""From this size on, a segment is as large as the block that it is taken for, rounded up to `SEGMENT_UNIT`."""
+SEGMENT_UNIT = 2 * MIB
+
 
 NEVER = 1 << 62
 POWERS = 16
@@ -17,7 +32,7 @@ _LEAST_MIB = LARGE_SEGMENT // MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AllocatorSettings:
     """How the memory of each GPU is kept.
 
     Attributes:
@@ -35,9 +50,9 @@ class Settings:
     large_segment: int = LARGE_SEGMENT
     divisions: tuple[int, ...] = (0,) * POWERS
 
-    def rounded(self, requested: int) -> int:
+    def round_size(self, requested: int) -> int:
         """Bytes of the block for a request."""
-        parts = self.divisions[_power(requested // MIB)]
+        parts = self.divisions[_power_index(requested // MIB)]
         if parts < 2 or requested <= UNIT * parts:
             return in_blocks(requested, UNIT)
         return in_blocks(requested, (1 << requested.bit_length() - 1) // parts)
@@ -49,24 +64,24 @@ class Settings:
         return self.large_segment if size < OWN_SEGMENT else in_blocks(size, SEGMENT_UNIT)
 
 
-def parse_settings(text: str) -> Settings:
+def parse_settings(text: str) -> AllocatorSettings:
     """`"expandable_segments:True,max_split_size_mb:128"` -> settings; those that tell of no memory are passed over.
 
     Raises:
         RuntimeError: for a name or a value that torch refuses, in its words.
     """
     text = "".join(text.split())
-    settings, at = Settings(), 0
+    settings, at = AllocatorSettings(), 0
     while at < len(text):
         found = _SETTING.match(text, at)
         if found is None:
             raise RuntimeError("Error parsing CachingAllocator::AllocatorConfig settings, expected :")
-        settings = _with(settings, found[1], found[2])
+        settings = _replace_setting(settings, found[1], found[2])
         at = found.end()
     return settings
 
 
-def _with(settings: Settings, name: str, value: str) -> Settings:
+def _replace_setting(settings: AllocatorSettings, name: str, value: str) -> AllocatorSettings:
     if name in _READERS:
         field, read = _READERS[name]
         return replace(settings, **{field: read(name, value)})  # type: ignore[arg-type]
@@ -75,49 +90,49 @@ def _with(settings: Settings, name: str, value: str) -> Settings:
     return settings
 
 
-def _switch(name: str, value: str) -> bool:
+def _parse_switch(name: str, value: str) -> bool:
     if value not in ("True", "False"):
         raise RuntimeError(f"Expected a single True/False argument for {name}")
     return value == "True"
 
 
-def _mebibytes(name: str, value: str) -> int:
+def _parse_mebibytes(name: str, value: str) -> int:
     if not value.isdigit() or int(value) < _LEAST_MIB:
         raise RuntimeError(f"CachingAllocator option {name} too small, must be >= {_LEAST_MIB}")
     return min(int(value) * MIB, NEVER)
 
 
-def _divisions(name: str, value: str) -> tuple[int, ...]:
+def _parse_divisions(name: str, value: str) -> tuple[int, ...]:
     """`4`, or `[256:1,512:2,>:4]`: what is below the first size is divided as it is; sizes between, not at all."""
     if not value.startswith("["):
-        return (_power_of_two(value, "divisons has"),) * POWERS
+        return (_parse_power_of_two(value, "divisons has"),) * POWERS
     table, last = [0] * POWERS, None
     for entry in value[1:-1].split(","):
         size, _, parts = entry.partition(":")
-        count = int(parts) if parts == "0" else _power_of_two(parts, "divisons has")
-        at = (last or 0) if size == ">" else _power(_power_of_two(size, "intervals have"))
+        count = int(parts) if parts == "0" else _parse_power_of_two(parts, "divisons has")
+        at = (last or 0) if size == ">" else _power_index(_parse_power_of_two(size, "intervals have"))
         span = slice(at, POWERS) if size == ">" else slice(0 if last is None else at, at + 1)
         table[span] = [count] * len(table[span])
         last = at
     return tuple(table)
 
 
-def _power_of_two(text: str, what: str) -> int:
+def _parse_power_of_two(text: str, what: str) -> int:
     if not text.isdigit() or int(text).bit_count() != 1:
         raise RuntimeError(f"For roundups, the {what} to be power of 2 ")
     return int(text)
 
 
-def _power(mebibytes: int) -> int:
+def _power_index(mebibytes: int) -> int:
     return min(max(mebibytes.bit_length() - 1, 0), POWERS - 1)
 
 
 _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
-    "expandable_segments": ("expandable", _switch),
-    "max_split_size_mb": ("unsplit", _mebibytes),
-    "max_non_split_rounding_mb": ("surplus", _mebibytes),
-    "large_segment_size_mb": ("large_segment", _mebibytes),
-    "roundup_power2_divisions": ("divisions", _divisions),
+    "expandable_segments": ("expandable", _parse_switch),
+    "max_split_size_mb": ("unsplit", _parse_mebibytes),
+    "max_non_split_rounding_mb": ("surplus", _parse_mebibytes),
+    "large_segment_size_mb": ("large_segment", _parse_mebibytes),
+    "roundup_power2_divisions": ("divisions", _parse_divisions),
 }
 _PASSED_OVER = frozenset(
     """backend garbage_collection_threshold graph_capture_record_stream_reuse per_process_memory_fraction

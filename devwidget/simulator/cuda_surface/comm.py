@@ -10,7 +10,7 @@ import torch
 from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import C, suggest_memory_format, target
+from devwidget.simulator.torch_internals import C, locate_name, suggest_memory_format
 
 Tensors = Sequence[torch.Tensor]
 
@@ -21,16 +21,18 @@ def install(patches: Patches) -> None:
         patches.set(C, name, function)
     # Without NCCL, comm adds gradients with plain operators; asking would warn that torch was built without it.
     patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
-    patches.hold(*target("parallel_streams"), None)  # one for each GPU, kept from the first CPU batch on: of another simulation
+    patches.hold(
+        *locate_name("parallel_streams"), None
+    )  # one for each GPU, kept from the first CPU batch on: of another simulation
 
 
-def _there(tensor: torch.Tensor, index: int) -> torch.Tensor:
+def _copy_to_gpu(tensor: torch.Tensor, index: int) -> torch.Tensor:
     """The tensor on a GPU; itself if it is there."""
-    label = -1 if index == -1 else machine.checked(index)
-    return tensor if labels.label_of(tensor) == label else moves.move(tensor, labels.CPU if index == -1 else label)
+    label = -1 if index == -1 else machine.check_index(index)
+    return tensor if labels.label_of(tensor) == label else moves.move_tensor(tensor, labels.CPU if index == -1 else label)
 
 
-def on_gpus(tensors: Tensors, kind: str) -> None:
+def check_on_gpus(tensors: Tensors, kind: str) -> None:
     """Refuse tensors that are on no GPU. Source: `comm.cpp`."""
     for place, tensor in enumerate(tensors):
         if labels.label_of(tensor) < 0:
@@ -47,17 +49,17 @@ def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: i
             raise RuntimeError(
                 f"all tensors must be on devices[0]: {devices[0]}" if len(devices) else "broadcast needs at least one device"
             )
-    return [[tensor if i == 0 else _there(tensor, d) for tensor in tensors] for i, d in enumerate(devices)]
+    return [[tensor if i == 0 else _copy_to_gpu(tensor, d) for tensor in tensors] for i, d in enumerate(devices)]
 
 
 def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
     """A copy on each device."""
-    return [_there(tensor, index) for index in devices]
+    return [_copy_to_gpu(tensor, index) for index in devices]
 
 
 def broadcast_out(tensor: torch.Tensor, outs: Tensors) -> list[torch.Tensor]:
     """Copy into given tensors."""
-    on_gpus(outs, "output")
+    check_on_gpus(outs, "output")
     for place, out in enumerate(outs):
         if out.shape != tensor.shape:
             raise RuntimeError(
@@ -79,7 +81,7 @@ def scatter(
             f"and len(chunk_sizes) = {len(chunk_sizes)}"
         )
     chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
-    return [_there(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
+    return [_copy_to_gpu(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
 
 
 def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = None) -> list[torch.Tensor]:
@@ -87,9 +89,9 @@ def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = No
     if not outs:
         raise RuntimeError("Expected at least one output tensor to scatter to")
     dim %= tensor.dim()
-    on_gpus(outs, "output")
+    check_on_gpus(outs, "output")
     for place, out in enumerate(outs):
-        if out.dim() != tensor.dim() or without(out.shape, dim) != without(tensor.shape, dim):
+        if out.dim() != tensor.dim() or sizes_without(out.shape, dim) != sizes_without(tensor.shape, dim):
             raise RuntimeError(
                 f"Output tensor at index {place} has incorrect shape: {list(out.shape)}. Expected same "
                 f"shape except for scatter dim {dim} as the source tensor: {list(tensor.shape)}"
@@ -105,9 +107,9 @@ def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = No
 
 def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
-    shape = joined(tensors, dim)
+    shape = joined_shape(tensors, dim)
     index = machine.current_index() if destination is None else destination
-    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.checked(index)]
+    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.check_index(index)]
     formats = {suggest_memory_format(tensor) for tensor in tensors}
     memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
     return gather_out(tensors, torch.empty(shape, dtype=tensors[0].dtype, device=device, memory_format=memory_format), dim)
@@ -115,7 +117,7 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
 
 def gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:
     """All tensors joined along `dim` into a given one."""
-    shape = joined(tensors, dim)
+    shape = joined_shape(tensors, dim)
     if list(out.shape) != shape:
         raise RuntimeError(f"Expected out tensor to have shape {shape}, but got {list(out.shape)}")
     sizes = [tensor.size(dim) for tensor in tensors]
@@ -124,7 +126,7 @@ def gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:
     return out
 
 
-def joined(tensors: Tensors, dim: int) -> list[int]:
+def joined_shape(tensors: Tensors, dim: int) -> list[int]:
     """The shape of all tensors together.
 
     Raises:
@@ -132,7 +134,7 @@ def joined(tensors: Tensors, dim: int) -> list[int]:
     """
     if not tensors:
         raise RuntimeError("Expected at least one tensor to gather from")
-    on_gpus(tensors, "input")
+    check_on_gpus(tensors, "input")
     shape = list(tensors[0].shape)
     for place, tensor in enumerate(tensors):
         if tensor.dim() != len(shape):
@@ -140,14 +142,14 @@ def joined(tensors: Tensors, dim: int) -> list[int]:
                 f"Expected all input tensors to have the same number of dimensions, but tensor at index {place}"
                 f"has {tensor.dim()} dimensions, (expected {len(shape)})"
             )
-        if without(tensor.shape, dim) != without(shape, dim):
+        if sizes_without(tensor.shape, dim) != sizes_without(shape, dim):
             shape[dim] = tensor.size(dim)
             raise RuntimeError(f"Input tensor at index {place} has invalid shape {list(tensor.shape)}, but expected {shape}")
     shape[dim] = sum(tensor.size(dim) for tensor in tensors)
     return shape
 
 
-def without(shape: Sequence[int], dim: int) -> list[int]:
+def sizes_without(shape: Sequence[int], dim: int) -> list[int]:
     """The sizes of all other dimensions."""
     return [size for place, size in enumerate(shape) if place != dim % len(shape)]
 

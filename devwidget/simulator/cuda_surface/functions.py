@@ -1,50 +1,56 @@
-"""The module of the accelerator, `torch.cuda`, and `torch.accelerator`: mostly C functions that a CPU build of torch lacks."""
+"""The module of the accelerator, `torch.cuda`, and `torch.accelerator`: C functions that a CPU build lacks, and refusals.
+
+What is there for real GPUs alone is refused by name, or without effect where nothing depends on it.
+"""
 
 from __future__ import annotations
 
 import functools
+import types
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cuda_surface import generators, memory_stats, streams
-from devwidget.simulator.devices import current, machine
+from devwidget.simulator.devices import machine
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches, refusing
-from devwidget.simulator.torch_internals import C, target
+from devwidget.simulator.patching import Patches, replacing, wrap_with_refusal
+from devwidget.simulator.torch_internals import C, locate_name
 
 GPU_NAME = "devwidget virtual GPU"
 
 
-def properties(index: int) -> object:
+def gpu_properties(index: int) -> object:
     """The properties of one GPU."""
-    built_in = Machine.visible[machine.checked(index)]
+    built_in = Machine.visible[machine.check_index(index)]
     identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{built_in}")
     return SimulationState.accelerator.properties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
 
 
 def device_count() -> int:
     """How many GPUs the program sees."""
-    return machine.gpus()
+    return machine.count_gpus()
 
 
-def install(patches: Patches) -> None:
+def install_functions(patches: Patches) -> None:
     """Give torch the virtual GPUs."""
     accelerator, module = SimulationState.accelerator, torch.get_device_module(SimulationState.accelerator.type)
-    answers = {name: functools.partial(_always, answer) for name, answer in accelerator.answers.items()}
+    answers = {name: functools.partial(_return_answer, answer) for name, answer in accelerator.answers.items()}
     for name, function in {**C_FUNCTIONS, **memory_stats.C_FUNCTIONS, **answers}.items():
         patches.set(C, accelerator.c_prefix + name, function)
     for name, function in {**ACCELERATOR, **memory_stats.ACCELERATOR}.items():
         patches.set(C, "_accelerator_" + name, function)
-    patches.set(C, "_get_accelerator", _current)
+    patches.set(C, "_get_accelerator", _current_accelerator)
     for name, value in {
         "device_count": device_count,
-        "_get_device_properties": properties,
-        "_exchange_device": machine.exchange,
-        "_maybe_exchange_device": machine.maybe_exchange,
+        "_get_device_properties": gpu_properties,
+        "_exchange_device": machine.exchange_current,
+        "_maybe_exchange_device": machine.maybe_exchange_current,
         "default_generators": generators.default_generators(len(Machine.capacities)),
         "is_bf16_supported": lambda including_emulation=True: True,
         "get_arch_list": lambda: str(accelerator.answers["getArchFlags"]).split(),
@@ -54,12 +60,14 @@ def install(patches: Patches) -> None:
         "utilization": lambda device=None: 0,
     }.items():
         patches.set(module, name, value)
+    # Else the first use would look for a driver.
     patches.hold(module, "_initialized", True)
-    patches.hold(module, "_cached_device_count", None)  # written by parts of torch that hold the real `device_count`
+    # Written by parts of torch that hold the real `device_count`.
+    patches.hold(module, "_cached_device_count", None)
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
-    patches.set(*target("nvtx"), Markers())
+    patches.set(*locate_name("nvtx"), Markers())
     patches.set(C, "_nccl_version", lambda: 2 << 32 | 29 << 16 | 7)
     patches.set(C, "_nccl_version_suffix", lambda: b"")
     patches.set(torch.version, accelerator.type, accelerator.version)
@@ -112,15 +120,15 @@ class _event(metaclass=_StreamType):
 _real_stream, _real_event = torch.Stream, torch.Event
 
 
-def _always(answer: object, *args: Any) -> object:
+def _return_answer(answer: object, *args: Any) -> object:
     return answer
 
 
-def _current(check: Any = None) -> torch.device:
+def _current_accelerator(check: Any = None) -> torch.device:
     return torch.device(SimulationState.accelerator.type)
 
 
-def _nothing(*args: Any) -> None:
+def _do_nothing(*args: Any) -> None:
     return None
 
 
@@ -128,62 +136,157 @@ def _is_in_bad_fork() -> bool:
     return Machine.is_forked
 
 
-_no_jiterator = refusing(
+_refuse_jiterator = wrap_with_refusal(
     Message("virtual GPUs compile no kernels"),
     why=Message("the source of one is CUDA's C++"),
     instead=Message("the same in torch's operators"),
-)(_nothing)
-_tell_of_waits = refusing(
+)(_do_nothing)
+_refuse_waits = wrap_with_refusal(
     Message("virtual GPUs do not tell of synchronization"),
     why=Message("nothing on them is asynchronous, so nothing waits"),
     instead=Message("devwidget.record(), which finds each place that would wait"),
-)(_nothing)
+)(_do_nothing)
 
 
-def _only_silent(mode: int) -> None:
+def _set_sync_debug_mode(mode: int) -> None:
     """Sets the mode of telling of waits, which here is none."""
     if mode:
-        _tell_of_waits(mode)
+        _refuse_waits(mode)
 
 
-def _capability(index: int) -> dict[str, Any]:
+def _device_capability(index: int) -> dict[str, Any]:
     return {"supported_dtypes": {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32}}
 
 
 C_FUNCTIONS: dict[str, Any] = {
-    "getDeviceCount": machine.gpus,
+    "getDeviceCount": machine.count_gpus,
     "getDevice": machine.current_index,
     "setDevice": machine.set_current,
-    "exchangeDevice": machine.exchange,
-    "maybeExchangeDevice": machine.maybe_exchange,
-    "synchronize": _nothing,
-    "ipc_collect": _nothing,
-    "init": _nothing,
+    "exchangeDevice": machine.exchange_current,
+    "maybeExchangeDevice": machine.maybe_exchange_current,
+    "synchronize": _do_nothing,
+    "ipc_collect": _do_nothing,
+    "init": _do_nothing,
     "isInBadFork": _is_in_bad_fork,
-    "hasPrimaryContext": lambda index: index < machine.gpus(),
+    "hasPrimaryContext": lambda index: index < machine.count_gpus(),
     "canDeviceAccessPeer": lambda device, peer: device != peer,
     "get_sync_debug_mode": lambda: 0,
-    "set_sync_debug_mode": _only_silent,
-    "getCurrentStream": streams.current_of,
-    "getDefaultStream": streams.default,
+    "set_sync_debug_mode": _set_sync_debug_mode,
+    "getCurrentStream": streams.current_stream_key,
+    "getDefaultStream": streams.default_stream,
     "setStream": streams.make_current,
-    "getCurrentRawStream": current.stream_of,
-    "sleep": _nothing,
+    "getCurrentRawStream": machine.current_stream_of,
+    "sleep": _do_nothing,
     "isCurrentStreamCapturing": lambda: False,
-    "jiterator_compile_and_launch_kernel": _no_jiterator,
+    "jiterator_compile_and_launch_kernel": _refuse_jiterator,
 }
 """Behind the prefix of the accelerator, such as `_cuda_`."""
 
 ACCELERATOR: dict[str, Any] = {
-    "getAccelerator": _current,
-    "hooks_device_count": machine.gpus,
+    "getAccelerator": _current_accelerator,
+    "hooks_device_count": machine.count_gpus,
     "getDeviceIndex": machine.current_index,
     "setDeviceIndex": machine.set_current,
-    "exchangeDevice": machine.exchange,
-    "maybeExchangeDevice": machine.maybe_exchange,
+    "exchangeDevice": machine.exchange_current,
+    "maybeExchangeDevice": machine.maybe_exchange_current,
     "getStream": streams.current_stream,
     "setStream": streams.set_stream,
-    "synchronizeDevice": _nothing,
-    "getDeviceCapability": _capability,
+    "synchronizeDevice": _do_nothing,
+    "getDeviceCapability": _device_capability,
 }
 """Behind `_accelerator_`."""
+
+
+ABSENT = """
+allocationTraceback changeCurrentAllocator cudaCachingAllocator_enable cudaCachingAllocator_is_enabled
+cudaCachingAllocator_raw_alloc cudaCachingAllocator_raw_delete cudaHostAllocator customAllocator getAllocator
+getCublasLtWorkspaceSize getCublasWorkspaceSize getCurrentBlasHandle getCurrentSolverHandle getMemoryMetadata
+getStreamFromExternal hostMemoryStats record_untuned_enable record_untuned_is_enabled resetAccumulatedHostMemoryStats
+resetPeakHostMemoryStats setCublasLtWorkspaceSize setCublasWorkspaceSize setMemoryMetadata tunableop_enable
+tunableop_get_filename tunableop_get_max_tuning_duration tunableop_get_max_tuning_iterations tunableop_get_results
+tunableop_get_rotating_buffer_size tunableop_get_validators tunableop_is_enabled tunableop_read_file
+tunableop_set_filename tunableop_set_max_tuning_duration tunableop_set_max_tuning_iterations
+tunableop_set_numerical_check_tolerances tunableop_set_rotating_buffer_size tunableop_tuning_enable
+tunableop_tuning_is_enabled
+""".split()
+"""Behind the prefix of the accelerator, such as `_cuda_`."""
+NCCL = "all_gather all_reduce broadcast init_rank reduce reduce_scatter unique_id".split()
+CLASSES = {"memory": "MemPool", "streams": "ExternalStream"}
+
+
+def install_refusals(patches: Patches) -> None:
+    """Put a refusal where torch would say that a name is missing."""
+    module = torch.get_device_module(SimulationState.accelerator.type)
+    for name in [SimulationState.accelerator.c_prefix + each for each in ABSENT] + [f"_nccl_{each}" for each in NCCL]:
+        patches.set(C, name, _refuse_name(name)(_do_nothing))
+    for part, name in CLASSES.items():
+        # Not every accelerator has them.
+        if hasattr(getattr(module, part, None), name):
+            patches.wrap(getattr(getattr(module, part), name), "__new__", _refuse_name(name))
+    if hasattr(module.graphs, "CUDAGraph"):
+        patches.wrap(module.graphs.CUDAGraph, "__new__", _no_graph)
+    patches.set(module, "_cudart", Runtime())
+    patches.wrap(torch.autograd.profiler.profile, "__init__", profile_cpu_alone)
+
+
+_no_graph = wrap_with_refusal(
+    Message("virtual GPUs record no CUDA graphs"),
+    why=Message("a graph is a list of kernels, and none is started here"),
+    instead=Message("run eagerly"),
+)
+
+
+def _refuse_name(name: str) -> Any:
+    return wrap_with_refusal(
+        Message("virtual GPUs have no `{name}`", name=name),
+        why=Message("it is about the memory, the kernels or the libraries of a real one"),
+        instead=Message("the program without it, or a real GPU"),
+    )
+
+
+@replacing
+def profile_cpu_alone(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    """`profile.__init__` without the kernels of a GPU, of which there are none; C++ would complain at each operator."""
+    if kwargs.get("use_device") == SimulationState.accelerator.type:
+        kwargs["use_device"] = None
+    original(self, *args, **kwargs)
+
+
+class Runtime:
+    """What is used of CUDA's runtime library."""
+
+    cudaError = types.SimpleNamespace(success=0)
+
+    def cudaMemGetInfo(self, index: int) -> tuple[int, int]:
+        """Free and total bytes."""
+        return memory_stats.free_and_total(index)
+
+    def cudaProfilerStart(self) -> int:
+        """Nothing to profile."""
+        return 0
+
+    cudaProfilerStop = cudaProfilerStart
+
+    def cudaGetErrorString(self, code: int) -> str:
+        """There are no errors."""
+        return "no error"
+
+    def cudaHostRegister(self, pointer: int, size: int = 0, flags: int = 0) -> int:
+        """Memory of the CPU stays as it is."""
+        return 0
+
+    cudaHostUnregister = cudaHostRegister
+
+    def cudaStreamCreate(self, pointer: int) -> int:
+        """There are no streams but torch's.
+
+        Raises:
+            SimulationError: always.
+        """
+        raise SimulationError(
+            Message("virtual GPUs have no streams of other libraries"),
+            why=Message("there is no CUDA below torch"),
+            instead="torch.cuda.Stream()",
+        )
+
+    cudaStreamDestroy = cudaStreamCreate

@@ -11,11 +11,11 @@ import torch
 
 from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.records.schema.message import Message
-from devwidget.simulator.devices import generators
+from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches, refusing
-from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.patching import Patches, wrap_with_refusal
+from devwidget.simulator.torch_surface import conversions
 
 
 class VirtualGenerator(RealGenerator):
@@ -27,7 +27,7 @@ class VirtualGenerator(RealGenerator):
 
     def __init__(self, device: Any = None) -> None:
         self._device = DEVICES[conversions.label_of_device(device)]
-        generators.remember(self)
+        labels.remember_generator(self)
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -35,7 +35,7 @@ class VirtualGenerator(RealGenerator):
         return self._device
 
 
-_no_offset = refusing(
+_no_offset = wrap_with_refusal(
     Message("virtual GPUs have no offset of random numbers"),
     why=Message("all of them draw from the stream of the CPU, so that numbers equal its own"),
     instead="torch.cuda.get_rng_state() and set_rng_state()",
@@ -49,8 +49,9 @@ class DefaultGenerator(VirtualGenerator):
     """The default generator of a GPU: another name for the CPU's."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device  # not looked up: that would count as the first use of a GPU
-        generators.remember(self)
+        # Not looked up: that would count as the first use of a GPU.
+        self._device = device
+        labels.remember_generator(self)
 
     def manual_seed(self, seed: int) -> DefaultGenerator:
         """Seed the common stream."""

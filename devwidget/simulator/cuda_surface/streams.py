@@ -11,9 +11,9 @@ import torch
 
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.devices import cuda_errors, current, machine
+from devwidget.simulator.devices import cuda_errors, machine
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.torch_surface import conversions
 
 PRIORITIES, POOL = 4, 32
 """How many priorities there are, and streams of each on a GPU: then they come again. Source: `CUDAStream.cpp`."""
@@ -21,13 +21,13 @@ _made: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertool
 """GPU and rank of a priority -> how many streams were asked for."""
 
 
-def _from_pool(gpu: int, priority: int) -> int:
+def _take_from_pool(gpu: int, priority: int) -> int:
     """The number of the next stream, which says what its priority is."""
     rank = min(max(-priority, 0), PRIORITIES - 1)
     return next(_made[gpu, rank]) % POOL << 5 | rank + 1 << 1 | 1
 
 
-def _real(name: str) -> Any:
+def _find_real(name: str) -> Any:
     """What torch means by the name after a simulation in which ours was imported."""
     return getattr(torch.get_device_module(SimulationState.accelerator.type), name)
 
@@ -38,13 +38,13 @@ class VirtualStream(torch.Stream):
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> VirtualStream:
         """A new stream on a device, the current one if none is given."""
         if not SimulationState.is_running:
-            return _real("Stream")(device, priority, **kwargs)  # type: ignore[no-any-return]
+            return _find_real("Stream")(device, priority, **kwargs)  # type: ignore[no-any-return]
         index = kwargs.get("device_index")
         if index is None:
             index = machine.current_index() if device is None else conversions.label_of_device(device)
         stream_id = kwargs.get("stream_id")
         if stream_id is None:
-            stream_id = _from_pool(index, priority)
+            stream_id = _take_from_pool(index, priority)
         return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=SimulationState.accelerator.number)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -100,7 +100,7 @@ class VirtualStream(torch.Stream):
         machine.set_current(index)
 
 
-def _alone() -> SimulationError:
+def _refuse_sending() -> SimulationError:
     return SimulationError(
         Message("events of virtual GPUs cannot be sent to another process"),
         why=Message("virtual GPUs are in this process alone"), instead="torch.cuda.synchronize() before data are sent",
@@ -112,7 +112,7 @@ class VirtualEvent:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """An event of virtual GPUs, or a real one where there are none."""
-        return super().__new__(cls) if SimulationState.is_running else _real("Event")(*args, **kwargs)
+        return super().__new__(cls) if SimulationState.is_running else _find_real("Event")(*args, **kwargs)
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
         self._enable_timing, self._seconds = enable_timing, 0.0
@@ -127,12 +127,12 @@ class VirtualEvent:
 
     def ipc_handle(self) -> bytes:
         """Another process has no virtual GPUs."""
-        raise _alone()
+        raise _refuse_sending()
 
     @staticmethod
     def from_ipc_handle(device: Any, handle: bytes) -> VirtualEvent:
         """No other process has virtual GPUs."""
-        raise _alone()
+        raise _refuse_sending()
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Event {f'{self.cuda_event:#x}' if self.cuda_event else 'uninitialized'}>"
@@ -168,29 +168,29 @@ class VirtualEvent:
         return (end_event._seconds - self._seconds) * 1000
 
 
-def _named(gpu: int, number: int) -> tuple[int, int, int]:
+def _stream_key(gpu: int, number: int) -> tuple[int, int, int]:
     return number, gpu, SimulationState.accelerator.number
 
 
-def default(gpu: int) -> tuple[int, int, int]:
+def default_stream(gpu: int) -> tuple[int, int, int]:
     """The default stream of a GPU: its number, the GPU and the kind of device."""
-    return _named(machine.checked(gpu), current.DEFAULT_STREAM)
+    return _stream_key(machine.check_index(gpu), machine.DEFAULT_STREAM)
 
 
-def current_of(gpu: int) -> tuple[int, int, int]:
+def current_stream_key(gpu: int) -> tuple[int, int, int]:
     """The current stream of a GPU in this thread, likewise."""
-    return _named(machine.checked(gpu), current.stream_of(gpu))
+    return _stream_key(machine.check_index(gpu), machine.current_stream_of(gpu))
 
 
 def make_current(stream_id: int, device_index: int, device_type: int) -> None:
     """Make a stream, and its GPU, current in this thread."""
     machine.set_current(device_index)
-    current.set_stream(device_index, stream_id)
+    machine.set_current_stream(device_index, stream_id)
 
 
 def current_stream(gpu: int | None = None) -> VirtualStream:
     """The current stream of a GPU, the current one if none is named, in this thread."""
-    number, index, _ = current_of(machine.current_index() if gpu is None else gpu)
+    number, index, _ = current_stream_key(machine.current_index() if gpu is None else gpu)
     return VirtualStream(stream_id=number, device_index=index)
 
 

@@ -27,7 +27,7 @@ def invalid_handle() -> RuntimeError:
     return _failed_call("invalid resource handle")
 
 
-def forked() -> RuntimeError:
+def forked_child() -> RuntimeError:
     """A GPU in a child that was forked after its parent had used one. Source: `torch/cuda/__init__.py`, `_lazy_init`."""
     title = SimulationState.accelerator.title
     return RuntimeError(
@@ -106,35 +106,26 @@ def in_device_words(error: Exception) -> Exception:
 
 _TYPE = re.compile(r"torch\.([A-Z]\w+)Tensor")
 _KERNEL = re.compile(r'"(\w+?)_cpu" not implemented', re.IGNORECASE)
-_LEGACY = {
-    torch.float32: "Float",
-    torch.float64: "Double",
-    torch.float16: "Half",
-    torch.bfloat16: "BFloat16",
-    torch.uint8: "Byte",
-    torch.int8: "Char",
-    torch.int16: "Short",
-    torch.int32: "Int",
-    torch.int64: "Long",
-    torch.bool: "Bool",
-    torch.complex64: "ComplexFloat",
-    torch.complex128: "ComplexDouble",
-}
+_NAMES = (
+    "float32 Float float64 Double float16 Half bfloat16 BFloat16 uint8 Byte int8 Char int16 Short int32 Int int64 Long".split()
+)
+_LEGACY = {getattr(torch, dtype): name for dtype, name in zip(_NAMES[::2], _NAMES[1::2], strict=True)}
+_LEGACY |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
 
 
 def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
     """No room left on a GPU."""
-    account = ledger.account(index)
+    account = ledger.account_of(index)
     account.ooms += 1
     sizes = {"requested": requested, "capacity": account.capacity, "free": account.free, "held": account.held,
              "used": account.context + account.reserved, "cached": account.reserved - account.held}  # fmt: skip
     text = SimulationState.accelerator.out_of_memory.format(
-        index=index, **{name: _size(count) for name, count in sizes.items()}
+        index=index, **{name: _format_size(count) for name, count in sizes.items()}
     )
     return torch.OutOfMemoryError(text)
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     """Bytes as CUDA's allocator prints them. Source: `format_size` in `CUDACachingAllocator.cpp`."""
     for limit, unit in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
         if count >= limit:

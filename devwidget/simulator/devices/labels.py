@@ -8,7 +8,9 @@ was the real device, so the label adopts that of its first partner.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.overrides import has_torch_function_unary
@@ -47,7 +49,7 @@ class _Inside(threading.local):
 inside = _Inside()
 
 
-class Allocation:
+class LabelledStorage:
     """Lives on a storage object and ends its label when the storage dies."""
 
     __slots__ = ("address", "block", "ledger")
@@ -75,7 +77,8 @@ def label_of(tensor: torch.Tensor) -> int:
     """The label of any tensor, sparse ones included."""
     try:
         label = LABELS.get(storage_id(tensor), CPU)
-        if label != CPU or (kind := type(tensor)) is torch.nn.Parameter or kind is torch.Tensor:  # a call costs as much as all
+        # A call costs as much as all of this, so plain tensors are told apart in place.
+        if label != CPU or (kind := type(tensor)) is torch.nn.Parameter or kind is torch.Tensor:
             return label
         return _label_of_wrapper(tensor)
     except NotImplementedError:
@@ -99,7 +102,7 @@ def name_wrapper(tensor: torch.Tensor, label: int) -> None:
     """Say where a tensor is that has no memory, being made of others."""
     with DisableTorchFunction(), hide_from_modes():
         storage = tensor.untyped_storage()
-    storage._devwidget = Allocation(storage._cdata, None)  # type: ignore[attr-defined]
+    storage._devwidget = LabelledStorage(storage._cdata, None)  # type: ignore[attr-defined]
     LABELS[storage._cdata] = label
 
 
@@ -128,7 +131,7 @@ def put_label(tensor: torch.Tensor, label: int) -> None:
         address = storage_id(tensor)
     except NotImplementedError:
         with hide_from_modes(), DisableTorchFunction():
-            for part in _parts(tensor):
+            for part in _storage_parts(tensor):
                 put_label(part, label)
         return
     if LABELS.get(address, CPU) != label:
@@ -158,7 +161,7 @@ def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
         return tensor.untyped_storage()
 
 
-def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _storage_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     if tensor.layout == torch.sparse_coo:
         return tensor._indices(), tensor._values()
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -172,10 +175,11 @@ def blocks_of(tensor: torch.Tensor) -> tuple[Block, ...]:
     """The allocations that a tensor lives in; none if it is on no GPU."""
     with hide_from_modes(), DisableTorchFunction():
         if tensor.layout != torch.strided:
-            return tuple(block for part in _parts(tensor) for block in blocks_of(part))
+            return tuple(block for part in _storage_parts(tensor) for block in blocks_of(part))
         try:
             allocation = getattr(tensor.untyped_storage(), "_devwidget", None)
-        except NotImplementedError:  # functorch's wrappers, and others without storage
+        except NotImplementedError:
+            # Functorch's wrappers, and others without storage.
             return ()
     block = allocation.block if allocation is not None else None
     return () if block is None else (block,)
@@ -190,28 +194,30 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
     address = storage._cdata
     if label == CPU:
         storage._devwidget = None  # type: ignore[attr-defined]
-        LABELS.pop(address, None)  # already gone with the allocation, unless that is held elsewhere
+        # Already gone with the allocation, unless that is held elsewhere.
+        LABELS.pop(address, None)
         return
     block = None
     if label >= 0:
         ledger = SimulationState.ledger
-        block = ledger.take(label, storage.nbytes())
+        block = ledger.take_bytes(label, storage.nbytes())
         if block is None:
             raise cuda_errors.out_of_memory(label, storage.nbytes(), ledger)
     old = getattr(storage, "_devwidget", None)
     if old is not None:
-        old.address = 0  # whenever it dies, the entry is no longer its own
-    storage._devwidget = Allocation(address, block)  # type: ignore[attr-defined]
+        # Whenever it dies, the entry is no longer its own.
+        old.address = 0
+    storage._devwidget = LabelledStorage(address, block)  # type: ignore[attr-defined]
     LABELS[address] = label
 
 
-def measure_again(tensor: torch.Tensor) -> None:
+def measure_tensor(tensor: torch.Tensor) -> None:
     """Count the storage of a tensor anew, after its size may have changed."""
     with DisableTorchFunction():
-        remeasure(tensor.untyped_storage())
+        measure_storage(tensor.untyped_storage())
 
 
-def remeasure(storage: torch.UntypedStorage) -> None:
+def measure_storage(storage: torch.UntypedStorage) -> None:
     """Count a storage anew."""
     label = LABELS.get(storage._cdata, CPU)
     held = getattr(storage, "_devwidget", None)
@@ -232,7 +238,7 @@ def name_of(label: int) -> str:
     return f"{SimulationState.accelerator.type}:{label}" if label >= 0 else "meta" if label == META else "cpu"
 
 
-def pin(tensor: torch.Tensor) -> torch.Tensor:
+def mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
     """Remember that the memory of a CPU tensor is page-locked; returns the tensor."""
     with DisableTorchFunction():
         tensor.untyped_storage()._devwidget_pinned = True  # type: ignore[attr-defined]
@@ -245,3 +251,17 @@ def is_pinned(tensor: torch.Tensor) -> bool:
         return False
     with DisableTorchFunction():
         return getattr(tensor.untyped_storage(), "_devwidget_pinned", False)
+
+
+_virtual_generators: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""By the address of the C++ object: on its way to a mode, torch wraps a generator in a new Python object."""
+
+
+def remember_generator(generator: Any) -> None:
+    """This generator says that it belongs to a GPU."""
+    _virtual_generators[int(generator._cdata)] = generator
+
+
+def generator_kind(generator: torch.Generator) -> str:
+    """The device type of a generator as the user knows it."""
+    return SimulationState.accelerator.type if int(generator._cdata) in _virtual_generators else generator.device.type  # type: ignore[attr-defined]

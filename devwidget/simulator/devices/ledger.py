@@ -10,7 +10,7 @@ from typing import Protocol
 from devwidget.capture.memory.block import Block
 from devwidget.records.memory import in_blocks
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator, NoRoom
-from devwidget.simulator.allocator.segments import SegmentBlock
+from devwidget.simulator.allocator.pools import SegmentBlock
 from devwidget.simulator.cluster import UNLIMITED
 
 
@@ -73,7 +73,7 @@ class Account:
     def __post_init__(self) -> None:
         self.limit = self.capacity
 
-    def allow(self, fraction: float) -> None:
+    def limit_to(self, fraction: float) -> None:
         """Let the program use a part of the capacity alone."""
         self.limit = int(self.capacity * fraction)
         if self.allocator is not None:
@@ -94,7 +94,7 @@ class Account:
         """Bytes that another process could have."""
         return self.capacity - self.context - self.reserved
 
-    def place(self, index: int, requested: int, unit: int) -> Block | None:
+    def place_block(self, index: int, requested: int, unit: int) -> Block | None:
         """A block for so many bytes; None if they do not fit."""
         if self.allocator is None or not requested:
             size = in_blocks(requested, unit)
@@ -103,11 +103,11 @@ class Account:
             self.release_cache()
             return None
         try:
-            block = PlacedBlock(index, self.allocator.allocate(requested))
+            block = PlacedBlock(index, self.allocator.allocate_block(requested))
         except NoRoom:
             return None
         finally:
-            self._follow(self.allocator)
+            self._update_reserved(self.allocator)
         return block
 
     def place_beyond(self, index: int, requested: int, unit: int) -> Block:
@@ -117,15 +117,15 @@ class Account:
         memory = self.allocator.memory
         limit, memory.capacity = memory.capacity, UNLIMITED
         try:
-            return PlacedBlock(index, self.allocator.allocate(requested))
+            return PlacedBlock(index, self.allocator.allocate_block(requested))
         finally:
             memory.capacity = limit
-            self._follow(self.allocator)
+            self._update_reserved(self.allocator)
 
-    def release(self, block: Block) -> None:
+    def release_block(self, block: Block) -> None:
         """A block that is not in use any more."""
         if self.allocator is not None and isinstance(block, PlacedBlock):
-            self.allocator.free(block.place)
+            self.allocator.free_block(block.place)
 
     def release_cache(self) -> None:
         """Give back what is reserved but unused."""
@@ -133,10 +133,10 @@ class Account:
             self.reserved = self.held
         else:
             self.allocator.release_cached()
-            self._follow(self.allocator)
+            self._update_reserved(self.allocator)
 
-    def _follow(self, allocator: CachingAllocator) -> None:
-        self.reserved = allocator.figures.current("reserved_bytes")
+    def _update_reserved(self, allocator: CachingAllocator) -> None:
+        self.reserved = allocator.figures.current_of("reserved_bytes")
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
     def reset_peaks(self) -> None:
@@ -166,12 +166,12 @@ class Ledger:
     listeners: tuple[Listener, ...] = ()
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def settle(self) -> None:
+    def settle_freed(self) -> None:
         """Take note of the storages that died."""
         with self.lock:
-            self._settle()
+            self._settle_locked()
 
-    def _settle(self) -> None:
+    def _settle_locked(self) -> None:
         freed, accounts, blocks = self.freed, self.accounts, self.blocks
         while freed:
             block = freed.popleft()
@@ -179,29 +179,34 @@ class Ledger:
             account.held -= block.size
             account.active -= 1
             if account.allocator is not None:
-                account.release(block)
+                account.release_block(block)
             blocks.discard(block)
             for listener in self.listeners:
                 listener.freed(block)
 
     def could_take(self, index: int, requested: int) -> bool:
         """Whether so many bytes more are within what GPU `index` has at all; if not, they are refused as by `take`."""
-        account, size = self.account(index), self.block_bytes(requested)
-        return account.is_endless or account.held + size <= account.limit - account.context or bool(self.take(index, requested))
+        account, size = self.account_of(index), self.block_bytes(requested)
+        return (
+            account.is_endless
+            or account.held + size <= account.limit - account.context
+            or bool(self.take_bytes(index, requested))
+        )
 
-    def take(self, index: int, requested: int) -> Block | None:
+    def take_bytes(self, index: int, requested: int) -> Block | None:
         """Note that GPU `index` now holds so many bytes more; None if they do not fit, which the listeners are told."""
         with self.lock:
             if self.freed:
-                self._settle()
+                self._settle_locked()
             account = self.accounts[index]
-            block = account.place(index, requested, self.unit)
+            block = account.place_block(index, requested, self.unit)
             if block is None:
                 for listener in self.listeners:
                     listener.refused(index, self.block_bytes(requested), account.held)
                 if not account.is_endless:
                     return None
                 block = account.place_beyond(index, requested, self.unit)
+            # Written out, not by methods: whatever comes to a GPU comes by here.
             size = block.size
             account.allocations += 1
             account.allocated_total += size
@@ -225,18 +230,18 @@ class Ledger:
             self.freed.extend(account.workspaces.values())
             account.workspaces.clear()
 
-    def account(self, index: int) -> Account:
+    def account_of(self, index: int) -> Account:
         """The account of GPU `index`, up to date."""
-        self.settle()
+        self.settle_freed()
         return self.accounts[index]
 
     def reset_peaks(self, index: int) -> None:
         """Let the peaks of GPU `index` start again from what it holds now."""
-        self.account(index).reset_peaks()
+        self.account_of(index).reset_peaks()
 
     def release_cache(self) -> None:
         """Give back what is reserved but unused, on all GPUs."""
-        self.settle()
+        self.settle_freed()
         for account in self.accounts:
             account.release_cache()
 

@@ -32,7 +32,7 @@ class _Watcher:
         self.refuse(index)
 
 
-def watch(
+def watch_allocations(
     watcher: Callable[[int, int], None], refused: Callable[[int], None], on_guess: Callable[[], None]
 ) -> tuple[Account, ...]:
     """Watch the running simulation, as long as it runs; it goes on when a GPU is full. Returns the accounts of its GPUs.
@@ -50,9 +50,9 @@ def watch(
     return ledger.accounts
 
 
-def settle() -> None:
+def settle_accounts() -> None:
     """Bring the accounts of the running simulation up to date."""
-    SimulationState.ledger.settle()
+    SimulationState.ledger.settle_freed()
 
 
 class VirtualMemory:
@@ -66,10 +66,10 @@ class VirtualMemory:
 
     def devices(self) -> tuple[DeviceMemory, ...]:
         """The GPUs as they are now; of a simulation that is over, as it left them."""
-        return tuple(map(self._device, range(self.count)))
+        return tuple(map(self._describe_device, range(self.count)))
 
-    def _device(self, index: int) -> DeviceMemory:
-        gpu, account = self._gpus[index], self._ledger.account(index)
+    def _describe_device(self, index: int) -> DeviceMemory:
+        gpu, account = self._gpus[index], self._ledger.account_of(index)
         used = account.capacity - account.free
         sizes = {"allocated": account.held, "reserved": account.reserved, "used": used, "peak": account.peak}
         now = compose(gpu.device, gpu.name, gpu.total, virtual=True, **sizes)
@@ -77,19 +77,19 @@ class VirtualMemory:
 
     def allocated(self, index: int) -> int:
         """Bytes in use on a GPU, up to date."""
-        return self._ledger.account(index).held
+        return self._ledger.account_of(index).held
 
     def listen(self, listener: Listener) -> Collection[Block]:
         """Tell `listener` from now on; returns the blocks that are in use already."""
         with self._ledger.lock:
-            self._ledger.settle()
+            self._ledger.settle_freed()
             self._ledger.listeners += (listener,)
             return tuple(self._ledger.blocks)
 
     def leave(self, listener: Listener) -> None:
         """Tell `listener` no more."""
         with self._ledger.lock:
-            self._ledger.settle()
+            self._ledger.settle_freed()
             self._ledger.listeners = tuple(each for each in self._ledger.listeners if each is not listener)
 
     def mode(self) -> contextlib.AbstractContextManager[object]:

@@ -1,8 +1,11 @@
-"""The virtual machine that is running: its GPUs, which are visible, and which is current."""
+"""The virtual machine that is running: its GPUs, which are visible, and which is current in each thread, with its stream."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -10,10 +13,59 @@ import torch
 from devwidget.simulator import torch_internals
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
 from devwidget.simulator.allocator.settings import parse_settings
-from devwidget.simulator.cards import Card
-from devwidget.simulator.devices import cuda_errors, current
+from devwidget.simulator.cluster import CardModel
+from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
+
+DEFAULT_STREAM = 0
+"""Its number, on each GPU."""
+
+
+class _Current(threading.local):
+    index = 0
+    streams: Mapping[int, int] = MappingProxyType({})
+    """GPU -> number of its current stream, if that is not the default one. Never changed, but replaced."""
+
+
+_current = _Current()
+
+
+def current_index() -> int:
+    """The current GPU of this thread."""
+    return _current.index
+
+
+def current_streams() -> Mapping[int, int]:
+    """The current streams of this thread, as they are now."""
+    return _current.streams
+
+
+def current_stream_of(gpu: int) -> int:
+    """The number of the current stream of a GPU, in this thread."""
+    return _current.streams.get(gpu, DEFAULT_STREAM)
+
+
+def set_current_stream(gpu: int, number: int) -> None:
+    """Make a stream the current one of its GPU, in this thread."""
+    _current.streams = {**_current.streams, gpu: number}
+
+
+def restore_current(gpu: int, at: Mapping[int, int]) -> None:
+    """Make a GPU and streams of earlier the current ones of this thread."""
+    _current.index, _current.streams = gpu, at
+
+
+def call_on(gpu: int, at: Mapping[int, int], function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function with a GPU as the current one, on streams of earlier; any other number than a GPU's changes nothing."""
+    if gpu < 0:
+        return function(*args)
+    before = _current.index, _current.streams
+    restore_current(gpu, at)
+    try:
+        return function(*args)
+    finally:
+        restore_current(*before)
 
 
 class Machine:
@@ -28,7 +80,7 @@ class Machine:
     """
 
     capacities: tuple[int, ...] = ()
-    card: Card | None = None
+    card: CardModel | None = None
     visible: tuple[int, ...] = ()
     is_in_use = False
     is_forked = False
@@ -36,43 +88,40 @@ class Machine:
     _ignored: str | None = None
 
 
-current_index = current.index
-
-
-def build(capacities: tuple[int, ...], card: Card | None) -> None:
+def build_machine(capacities: tuple[int, ...], card: CardModel | None) -> None:
     """Set up the GPUs of a simulation; none to take them away."""
     Machine.capacities, Machine.card, Machine.is_in_use, Machine.is_forked = capacities, card, False, False
-    given = _variable()
+    given = _read_variable()
     # Set before the simulation, a list was of the real GPUs if there are any; an empty one hid them, and nobody asks for
     # virtual ones to see none of them.
     is_of_real = given is not None and (
-        torch_internals.has_real(SimulationState.accelerator) or not _parse(given, len(capacities))
+        torch_internals.has_real(SimulationState.accelerator) or not _parse_visible(given, len(capacities))
     )
     Machine._ignored = given if is_of_real else None
-    _look(given)
-    current.reset()
+    _update_visible(given)
+    _current.index, _current.streams = 0, _Current.streams
 
 
-def gpus() -> int:
+def count_gpus() -> int:
     """How many GPUs the program sees."""
-    if not Machine.is_in_use and _variable() != Machine._read:
-        _look(_variable())
+    if not Machine.is_in_use and _read_variable() != Machine._read:
+        _update_visible(_read_variable())
     return len(Machine.visible)
 
 
-def _variable() -> str | None:
+def _read_variable() -> str | None:
     return os.environ.get(SimulationState.accelerator.visible_variable)
 
 
-def _look(variable: str | None) -> None:
+def _update_visible(variable: str | None) -> None:
     Machine._read = variable
     count = len(Machine.capacities)
     every = variable is None or variable == Machine._ignored
-    Machine.visible = tuple(range(count)) if every or variable is None else _parse(variable, count)
-    SimulationState.ledger.accounts = tuple(_account(Machine.capacities[number]) for number in Machine.visible)
+    Machine.visible = tuple(range(count)) if every or variable is None else _parse_visible(variable, count)
+    SimulationState.ledger.accounts = tuple(_open_account(Machine.capacities[number]) for number in Machine.visible)
 
 
-def _account(capacity: int) -> Account:
+def _open_account(capacity: int) -> Account:
     if Machine.card is None:
         return Account(capacity)
     configuration = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
@@ -81,7 +130,7 @@ def _account(capacity: int) -> Account:
     return Account(capacity, allocator, context, workspace=Machine.card.workspace_bytes)
 
 
-def _parse(variable: str, count: int) -> tuple[int, ...]:
+def _parse_visible(variable: str, count: int) -> tuple[int, ...]:
     """The GPUs named before the first one that does not exist; none if one is named twice. Source: CUDA's manual."""
     found: list[int] = []
     for word in variable.split(","):
@@ -97,18 +146,19 @@ def _after_fork() -> None:
     Machine.is_forked = Machine.is_in_use
 
 
+# A fork copies this process: what it had used of a GPU is all that tells the child.
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def checked(index: int) -> int:
+def check_index(index: int) -> int:
     """The same index, if there is such a GPU.
 
     Raises:
         torch.AcceleratorError: for an invalid ordinal.
     """
     if Machine.is_forked:
-        raise cuda_errors.forked()
-    if not 0 <= index < gpus():
+        raise cuda_errors.forked_child()
+    if not 0 <= index < count_gpus():
         raise cuda_errors.invalid_ordinal()
     Machine.is_in_use = True
     return index
@@ -116,24 +166,25 @@ def checked(index: int) -> int:
 
 def set_current(index: int) -> None:
     """Make a GPU the current one of this thread."""
-    current.set_index(checked(index))
+    _current.index = check_index(index)
 
 
-def exchange(index: int) -> int:
+def exchange_current(index: int) -> int:
     """Make a GPU the current one and return the one before; a negative index changes nothing."""
-    before = current.index()
+    before = current_index()
     if index < 0:
         return -1
     set_current(index)
     return before
 
 
-def maybe_exchange(index: int) -> int:
+def maybe_exchange_current(index: int) -> int:
     """As `exchange`; dynamo wants two functions."""
-    return exchange(index)
+    return exchange_current(index)
 
 
-def ordinal(device: torch.device) -> int:
+def ordinal_of(device: torch.device) -> int:
     """The index of a GPU, the current one where it names none."""
-    index: Any = device.index  # None for a plain type; the stub denies it
-    return checked(current.index() if index is None else index)
+    # None for a plain type; the stub denies it.
+    index: Any = device.index
+    return check_index(current_index() if index is None else index)

@@ -12,12 +12,12 @@ from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import to_copy
 
 
-def device_named(label: int) -> torch.device:
+def device_for_label(label: int) -> torch.device:
     """The device to write into a call for a label."""
     return DEVICES[label] if label >= 0 else META_DEVICE if label == META else CPU_DEVICE
 
 
-class Move(torch.autograd.Function):
+class DifferentiableMove(torch.autograd.Function):
     """A copy to another device whose gradient is copied back.
 
     autograd's own node would not do: it compares the real devices, which are equal.
@@ -27,15 +27,15 @@ class Move(torch.autograd.Function):
     def forward(ctx: Any, tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
         """Copy, and remember where from."""
         ctx.source, ctx.dtype = labels.label_of(tensor), tensor.dtype
-        return _copy(tensor, label, options)
+        return _copy_to(tensor, label, options)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """Copy the gradient back."""
-        return move(gradients[0], ctx.source, {"dtype": ctx.dtype}), None, None
+        return move_tensor(gradients[0], ctx.source, {"dtype": ctx.dtype}), None, None
 
 
-def move(tensor: torch.Tensor, label: int, options: dict[str, Any] | None = None) -> torch.Tensor:
+def move_tensor(tensor: torch.Tensor, label: int, options: dict[str, Any] | None = None) -> torch.Tensor:
     """A copy of a tensor on another device.
 
     Args:
@@ -44,25 +44,22 @@ def move(tensor: torch.Tensor, label: int, options: dict[str, Any] | None = None
         options: dtype, non_blocking and memory_format, as `_to_copy` takes them.
     """
     options = options or {}
-    if tensor.requires_grad and torch.is_grad_enabled() and _keeps_gradient(options.get("dtype") or tensor.dtype):
-        result: torch.Tensor = Move.apply(tensor, label, options)  # type: ignore[no-untyped-call]
+    dtype = options.get("dtype") or tensor.dtype
+    if tensor.requires_grad and torch.is_grad_enabled() and (dtype.is_floating_point or dtype.is_complex):
+        result: torch.Tensor = DifferentiableMove.apply(tensor, label, options)  # type: ignore[no-untyped-call]
         return result
-    return _copy(tensor, label, options)
+    return _copy_to(tensor, label, options)
 
 
-def _copy(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
+def _copy_to(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
     """Marked as meant by the user, see creation.py, without an option that a subclass of theirs would not know."""
     if labels.is_plain(tensor):
-        return to_copy(tensor, device=device_named(label), pin_memory=False, **options)  # type: ignore[no-any-return]
+        return to_copy(tensor, device=device_for_label(label), pin_memory=False, **options)  # type: ignore[no-any-return]
     labels.inside.moved_subclasses += 1
     try:
-        return to_copy(tensor, device=device_named(label), **options)  # type: ignore[no-any-return]
+        return to_copy(tensor, device=device_for_label(label), **options)  # type: ignore[no-any-return]
     finally:
         labels.inside.moved_subclasses -= 1
-
-
-def _keeps_gradient(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
 
 
 def own_label(tensor: torch.Tensor) -> int:
@@ -73,6 +70,6 @@ def own_label(tensor: torch.Tensor) -> int:
     return CPU if label == labels.TEMPORARY else label
 
 
-def shown(real: torch.device, label: int) -> torch.device:
+def visible_device(real: torch.device, label: int) -> torch.device:
     """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
     return real if SimulationState.compute or label == META else CPU_DEVICE

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from devwidget.simulator.accelerators.accelerator import Accelerator
-from devwidget.simulator.accelerators.cuda import CUDA
+from devwidget.simulator.accelerator import CUDA, Accelerator
 from devwidget.simulator.devices.ledger import Ledger
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from devwidget.capture.patching.operator_key import above_autograd
-from devwidget.simulator.devices import current, labels, moves
+from devwidget.simulator.devices import labels, machine, moves
 from devwidget.simulator.devices.labels import TEMPORARY, name_of
-from devwidget.simulator.operators.operand import Operand
+from devwidget.simulator.operators.op_schema import PlacedOperand
+from devwidget.simulator.patching import replacing
 
 MARK = "devwidget: gradient stays on"
 
 
-def keep_scalar_gradients_home(operands: Iterable[Operand], common: int) -> None:
+def keep_scalar_gradients_home(operands: Iterable[PlacedOperand], common: int) -> None:
     """Have the gradients of CPU scalars that met a GPU brought back to them, as the engine does.
 
     Source: `validate_outputs` in `engine.cpp`, which moves zero-dimensional gradients.
@@ -29,10 +29,12 @@ def keep_scalar_gradients_home(operands: Iterable[Operand], common: int) -> None
 
 
 def _bring_home(tensor: torch.Tensor, label: int) -> None:
-    with above_autograd():  # a mode runs below it; the edge of a leaf can only be had above
+    # A mode runs below it; the edge of a leaf can only be had above.
+    with above_autograd():
         edge = torch.autograd.graph.get_gradient_edge(tensor)
     node: Any = edge.node
     number = edge.output_nr
+    # Marked on the node: whoever asks for its tensors again gets new objects, and one hook is enough.
     key = f"{MARK} {number}"
     if node.metadata.get(key) == label:
         return
@@ -42,71 +44,64 @@ def _bring_home(tensor: torch.Tensor, label: int) -> None:
         gradient = gradients[number]
         if gradient is None or labels.label_of(gradient) in (label, TEMPORARY):
             return gradients
-        return (*gradients[:number], moves.move(gradient, label), *gradients[number + 1 :])
+        return (*gradients[:number], moves.move_tensor(gradient, label), *gradients[number + 1 :])
 
     node.register_prehook(move_gradient)
 
 
-def remember_devices(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def remember_devices(original: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
     """`Function.apply` that notes where inputs and outputs of a custom function are, for its backward."""
-
-    @functools.wraps(original)
-    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-        inputs = [labels.label_of(a) if isinstance(a, torch.Tensor) and a.requires_grad else None for a in args]
-        result = original(cls, *args, **kwargs)
-        if any(label is not None for label in inputs):
-            outputs = result if isinstance(result, (list, tuple)) else (result,)
-            nodes = (getattr(output, "grad_fn", None) for output in outputs)
-            node: Any = next((node for node in nodes if hasattr(node, "_forward_cls")), None)
-            if node is not None:
-                node._devwidget_inputs = inputs
-                node._devwidget_streams = current.streams()
-                node._devwidget_outputs = [labels.label_of(o) if isinstance(o, torch.Tensor) else None for o in outputs]
-        return result
-
-    return apply
+    inputs = [labels.label_of(a) if isinstance(a, torch.Tensor) and a.requires_grad else None for a in args]
+    result = original(cls, *args, **kwargs)
+    if any(label is not None for label in inputs):
+        outputs = result if isinstance(result, (list, tuple)) else (result,)
+        nodes = (getattr(output, "grad_fn", None) for output in outputs)
+        node: Any = next((node for node in nodes if hasattr(node, "_forward_cls")), None)
+        if node is not None:
+            node._devwidget_inputs = inputs
+            node._devwidget_streams = machine.current_streams()
+            node._devwidget_outputs = [labels.label_of(o) if isinstance(o, torch.Tensor) else None for o in outputs]
+    return result
 
 
-def check_custom_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def check_custom_gradients(original: Callable[..., Any], self: Any, *args: Any) -> Any:
     """`BackwardCFunction.apply` that refuses gradients on another device than their inputs.
 
     Source: `validate_outputs` in `engine.cpp`.
     """
-
-    @functools.wraps(original)
-    def apply(self: Any, *args: Any) -> Any:
-        expected = getattr(self, "_devwidget_inputs", None)
-        if expected is None:
-            return original(self, *args)
-        _place_zeros(args, self._devwidget_outputs)
-        here = next((label for label in self._devwidget_outputs if label is not None and label >= 0), TEMPORARY)
-        gradients = current.call_on(here, self._devwidget_streams, original, self, *args)
-        several = isinstance(gradients, (list, tuple))
-        checked = tuple(
-            validated(gradient, label, place, made_by(type(self).__name__))
-            for place, (gradient, label) in enumerate(zip(gradients if several else (gradients,), expected, strict=False))
-        )
-        checked += tuple(gradients)[len(checked) :] if several else ()
-        return checked if several else checked[0]
-
-    return apply
+    expected = getattr(self, "_devwidget_inputs", None)
+    if expected is None:
+        return original(self, *args)
+    _place_zeros(args, self._devwidget_outputs)
+    here = next((label for label in self._devwidget_outputs if label is not None and label >= 0), TEMPORARY)
+    gradients = machine.call_on(here, self._devwidget_streams, original, self, *args)
+    several = isinstance(gradients, (list, tuple))
+    checked = tuple(
+        check_gradient(gradient, label, place, describe_maker(type(self).__name__))
+        for place, (gradient, label) in enumerate(zip(gradients if several else (gradients,), expected, strict=False))
+    )
+    checked += tuple(gradients)[len(checked) :] if several else ()
+    return checked if several else checked[0]
 
 
-def made_by(node: str) -> str:
+def describe_maker(node: str) -> str:
     """How the engine speaks of the node that returned a gradient."""
     return f"Function {node} returned an "
 
 
 def _place_zeros(gradients: Any, outputs: list[int | None]) -> None:
     """The engine makes zeros for outputs that nobody used: they are where the output was."""
-    if len(gradients) == 1 and isinstance(gradients[0], list):  # the boxed form
+    # The boxed form.
+    if len(gradients) == 1 and isinstance(gradients[0], list):
         gradients = gradients[0]
     for gradient, label in zip(gradients, outputs, strict=False):
         if isinstance(gradient, torch.Tensor) and label is not None and labels.label_of(gradient) == TEMPORARY:
             labels.put_label(gradient, label)
 
 
-def validated(gradient: Any, label: int | None, place: int, node: str) -> Any:
+def check_gradient(gradient: Any, label: int | None, place: int, node: str) -> Any:
     """A gradient where it belongs; zero-dimensional ones are brought there.
 
     Raises:
@@ -118,5 +113,5 @@ def validated(gradient: Any, label: int | None, place: int, node: str) -> Any:
     if found in (label, TEMPORARY):
         return gradient
     if gradient.dim() == 0:
-        return moves.move(gradient, label)
+        return moves.move_tensor(gradient, label)
     raise RuntimeError(f"{node}invalid gradient at index {place} - expected device {name_of(label)} but got {name_of(found)}")

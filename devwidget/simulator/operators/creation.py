@@ -13,7 +13,7 @@ from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import guards, propagate
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload
-from devwidget.simulator.without_values import call, known_factories, known_values
+from devwidget.simulator.without_values import call, known_values
 
 LARGE = 1 << 20
 """Elements."""
@@ -21,50 +21,52 @@ LARGE = 1 << 20
 
 def run_factory(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A tensor from nothing, on the device that is named."""
-    label = _asked_for(kwargs)
+    label = _find_asked_label(kwargs)
     # `at::tensor` in C++ writes numbers behind the modes' back into what it made on the CPU.
     is_real = label is None and kwargs.get("device") == CPU_DEVICE
     if label is None:
-        label = _from_composite(kwargs)
+        # C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU.
+        label = CPU if kwargs.get("device") is None else TEMPORARY
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    real = _real(kwargs)
+    real = _real_kwargs(kwargs)
     if label >= 0 and SimulationState.compute and args and isinstance(args[0], (list, tuple)):
         _ask_for_room(math.prod(args[0]), kwargs.get("dtype"), label)
-    result = func(*args, **kwargs) if is_real else known_factories.create(func, args, real, label == META)
-    return _mark(result, label, kwargs)
+    result = func(*args, **kwargs) if is_real else call.call_factory(func, args, real, label == META)
+    return _label_result(result, label, kwargs)
 
 
 def run_like(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A tensor in the image of another: on that one's device, unless told otherwise."""
     args, kwargs = schema.device_by_name(args, kwargs)
-    label = _asked_for(kwargs)
+    label = _find_asked_label(kwargs)
     if label is None:
-        label, _ = propagate.where(schema, args, kwargs)
+        label, _ = propagate.find_target(schema, args, kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    result = known_factories.create(func, args, _real(kwargs), label == META)
-    return _mark(result, label, kwargs)
+    result = call.call_factory(func, args, _real_kwargs(kwargs), label == META)
+    return _label_result(result, label, kwargs)
 
 
 def run_move(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`_to_copy`: a copy on the device that is named, or only a change of dtype where it is."""
-    label = _asked_for(kwargs)
-    if label is None:  # a number that C++ wraps in a tensor comes down as a number, and goes where its partner is
+    label = _find_asked_label(kwargs)
+    # A number that C++ wraps in a tensor comes down as a number, and goes where its partner is.
+    if label is None:
         label = labels.label_of(args[0]) if isinstance(args[0], torch.Tensor) else TEMPORARY
     if label != META and not SimulationState.compute and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) == META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     if label >= 0 and SimulationState.compute and labels.is_plain(args[0]) and labels.label_of(args[0]) != label:
         _ask_for_room(args[0].numel(), kwargs.get("dtype") or args[0].dtype, label)
-    kwargs = _real(kwargs)
+    kwargs = _real_kwargs(kwargs)
     kwargs.pop("non_blocking", None)
     if SimulationState.compute:
         result = func(*args, **kwargs)
     elif label == META:
-        result = func(known_values.bare(args[0]), *args[1:], **kwargs, device=META_DEVICE)
+        result = func(known_values.strip_values(args[0]), *args[1:], **kwargs, device=META_DEVICE)
     else:
-        result = call.call(func, args, kwargs)
-    return _mark(result, label, {})
+        result = call.call_operator(func, args, kwargs)
+    return _label_result(result, label, {})
 
 
 def run_resize(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -74,13 +76,13 @@ def run_resize(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs
         if max(own, given) >= 0 and own != given and own != TEMPORARY:
             raise cuda_errors.other_memory(labels.name_of(own), labels.name_of(given))
     if not SimulationState.compute:
-        known_values.forget(args[0])
-    result = func(*args, **kwargs) if SimulationState.compute else call.call(func, args, kwargs)
-    labels.measure_again(result)
+        known_values.forget_values(args[0])
+    result = func(*args, **kwargs) if SimulationState.compute else call.call_operator(func, args, kwargs)
+    labels.measure_tensor(result)
     return result
 
 
-def _asked_for(kwargs: dict[str, Any]) -> int | None:
+def _find_asked_label(kwargs: dict[str, Any]) -> int | None:
     """The label of the device that the *user* named; None if it was filled in by torch's own C++ code.
 
     Python's bindings always pass `pin_memory`, and so do the moves in this package, but for those of subclasses; C++ code
@@ -90,7 +92,7 @@ def _asked_for(kwargs: dict[str, Any]) -> int | None:
     if device is None:
         return None
     if device.type == SimulationState.accelerator.type:
-        return machine.ordinal(device)
+        return machine.ordinal_of(device)
     is_meant = "pin_memory" in kwargs or labels.inside.moved_subclasses > 0
     if device.type == "cpu":
         return CPU if is_meant and not labels.inside.script else None
@@ -110,12 +112,7 @@ def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
             raise cuda_errors.out_of_memory(label, requested, ledger)
 
 
-def _from_composite(kwargs: dict[str, Any]) -> int:
-    """C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU."""
-    return CPU if kwargs.get("device") is None else TEMPORARY
-
-
-def _real(kwargs: dict[str, Any]) -> dict[str, Any]:
+def _real_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
     """The same arguments for the CPU."""
     kwargs = dict(kwargs)
     device = kwargs.get("device")
@@ -127,9 +124,9 @@ def _real(kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs
 
 
-def _mark(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
+def _label_result(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
     if label >= 0 or label == TEMPORARY or (label == META and not SimulationState.compute):
         propagate.label_results(result, label)
     elif kwargs.get("pin_memory") and isinstance(result, torch.Tensor):
-        labels.pin(result)
+        labels.mark_pinned(result)
     return result

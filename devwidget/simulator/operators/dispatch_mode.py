@@ -1,4 +1,7 @@
-"""The mode that every operator passes through: it follows labels from arguments to results, backward included."""
+"""The mode that every operator passes through: it follows labels from arguments to results, backward included.
+
+There are two, with values and without; a thread that outlives its simulation keeps its own, at rest.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
+from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, EndedFunctionMode, FunctionMode, redispatch
+from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors, labels
+from devwidget.simulator.devices.labels import inside
 from devwidget.simulator.devices.machine import Machine
+from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import propagate, rule_table
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload, TensorBase, tree_leaves
+from devwidget.simulator.without_values import call
 
 STRIDED = torch.strided
 layout_of: Callable[[torch.Tensor], torch.layout] = TensorBase.layout.__get__
@@ -25,6 +32,7 @@ SCHEMAS: dict[OpOverload, OpSchema] = {}
 def _after_fork() -> None:
     """In a child that was forked after its parent had used a GPU, tensors on GPUs are of no use."""
     if Machine.is_forked:
+        # In the child alone: a check in the mode itself would cost every operator of every program.
         VirtualMode.__torch_dispatch__ = _without_gpus(VirtualMode.__torch_dispatch__)  # type: ignore[method-assign]
 
 
@@ -57,9 +65,114 @@ class VirtualMode(DispatchMode):
                 return propagate.run_without_storage(func, args, kwargs)
             return redispatch(func, args, kwargs)
         if schema.special is not None:
-            if schema.special is not rule_table.decompose:
+            if schema.special is not rule_table.decompose_in_mode:
                 return schema.special(schema, func, args, kwargs)
-            if not any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):  # those have kernels of their own
+            # Those have kernels of their own.
+            if not any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):
                 with self:
                     return func.decompose(*args, **kwargs)
-        return propagate.run(schema, func, args, kwargs)
+        return propagate.run_operator(schema, func, args, kwargs)
+
+
+_WITH_KEY = ("__getitem__", "__setitem__")
+
+
+class WrittenIndices(FunctionMode):
+    """A mode, because a `__getitem__` in Python on the class would make every tensor a sequence to C++ for good."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call any function of torch."""
+        if getattr(func, "__name__", "") in _WITH_KEY:
+            args = (args[0], _make_index_tensor(args[1]), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+def _make_index_tensor(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return tuple(map(_make_index_tensor, key))
+    is_array = hasattr(key, "__array__") and not isinstance(key, torch.Tensor) and getattr(key, "ndim", 0) > 0
+    is_list = isinstance(key, list) and key and all(isinstance(part, (int, bool)) for part in key)
+    return torch.as_tensor(key) if is_array or is_list else key
+
+
+class ModeWithoutValues(VirtualMode):
+    """Runs every operator on meta."""
+
+    def __init__(self) -> None:
+        self._indices: list[WrittenIndices] = []
+
+    def __enter__(self) -> Any:
+        self._indices.append(WrittenIndices())
+        self._indices[-1].__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *exc_info: Any) -> None:
+        if self._indices:
+            self._indices[-1].leave()
+            self._indices.pop()
+        # `super` asks for the class, which may have ended.
+        VirtualMode.__exit__(self, *exc_info)
+
+    def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one operator without values.
+
+        Raises:
+            SimulationError: if it needs them.
+        """
+        # Many meta kernels are Python that asks tensors for their device: they must see the real one.
+        inside.depth += 1
+        try:
+            schema = SCHEMAS.get(func) or SCHEMAS.setdefault(func, rule_table.schema_of(func))
+            if schema.passive:
+                return call.call_operator(func, args, kwargs)
+            return VirtualMode.__torch_dispatch__(self, func, args, kwargs)  # as above
+        except (RuntimeError, NotImplementedError) as error:
+            if _is_about_values(error):
+                raise cuda_errors.needs_values(f"`{func}`") from error
+            raise
+        finally:
+            inside.depth -= 1
+
+
+class _AtRest(DispatchMode):
+    """The mode of a thread that has outlived its simulation."""
+
+    __torch_dispatch__ = EndedDispatchMode.__torch_dispatch__
+
+
+class _IndicesAtRest(FunctionMode):
+    """Its other one."""
+
+    __torch_function__ = EndedFunctionMode.__torch_function__
+
+
+def deactivate_mode(mode: VirtualMode) -> None:
+    """The simulation is over: the mode of a thread that goes on does nothing."""
+    if isinstance(mode, ModeWithoutValues):
+        for each in mode._indices:
+            each.__class__ = _IndicesAtRest  # type: ignore[assignment]
+    # Only its own thread could take the mode off its stack, so here it becomes one that does nothing.
+    mode.__class__ = _AtRest  # type: ignore[assignment]
+
+
+def reactivate_mode(mode: VirtualMode) -> None:
+    """A simulation has begun: threads of an earlier one belong to it, unless only one of both has values."""
+    indices: list[WrittenIndices] | None = vars(mode).get("_indices")
+    if SimulationState.compute and indices is None:
+        mode.__class__ = VirtualMode
+    elif not SimulationState.compute and indices is not None:
+        mode.__class__ = ModeWithoutValues
+        for each in indices:
+            each.__class__ = WrittenIndices
+
+
+def new_mode() -> Any:
+    """The mode of the running simulation, for one thread."""
+    return VirtualMode() if SimulationState.compute else ModeWithoutValues()
+
+
+def _is_about_values(error: Exception) -> bool:
+    text = message(error).lower()
+    # What CUDA says too, of tensors that the user put on meta.
+    rightful = ("expected device meta", "cannot copy out of meta")
+    return "meta" in text and not any(words in text for words in rightful)

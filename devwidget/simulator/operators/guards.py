@@ -1,15 +1,17 @@
-"""Checks that some operators make on a GPU beyond that of equal devices."""
+"""Checks that some operators make on a GPU beyond that of equal devices: of types, of workspaces, of determinism."""
 
 from __future__ import annotations
 
+import threading
+import warnings
 from typing import Any
 
 import torch
 
-from devwidget.simulator.devices import cuda_errors, generators, labels
+from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import workspaces
 from devwidget.simulator.operators.op_schema import Guard, OpSchema
+from devwidget.simulator.torch_internals import graph_task
 
 
 def no_kernel(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
@@ -31,13 +33,14 @@ def without_kernel_for(dtypes: frozenset[torch.dtype], further: Guard | None) ->
         given = args[0] if args else None
         if isinstance(given, torch.Tensor) and given.dtype in dtypes and isinstance(target, int) and target >= 0:
             others = [each.dtype for each in args if isinstance(each, torch.Tensor)]
-            if all(dtype in dtypes or not (dtype.is_floating_point or dtype.is_complex) for dtype in others):  # else promoted
+            # Else promoted.
+            if all(dtype in dtypes or not (dtype.is_floating_point or dtype.is_complex) for dtype in others):
                 raise cuda_errors.no_dtype(schema.name, given.dtype)
 
     return no_kernel_for_dtype
 
 
-def lengths_on_cpu(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_lengths(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Packing reads the lengths on the host. Source: `PackedSequence.cpp`.
 
     Raises:
@@ -53,7 +56,7 @@ def lengths_on_cpu(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, An
         )
 
 
-def same_convolution_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_convolution_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Convolutions compare types, of which the device is a part. Source: `Convolution.cpp`.
 
     Raises:
@@ -64,7 +67,7 @@ def same_convolution_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict
     for place, name in ((1, "weight"), (2, "bias")):
         other = args[place]
         if other is not None and other.dtype != args[0].dtype:
-            raise convolution_types(args[0], other, name)
+            raise convolution_types_error(args[0], other, name)
 
 
 INTEGER_KERNELS = {
@@ -80,7 +83,7 @@ INTEGER_KERNELS = {
 """Products that GPUs have for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
 
 
-def product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Products: not of whole numbers, and not without a workspace.
 
     Raises:
@@ -89,7 +92,7 @@ def product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], tar
     """
     if target < 0:
         return
-    workspaces.take(target)
+    take_workspace(target)
     dtype = args[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         kind = cuda_errors.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
@@ -97,7 +100,7 @@ def product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], tar
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
 
-def same_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Layer and group norm read weight and bias in the dtype of the input. Source: `layer_norm_kernel.cu`.
 
     Raises:
@@ -112,7 +115,7 @@ def same_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, A
             raise RuntimeError(f"expected scalar type {wanted} but found {found}")
 
 
-def class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Targets are 64-bit indices. Source: `NLLLoss.cu`.
 
     Raises:
@@ -128,7 +131,7 @@ def class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
 
-def convolution_types(given: Any, other: Any, name: str) -> RuntimeError:
+def convolution_types_error(given: Any, other: Any, name: str) -> RuntimeError:
     """The message of a convolution whose tensors differ in type."""
     left = cuda_errors.type_text(given.dtype, labels.label_of(given) >= 0)
     right = cuda_errors.type_text(other.dtype, labels.label_of(other) >= 0)
@@ -142,6 +145,88 @@ def check_generator(generator: torch.Generator, target: int) -> None:
         RuntimeError: in the words of the accelerator.
     """
     expected = SimulationState.accelerator.type if target >= 0 else "cpu"
-    found = generators.kind_of(generator)
+    found = labels.generator_kind(generator)
     if found != expected and target != labels.META:
         raise cuda_errors.wrong_generator(expected, found)
+
+
+def take_workspace(index: int) -> None:
+    """Before a product on a GPU: the thread's handle has its workspace. All of backward is one thread there.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit.
+    """
+    ledger = SimulationState.ledger
+    account = ledger.accounts[index]
+    if not account.workspace:
+        return
+    handle = "backward" if graph_task() >= 0 else threading.get_ident()
+    if handle not in account.workspaces:
+        block = ledger.take_bytes(index, account.workspace)
+        if block is None:
+            raise cuda_errors.out_of_memory(index, account.workspace, ledger)
+        account.workspaces[handle] = block
+
+
+MAXIMUM = 2
+"""The mode of an embedding bag that keeps the largest."""
+UPSAMPLING = ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
+NONDETERMINISTIC = {
+    **{f"{name}_backward": f"{name}_backward_cuda" for name in ("avg_pool3d", "grid_sampler_2d", "grid_sampler_3d")},
+    **{f"_adaptive_avg_pool{n}d_backward": f"adaptive_avg_pool{n}d_backward_cuda" for n in (2, 3)},
+    **{f"fractional_max_pool{n}d_backward": f"fractional_max_pool{n}d_backward_cuda" for n in (2, 3)},
+    **{f"max_unpool{n}d": f"max_unpooling{n}d_forward_out" for n in (2, 3)},
+    **{f"upsample_{kind}_backward": f"upsample_{kind}_backward_out_cuda" for kind in UPSAMPLING},
+    "adaptive_max_pool2d_backward": "adaptive_max_pool2d_backward_cuda",
+    "reflection_pad1d_backward": "reflection_pad1d_backward_out_cuda",
+    "reflection_pad2d_backward": "reflection_pad2d_backward_cuda",
+    "reflection_pad3d_backward": "reflection_pad3d_backward_out_cuda",
+    "nll_loss2d_forward": "nll_loss2d_forward_out_cuda_template",
+    "_ctc_loss_backward": "ctc_loss_backward_gpu",
+    "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
+    **dict.fromkeys(("histc", "histc.out"), "_histc_cuda"),
+    **dict.fromkeys(("kthvalue", "kthvalue.values"), "kthvalue CUDA"),
+    **dict.fromkeys(("median.dim", "median.dim_values"), "median CUDA with indices output"),
+    **dict.fromkeys(("nanmedian.dim", "nanmedian.dim_values"), "median CUDA with indices output"),
+    **dict.fromkeys(("cumsum", "cumsum_", "cumsum.out"), "cumsum_cuda_kernel"),
+    **dict.fromkeys(("put", "put_"), "put_"),
+    "bincount": "_bincount_cuda",
+    "_embedding_bag_backward": "embedding_bag_backward_cuda_max",
+}
+"""Operator -> as what CUDA speaks of its kernel. Source: the docstring of `use_deterministic_algorithms`, and CUDA's."""
+_FLOATING_ONLY = {"cumsum", "histc"}
+_ONLY_WITH = {"put": (3, (True,)), "bincount": (1, None), "_embedding_bag_backward": (8, (MAXIMUM,))}
+"""Operator -> the place of an argument, and for which of its values the kernel is one that only GPUs have; None for any."""
+
+
+def alert_nondeterministic(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Refuse, or warn of, a kernel that is not deterministic. Source: `alertNotDeterministic` in `Context.cpp`.
+
+    Raises:
+        RuntimeError: unless the user asked for a warning alone.
+    """
+    if target < 0 or not torch.are_deterministic_algorithms_enabled():
+        return
+    name = schema.name.partition(".")[0].removesuffix("_")
+    if name in _FLOATING_ONLY and not (args[0].is_floating_point() or args[0].is_complex()):
+        return
+    if name in _ONLY_WITH and not _has_argument(args, *_ONLY_WITH[name]):
+        return
+    says = f"{NONDETERMINISTIC[schema.name]} does not have a deterministic implementation, but you set "
+    if torch.is_deterministic_algorithms_warn_only_enabled():
+        warnings.warn(
+            f"{says}'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue at "
+            "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation.",
+            stacklevel=2,
+        )
+        return
+    raise RuntimeError(
+        f"{says}'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, or you can "
+        "use the 'warn_only=True' option, if that's acceptable for your application. You can also file an issue at "
+        "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation."
+    )
+
+
+def _has_argument(args: tuple[Any, ...], place: int, values: tuple[Any, ...] | None) -> bool:
+    given = args[place] if place < len(args) else None
+    return given is not None if values is None else given in values

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from devwidget.simulator.devices.labels import CPU
 from devwidget.simulator.operators import native_rules
 from devwidget.simulator.torch_internals import OpOverload
 
@@ -39,22 +40,24 @@ class OpSchema:
         self.name = schema.name.removeprefix("aten::") + (f".{schema.overload_name}" if schema.overload_name else "")
         self.base = self.name.partition(".")[0].removesuffix("_")
         positional = [argument for argument in schema.arguments if not argument.kwarg_only]
-        self.flags = tuple(_flag(argument) for argument in positional)
+        self.flags = tuple(_tensor_flag(argument) for argument in positional)
         self.names = tuple(argument.name for argument in schema.arguments)
-        self.written = tuple(argument.name for argument in schema.arguments if _is_written(argument))
+        self.written = tuple(
+            argument.name for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write
+        )
         # Any argument may come by keyword if something between the user and the mode passed it so.
-        self.keyword_tensors = frozenset(argument.name for argument in schema.arguments if _flag(argument))
+        self.keyword_tensors = frozenset(argument.name for argument in schema.arguments if _tensor_flag(argument))
         self.has_generator = "generator" in self.names
         self.has_device = "device" in self.names
-        self.fresh = _fresh(schema.returns)
-        tensors = sum(map(bool, map(_flag, schema.arguments)))
+        self.fresh = _count_fresh(schema.returns)
+        tensors = sum(map(bool, map(_tensor_flag, schema.arguments)))
         self.passive = tensors <= 1 and not self.fresh and SEVERAL not in self.flags and not self.has_generator
         self.views_first = self.passive and self.flags[:1] == (ONE,)
         self.special: Special | None = None
         self.resolve: Resolve | None = None
         self.guard: Guard | None = None
 
-    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def bind_args(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by their names."""
         return {**dict(zip(self.names, args, strict=False)), **kwargs}
 
@@ -78,19 +81,29 @@ class OpSchema:
         return f"{overload}_{base}"
 
 
-def _flag(argument: torch.Argument) -> int:
+def _tensor_flag(argument: torch.Argument) -> int:
     text = str(argument.type)
     if "Tensor" not in text:
         return NOTHING
     return SEVERAL if text.startswith("List") or "[]" in text or "List[" in text else ONE
 
 
-def _is_written(argument: torch.Argument) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
-def _fresh(returns: list[torch.Argument]) -> int:
-    new = [returned for returned in returns if returned.alias_info is None and _flag(returned)]
+def _count_fresh(returns: list[torch.Argument]) -> int:
+    new = [returned for returned in returns if returned.alias_info is None and _tensor_flag(returned)]
     if not new:
         return NOTHING
-    return ONE if len(returns) == 1 and _flag(new[0]) == ONE else SEVERAL
+    return ONE if len(returns) == 1 and _tensor_flag(new[0]) == ONE else SEVERAL
+
+
+class PlacedOperand(NamedTuple):
+    """One tensor of a call; `is_output` if the operator writes to it."""
+
+    name: str
+    tensor: torch.Tensor
+    label: int
+    is_output: bool
+
+    @property
+    def is_cpu_scalar(self) -> bool:
+        """Zero-dimensional and on the CPU: what many kernels read on the host."""
+        return self.label == CPU and self.tensor.dim() == 0

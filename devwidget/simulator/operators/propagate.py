@@ -11,8 +11,7 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, label_new, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import guards, placement_rules
-from devwidget.simulator.operators.kernels import substitutes
+from devwidget.simulator.operators import gpu_kernels, guards, placement_rules
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
 from devwidget.simulator.torch_internals import OpOverload
 from devwidget.simulator.without_values import call
@@ -23,25 +22,25 @@ NUMBERS = (bool, int, float, complex)
 WANTS_TENSOR = "Expected a value of type 'Tensor'"
 
 
-def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_operator(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The common path: all tensors on one device, or a rule that says where a mixture runs."""
-    target, has_temporary = where(schema, args, kwargs)
+    target, has_temporary = find_target(schema, args, kwargs)
     if target == META and SimulationState.compute:
-        return placement_rules.beside_meta(schema, func, args, kwargs)
+        return placement_rules.run_beside_meta(schema, func, args, kwargs)
     if kwargs and schema.has_generator and kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], target)
     if schema.guard is not None:
         schema.guard(schema, args, kwargs, target)
     try:
-        result = redispatch(func, args, kwargs) if SimulationState.compute else call.call(func, args, kwargs)
+        result = redispatch(func, args, kwargs) if SimulationState.compute else call.call_operator(func, args, kwargs)
     except RuntimeError as error:
         if WANTS_TENSOR in str(error):
-            return run(schema, func, wrapped(schema, args), kwargs)
+            return run_operator(schema, func, wrap_numbers(schema, args), kwargs)
         if target == CPU:
             raise
-        result = substitutes.run(schema, func, args, kwargs, target, error)
+        result = gpu_kernels.run_substitute(schema, func, args, kwargs, target, error)
     if has_temporary and schema.written:
-        adopt(schema, args, kwargs, target)
+        adopt_temporaries(schema, args, kwargs, target)
     if target == CPU or schema.fresh == NOTHING:
         return result
     if schema.fresh == ONE:
@@ -51,7 +50,7 @@ def run(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
     return result
 
 
-def wrapped(schema: OpSchema, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def wrap_numbers(schema: OpSchema, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments, with tensors for numbers where tensors are due."""
     flags = (*schema.flags, *(NOTHING,) * len(args))
     with hide_from_modes():
@@ -67,12 +66,12 @@ def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[st
         with hide_from_modes():
             args = (torch.tensor(args[0]), *args[1:])
     label = labels.label_of(args[0])
-    result = redispatch(func, args, kwargs) if SimulationState.compute else call.call(func, args, kwargs)
+    result = redispatch(func, args, kwargs) if SimulationState.compute else call.call_operator(func, args, kwargs)
     label_results(result, label)
     return result
 
 
-def where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+def find_target(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
     """The label under which an operator runs, and whether a temporary takes part.
 
     This is the hot path of the whole simulation: it stays one flat loop.
@@ -84,7 +83,8 @@ def where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
                 continue
             for tensor in (value,) if flag == ONE else value or ():
                 if not isinstance(tensor, torch.Tensor):
-                    continue  # None, or a Python number in the place of a tensor
+                    # None, or a Python number in the place of a tensor.
+                    continue
                 label = get(storage_id(tensor), CPU)
                 if label == target:
                     continue
@@ -93,7 +93,7 @@ def where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
                 if target == UNSEEN or target == TEMPORARY:  # noqa: SIM109  # a tuple costs more on this path
                     target = label
                 elif label != TEMPORARY:
-                    return placement_rules.resolve(schema, args, kwargs), True
+                    return placement_rules.resolve_mixture(schema, args, kwargs), True
         if kwargs:
             for name in schema.keyword_tensors.intersection(kwargs):
                 values = kwargs[name]
@@ -103,14 +103,15 @@ def where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
                     if label == target or label == TEMPORARY != target:
                         continue
                     if target != UNSEEN and target != TEMPORARY:
-                        return placement_rules.resolve(schema, args, kwargs), True
+                        return placement_rules.resolve_mixture(schema, args, kwargs), True
                     target = label
-    except NotImplementedError:  # a tensor without storage, such as a sparse one
-        return placement_rules.resolve(schema, args, kwargs), True
+    except NotImplementedError:
+        # A tensor without storage, such as a sparse one.
+        return placement_rules.resolve_mixture(schema, args, kwargs), True
     return (CPU if target == UNSEEN else target), has_temporary
 
 
-def adopt(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
+def adopt_temporaries(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
     """Temporaries that were written to are from now on where their partners are.
 
     Args:

@@ -8,73 +8,60 @@ import torch
 
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import creation, guards, native_rules, placement_rules, propagate, special_rules
-from devwidget.simulator.operators.kernels import accumulation, determinism, dtype_rules, gpu_kernels
+from devwidget.simulator.operators import (
+    accumulation,
+    creation,
+    dtype_rules,
+    gpu_kernels,
+    guards,
+    native_rules,
+    placement_rules,
+    propagate,
+)
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload, custom_operators, has_kernel
 
 BY_NAME: dict[str, Any] = {
-    "copy_": placement_rules.by_destination,
-    "_copy_from": placement_rules.by_destination,
-    "_copy_from_and_resize": placement_rules.by_destination,
-    "copy": placement_rules.by_destination,
-    "set_.source_Tensor": special_rules.by_setting,
-    **dict.fromkeys(("addcmul", "addcmul_", "addcmul.out"), special_rules.by_multiplying),
-    "resize_as_": placement_rules.by_destination,
-    "expand_as": placement_rules.by_destination,
-    "is_same_size": placement_rules.by_destination,
-    "slice_scatter": placement_rules.by_destination,
-    "select_scatter": placement_rules.by_destination,
-    "diagonal_scatter": placement_rules.by_destination,
-    "as_strided_scatter": placement_rules.by_destination,
-    "_has_same_storage_numel": placement_rules.by_destination,
-    "_has_compatible_shallow_copy_type": placement_rules.by_destination,
-    "_pack_padded_sequence": special_rules.by_packing,
-    "index.Tensor": special_rules.by_index,
-    "_unsafe_index.Tensor": special_rules.by_index,
-    "index_put": special_rules.by_index,
-    "index_put_": special_rules.by_index,
-    "_index_put_impl_": special_rules.by_index,
-    "_unsafe_index_put": special_rules.by_index,
-    "masked_fill.Scalar": special_rules.by_mask,
-    "masked_fill_.Scalar": special_rules.by_mask,
-    "masked_fill.Tensor": special_rules.by_mask,
-    "masked_fill_.Tensor": special_rules.by_mask,
-    "where.self": special_rules.by_where,
-    "where.self_out": special_rules.by_where,
-    "fill_.Tensor": special_rules.by_filling,
-    "fill.Tensor": special_rules.by_filling,
-    "embedding": special_rules.by_embedding,
-    "convolution": special_rules.by_convolution,
-    "convolution_overrideable": special_rules.by_convolution,
-    "bucketize.Tensor": special_rules.by_search,
-    "searchsorted.Tensor": special_rules.by_search,
-    "grid_sampler_2d": special_rules.by_grid,
-    "grid_sampler_3d": special_rules.by_grid,
-    "index_fill.int_Tensor": placement_rules.by_iterator,
-    "index_fill_.int_Tensor": placement_rules.by_iterator,
-    "native_batch_norm": placement_rules.under_name("_cudnn_batch_norm"),
-    "_native_batch_norm_legit": placement_rules.under_name("_cudnn_batch_norm"),
-    "_batch_norm_with_update": placement_rules.under_name("_cudnn_batch_norm"),
-    "mv": placement_rules.under_name("addmv_"),
-    "stack": placement_rules.under_name("cat"),
+    **dict.fromkeys(
+        """copy_ _copy_from _copy_from_and_resize copy resize_as_ expand_as is_same_size slice_scatter select_scatter
+        diagonal_scatter as_strided_scatter _has_same_storage_numel _has_compatible_shallow_copy_type _ctc_loss
+        _ctc_loss.Tensor _use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor _ctc_loss_backward _ctc_loss_backward.Tensor""".split(),
+        placement_rules.by_destination,
+    ),
+    "set_.source_Tensor": placement_rules.by_setting,
+    **dict.fromkeys("addcmul addcmul_ addcmul.out".split(), placement_rules.by_multiplying),
+    "_pack_padded_sequence": placement_rules.by_packing,
+    **dict.fromkeys(
+        """index.Tensor _unsafe_index.Tensor index_put index_put_ _index_put_impl_ _unsafe_index_put""".split(),
+        placement_rules.by_index,
+    ),
+    **dict.fromkeys(
+        """masked_fill.Scalar masked_fill_.Scalar masked_fill.Tensor masked_fill_.Tensor""".split(),
+        placement_rules.by_mask,
+    ),
+    **dict.fromkeys("where.self where.self_out".split(), placement_rules.by_where),
+    **dict.fromkeys("fill_.Tensor fill.Tensor".split(), placement_rules.by_filling),
+    "embedding": placement_rules.by_embedding,
+    **dict.fromkeys("convolution convolution_overrideable".split(), placement_rules.by_convolution),
+    **dict.fromkeys("bucketize.Tensor searchsorted.Tensor".split(), placement_rules.by_search),
+    **dict.fromkeys("grid_sampler_2d grid_sampler_3d".split(), placement_rules.by_grid),
+    **dict.fromkeys("index_fill.int_Tensor index_fill_.int_Tensor addr_".split(), placement_rules.by_iterator),
+    **dict.fromkeys(
+        """native_batch_norm _native_batch_norm_legit _batch_norm_with_update""".split(),
+        placement_rules.by_wrapper_named("_cudnn_batch_norm"),
+    ),
+    "mv": placement_rules.by_wrapper_named("addmv_"),
+    "stack": placement_rules.by_wrapper_named("cat"),
     "block_diag": placement_rules.by_equality("torch.block_diag: input tensors must all be on the same device."),
-    "_ctc_loss": placement_rules.by_destination,
-    "_ctc_loss.Tensor": placement_rules.by_destination,
-    "_use_cudnn_ctc_loss": placement_rules.by_destination,
-    "_use_cudnn_ctc_loss.Tensor": placement_rules.by_destination,
-    "_ctc_loss_backward": placement_rules.by_destination,
-    "_ctc_loss_backward.Tensor": placement_rules.by_destination,
-    "addr_": placement_rules.by_iterator,
 }
 GUARDS: dict[str, Any] = {
-    "_pack_padded_sequence": guards.lengths_on_cpu,
-    "convolution": guards.same_convolution_types,
-    "native_layer_norm": guards.same_norm_types,
-    "native_group_norm": guards.same_norm_types,
-    "nll_loss_forward": guards.class_indices,
-    **dict.fromkeys(determinism.KERNELS, determinism.alert),
-    **dict.fromkeys(guards.INTEGER_KERNELS, guards.product),
+    "_pack_padded_sequence": guards.check_lengths,
+    "convolution": guards.check_convolution_types,
+    "native_layer_norm": guards.check_norm_types,
+    "native_group_norm": guards.check_norm_types,
+    "nll_loss_forward": guards.check_class_indices,
+    **dict.fromkeys(guards.NONDETERMINISTIC, guards.alert_nondeterministic),
+    **dict.fromkeys(guards.INTEGER_KERNELS, guards.check_product),
 }
 LACKING: dict[str, frozenset[torch.dtype]] = {}
 """Operator, or one overload of it, -> the dtypes for which CUDA has no kernel."""
@@ -86,9 +73,9 @@ def schema_of(func: OpOverload) -> OpSchema:
     """Read the schema of an operator and choose its rule."""
     schema = OpSchema(func)
     if func.namespace == "aten" and _is_composite(func):
-        schema.special, schema.passive, schema.resolve = decompose, False, _by_table(schema)
+        schema.special, schema.passive, schema.resolve = decompose_in_mode, False, _by_table(schema)
         return schema
-    schema.special = _special(schema) if func.namespace == "aten" else run_foreign
+    schema.special = _choose_special(schema) if func.namespace == "aten" else run_foreign
     schema.resolve = BY_NAME.get(schema.name) or _by_table(schema)
     schema.guard = GUARDS.get(schema.name)
     if schema.name in native_rules.CPU_ONLY:
@@ -101,14 +88,14 @@ def schema_of(func: OpOverload) -> OpSchema:
     return schema
 
 
-def _special(schema: OpSchema) -> Any:
+def _choose_special(schema: OpSchema) -> Any:
     if schema.name in ("_to_copy", "to.device"):
         return creation.run_move
     if schema.name in ("resize_", "set_.source_Storage", "set_.source_Storage_storage_offset"):
         return creation.run_resize
     if schema.name == "add.Tensor":
-        return accumulation.add
-    if schema.name in gpu_kernels.INSTEAD:
+        return accumulation.add_gradients
+    if schema.name in gpu_kernels.GPU_FORMS:
         return run_instead
     if schema.has_device:
         return creation.run_like if any(schema.flags) else creation.run_factory
@@ -119,8 +106,8 @@ def run_instead(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
     """An operator with a kernel for the CPU that GPUs do not have."""
     label = labels.label_of(args[0])
     if label < 0 or not SimulationState.compute:
-        return propagate.run(schema, func, args, kwargs)
-    result = gpu_kernels.INSTEAD[schema.name](*args, **kwargs)
+        return propagate.run_operator(schema, func, args, kwargs)
+    result = gpu_kernels.GPU_FORMS[schema.name](*args, **kwargs)
     propagate.label_results(result, label)
     return result
 
@@ -132,13 +119,13 @@ def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
         NotImplementedError: if it was written for other devices than GPUs.
     """
     kernels = _kernels_of(func)
-    if kernels and SimulationState.compute and propagate.where(schema, args, kwargs)[0] >= 0:
+    if kernels and SimulationState.compute and propagate.find_target(schema, args, kwargs)[0] >= 0:
         if SimulationState.accelerator.type not in kernels:
             raise cuda_errors.no_kernel(func._schema.name)
         func = kernels[SimulationState.accelerator.type]
     labels.inside.depth += 1
     try:
-        return propagate.run(schema, func, args, kwargs)
+        return propagate.run_operator(schema, func, args, kwargs)
     finally:
         labels.inside.depth -= 1
 
@@ -151,7 +138,8 @@ def _kernels_of(func: OpOverload) -> Any:
 
 
 def _by_table(schema: OpSchema) -> Any:
-    if schema.name.startswith("_nested_"):  # the parts of a nested tensor: sizes may be elsewhere
+    # The parts of a nested tensor: sizes may be elsewhere.
+    if schema.name.startswith("_nested_"):
         return placement_rules.by_destination
     if schema.name.startswith(("_foreach_", "_fused_")) and schema.name in native_rules.UNCHECKED:
         return placement_rules.by_position
@@ -167,6 +155,6 @@ def _is_composite(func: OpOverload) -> bool:
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 
-def decompose(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def decompose_in_mode(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Marks composites; the mode takes them apart with itself active."""
     raise AssertionError("the mode handles composites itself")

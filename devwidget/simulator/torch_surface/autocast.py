@@ -6,7 +6,6 @@ simulation runs, kernels that look at the label take their place, and the key is
 
 from __future__ import annotations
 
-import functools
 import warnings
 import weakref
 from collections.abc import Callable
@@ -17,14 +16,8 @@ import torch
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import (
-    DispatchKey,
-    DispatchKeySet,
-    excluding_keys,
-    registrations,
-    set_key_included,
-)
+from devwidget.simulator.patching import Patches, replacing
+from devwidget.simulator.torch_internals import DispatchKey, DispatchKeySet, excluding_keys, registrations, set_key_included
 
 
 class Casting:
@@ -36,38 +29,31 @@ class Casting:
 
 def install(patches: Patches) -> None:
     """Follow the switches of autocast."""
-    patches.wrap(torch, "set_autocast_enabled", switching)
-    patches.wrap(torch, "clear_autocast_cache", clearing)
-    patches.undo.add(unregister)
+    patches.wrap(torch, "set_autocast_enabled", follow_switch)
+    patches.wrap(torch, "clear_autocast_cache", follow_clearing)
+    patches.undo.add(unregister_kernels)
 
 
-def switching(original: Callable[..., None]) -> Callable[..., None]:
+@replacing
+def follow_switch(original: Callable[..., None], *args: Any) -> None:
     """A `torch.set_autocast_enabled` that also switches the key of the accelerator for this thread."""
-
-    @functools.wraps(original)
-    def set_autocast_enabled(*args: Any) -> None:
-        device, enabled = args if len(args) == 2 else ("cuda", args[0])  # one argument has always meant CUDA
-        original(*args)
-        if device == SimulationState.accelerator.type:
-            if enabled:
-                register()
-            set_key_included(SimulationState.accelerator.autocast_key, enabled)
-
-    return set_autocast_enabled
+    # One argument has always meant CUDA.
+    device, enabled = args if len(args) == 2 else ("cuda", args[0])
+    original(*args)
+    if device == SimulationState.accelerator.type:
+        if enabled:
+            register_kernels()
+        set_key_included(SimulationState.accelerator.autocast_key, enabled)
 
 
-def clearing(original: Callable[[], None]) -> Callable[[], None]:
+@replacing
+def follow_clearing(original: Callable[[], None]) -> None:
     """A `torch.clear_autocast_cache` that also drops the casts kept here."""
-
-    @functools.wraps(original)
-    def clear_autocast_cache() -> None:
-        original()
-        Casting.kept.clear()
-
-    return clear_autocast_cache
+    original()
+    Casting.kept.clear()
 
 
-def register() -> None:
+def register_kernels() -> None:
     """Put the kernels in place, once."""
     if Casting.library is not None:
         return
@@ -75,15 +61,16 @@ def register() -> None:
     library: Any = torch.library.Library("aten", "IMPL", key)  # type: ignore[no-untyped-call]
     Casting.library = library
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # replacing torch's own kernels is the purpose
+        # Replacing torch's own kernels is the purpose.
+        warnings.simplefilter("ignore")
         for full_name in registrations(key):
             name = full_name.removeprefix("aten::")
             base, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, base), overload or "default")
-            library.impl(name, _kernel(name, operator), allow_override=True)
+            library.impl(name, _make_kernel(name, operator), allow_override=True)
 
 
-def unregister() -> None:
+def unregister_kernels() -> None:
     """Give torch its kernels back."""
     if Casting.library is not None:
         Casting.library._destroy()
@@ -92,25 +79,26 @@ def unregister() -> None:
     Casting.kept.clear()
 
 
-def _kernel(name: str, operator: Any) -> Callable[..., Any]:
+def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
     casts = SimulationState.accelerator.casts
-    policy = to_lower if name in casts.lower else to_widest if name in casts.promote else to_float
+    policy = choose_lower if name in casts.lower else choose_widest if name in casts.promote else choose_float
     refused = casts.refused.get(name)
     own_key = DispatchKeySet(getattr(DispatchKey, SimulationState.accelerator.autocast_key))
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)
         on_gpu = first is not None and labels.label_of(first) >= 0
+        # Else the operator that is called below would arrive here again.
         with excluding_keys(own_key):
             if on_gpu and refused is not None:
                 raise RuntimeError(refused)
             if name in casts.set_dtype:
-                if on_gpu and _eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
+                if on_gpu and _is_eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
                     kwargs["dtype"] = torch.float32
                 return operator(*args, **kwargs)
             cast = policy((*args, *kwargs.values()))
-            args = tuple(_each(cast, value) for value in args)
-            return operator(*args, **{key: _each(cast, value) for key, value in kwargs.items()})
+            args = tuple(_cast_tensors(cast, value) for value in args)
+            return operator(*args, **{key: _cast_tensors(cast, value) for key, value in kwargs.items()})
 
     return kernel
 
@@ -121,7 +109,7 @@ def _has_dtype(operator: Any, args: tuple[Any, ...]) -> bool:
     return len(args) > place and args[place] is not None
 
 
-def _each(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+def _cast_tensors(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return cast(value)
     if isinstance(value, (list, tuple)) and any(isinstance(part, torch.Tensor) for part in value):
@@ -129,36 +117,37 @@ def _each(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     return value
 
 
-def _eligible(tensor: Any) -> bool:
+def _is_eligible(tensor: Any) -> bool:
     """Floating tensors on a GPU are cast, double precision is not. Source: `is_eligible` in `autocast_mode.h`."""
     return tensor.is_floating_point() and tensor.dtype != torch.float64 and labels.label_of(tensor) != labels.CPU
 
 
-def to_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+def choose_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the fast dtype."""
     dtype = torch.get_autocast_dtype(SimulationState.accelerator.type)
-    return lambda tensor: _cast(tensor, dtype) if _eligible(tensor) else tensor
+    return lambda tensor: _cast_to(tensor, dtype) if _is_eligible(tensor) else tensor
 
 
-def to_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+def choose_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to float32."""
-    return lambda tensor: tensor.to(torch.float32) if _eligible(tensor) else tensor
+    return lambda tensor: tensor.to(torch.float32) if _is_eligible(tensor) else tensor
 
 
-def to_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+def choose_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the widest dtype among the arguments."""
     wide = any(isinstance(value, torch.Tensor) and value.dtype == torch.float32 for value in values)
     dtype = torch.float32 if wide else torch.get_autocast_dtype(SimulationState.accelerator.type)
-    return lambda tensor: tensor.to(dtype) if _eligible(tensor) else tensor
+    return lambda tensor: tensor.to(dtype) if _is_eligible(tensor) else tensor
 
 
-def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _cast_to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Cast, and keep the cast of a weight until autocast ends. Source: `cached_cast` in `autocast_mode.cpp`."""
     if tensor.dtype == dtype:
         return tensor
     keep = tensor.requires_grad and tensor.is_leaf and tensor.dtype == torch.float32 and torch.is_autocast_cache_enabled()
     if not keep:
         return tensor.to(dtype)
+    # An id is used again after its tensor has died, so the entry must still be of this one.
     held = Casting.kept.get(id(tensor))
     if held is not None and held[0]() is tensor and held[1].dtype == dtype:
         return held[1]

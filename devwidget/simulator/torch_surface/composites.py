@@ -1,4 +1,4 @@
-"""Checks that C++ makes before any operator is dispatched: recurrent layers, attention, grouping for optimizers."""
+"""Functions of C++ that on a GPU check or act otherwise before any operator is dispatched: recurrent layers, attention, ..."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from torch.overrides import handle_torch_function, has_torch_function
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import VariableFunctions, functions, target
+from devwidget.simulator.patching import Patches, replacing
+from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
 from devwidget.simulator.without_values import known_values, meta_kernels
-from devwidget.simulator.without_values import recurrent as recurrent_layers
 
 SAME_DEVICE = {
     "meshgrid": "torch.meshgrid expects all tensors to have the same device",
@@ -28,29 +27,31 @@ LOW = (torch.float16, torch.bfloat16)
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
-def install(patches: Patches) -> None:
+def install_composite_checks(patches: Patches) -> None:
     """Put the checks in front of the functions."""
     for name in RECURRENT:
-        wrapped = checked_recurrent(getattr(VariableFunctions, name))
+        wrapped = check_recurrent(getattr(VariableFunctions, name))
         patches.set(torch, name, wrapped)
+        # `nn.LSTM` and its kin call the one in `_VF`.
         patches.set(functions, name, getattr(torch, name))
-    attention = checked_attention(getattr(*target("attention")))
-    patches.set(*target("attention"), attention)
-    patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*target("attention")))
+    attention = check_attention(getattr(*locate_name("attention")))
+    patches.set(*locate_name("attention"), attention)
+    patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*locate_name("attention")))
     for name, text in SAME_DEVICE.items():
-        wrapped = checked_equal(getattr(VariableFunctions, name), text)
+        wrapped = check_equal(getattr(VariableFunctions, name), text)
         patches.set(functions, name, wrapped)
-        if not isinstance(getattr(torch, name), types.FunctionType):  # else torch's Python function calls the one in _VF
+        # Else torch's Python function calls the one in _VF.
+        if not isinstance(getattr(torch, name), types.FunctionType):
             patches.set(torch, name, wrapped)
-    patches.wrap(torch, "ctc_loss", beside_log_probs)
-    patches.set(*target("group_tensors"), group_by_device_and_dtype)
+    patches.wrap(torch, "ctc_loss", place_with_log_probs)
+    patches.set(*locate_name("group_tensors"), group_by_device_and_dtype)
 
 
-def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
+def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
     """A recurrent layer that compares devices first. Source: `check_attributes` in `RNN.cpp`."""
 
     @functools.wraps(original)
-    def recurrent(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def run_checked(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((given,)):
             return handle_torch_function(getattr(torch, original.__name__), (given,), given, *args, **kwargs)
         packed = (
@@ -60,17 +61,19 @@ def checked_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
         )
         hidden, weights = (args[1], args[2]) if packed else (args[0], args[1])
         for kind, tensors in (("parameter", weights), ("hidden", hidden)):
-            _same_as_input(given, tensors, kind)
+            _check_same_as_input(given, tensors, kind)
         if SimulationState.compute or labels.label_of(given) < 0:
             return original(given, *args, **kwargs)
         sizes = args[0].tolist() if packed else None
         states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
-        return recurrent_layers.run(original.__name__, given, sizes, states, weights, *args[3 if packed else 2 :], **kwargs)
+        return meta_kernels.run_recurrent(
+            original.__name__, given, sizes, states, weights, *args[3 if packed else 2 :], **kwargs
+        )
 
-    return recurrent
+    return run_checked
 
 
-def _same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
+def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
     own = labels.label_of(given)
     for other in others if isinstance(others, (list, tuple)) else (others,):
         if labels.label_of(other) not in (own, TEMPORARY) and own != TEMPORARY:
@@ -80,12 +83,12 @@ def _same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
             )
 
 
-def checked_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
+def check_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
     """A function that wants all its tensors on one device."""
 
     @functools.wraps(original)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors(value)]
+        tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _list_tensors(value)]
         if has_torch_function(tensors):
             return handle_torch_function(getattr(torch, original.__name__), tensors, *args, **kwargs)
         for tensor in tensors[1:]:
@@ -96,35 +99,41 @@ def checked_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]
     return checked
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def _list_tensors(value: Any) -> list[torch.Tensor]:
     known_values = value if isinstance(value, (list, tuple)) else [value]
     return [tensor for tensor in known_values if isinstance(tensor, torch.Tensor)]
 
 
-def beside_log_probs(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def place_with_log_probs(
+    original: Callable[..., Any],
+    log_probs: torch.Tensor,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    *args: Any,
+    **kw: Any,
+) -> Any:
     """`ctc_loss` moves targets and lengths to where it needs them. Source: `LossCTC.cpp`."""
-
-    @functools.wraps(original)
-    def ctc_loss(log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kw: Any) -> Any:
-        given = (targets, input_lengths, target_lengths)
-        if has_torch_function((log_probs, *given)):
-            return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
-        device = device_of(log_probs)
-        if not SimulationState.compute:  # lengths are read behind the modes' back
-            given = (targets, *(known_values.listed(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
-        moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
-        return original(log_probs, *moved, *args, **kw)
-
-    return ctc_loss
+    given = (targets, input_lengths, target_lengths)
+    if has_torch_function((log_probs, *given)):
+        return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
+    device = device_of(log_probs)
+    # Lengths are read behind the modes' back.
+    if not SimulationState.compute:
+        given = (targets, *(known_values.list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
+    moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
+    return original(log_probs, *moved, *args, **kw)
 
 
-def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
+def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
     """Attention that compares devices first. Source: `validate_sdpa_input` in `attention.cpp`."""
 
     @functools.wraps(original)
     def scaled_dot_product_attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((query, key, value)):
-            public = getattr(*target("attention"))  # as which tensor classes know it
+            # As which tensor classes know it.
+            public = getattr(*locate_name("attention"))
             return handle_torch_function(public, (query, key, value), query, key, value, *args, **kwargs)
         here = [labels.label_of(tensor) for tensor in (query, key, value)]
         if len(set(here)) > 1 and TEMPORARY not in here:
@@ -132,17 +141,17 @@ def checked_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 "Expected query, key, and value to have the same device type, but got "
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
-        fused = None if SimulationState.compute else meta_kernels.attention(query, key, value, *args, **kwargs)
+        fused = None if SimulationState.compute else meta_kernels.fused_attention(query, key, value, *args, **kwargs)
         if fused is not None:
             return fused
-        with fused_by_math(query) if here[0] >= 0 else contextlib.nullcontext():
+        with allow_math(query) if here[0] >= 0 else contextlib.nullcontext():
             return original(query, key, value, *args, **kwargs)
 
     return scaled_dot_product_attention
 
 
 @contextlib.contextmanager
-def fused_by_math(query: torch.Tensor) -> Iterator[None]:
+def allow_math(query: torch.Tensor) -> Iterator[None]:
     """A GPU's fused kernels, where the user allows no others: the CPU computes the same by its own.
 
     Raises:
@@ -175,13 +184,13 @@ def group_by_device_and_dtype(lists: Sequence[Sequence[Any]], with_indices: bool
         for number, tensors in enumerate(lists):
             if not tensors:
                 continue
-            group[number].append(_member(tensors[place], first, key))
+            group[number].append(_check_member(tensors[place], first, key))
         if with_indices:
             places.append(place)
     return groups
 
 
-def _member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, torch.dtype]) -> Any:
+def _check_member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, torch.dtype]) -> Any:
     """A tensor that belongs to the same parameter as `first`; step counts may stay on the CPU."""
     if tensor is None:
         return tensor
@@ -190,3 +199,61 @@ def _member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, torch.dty
         raise RuntimeError("Tensors of the same index must be on the same device and the same dtype except `step` tensors "
                            "that can be CPU and float32/64 notwithstanding")  # fmt: skip
     return tensor
+
+
+FOURIER = [kind + name + dims for kind in ("", "i") for name in ("fft", "rfft", "hfft") for dims in ("", "2", "n")]
+WIDER = {torch.float16: torch.float32, torch.complex32: torch.complex64}
+NARROWER = {wide: narrow for narrow, wide in WIDER.items()}
+
+
+def install_gpu_functions(patches: Patches) -> None:
+    """Put what a GPU does in front of them."""
+    for name in FOURIER:
+        patches.wrap(torch.fft, name, transform_in_half)
+    patches.wrap(torch, "max_pool1d", pool_with_indices)
+    patches.wrap(torch.linalg, "matrix_rank", write_rank_beside_input)
+    patches.wrap(torch, "tensor_split", check_sections)
+    patches.wrap(torch.Tensor, "tensor_split", check_sections)
+
+
+@replacing
+def transform_in_half(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A Fourier transform, which GPUs have in half precision. Source: `promote_type_fft` in `SpectralOps.cpp`."""
+    if has_torch_function((input,)):
+        public = getattr(torch.fft, original.__name__.removeprefix("fft_"))
+        return handle_torch_function(public, (input,), input, *args, **kwargs)  # type: ignore[no-any-return]
+    if getattr(input, "dtype", None) not in WIDER or labels.label_of(input) < 0:
+        return original(input, *args, **kwargs)
+    result = original(input.to(WIDER[input.dtype]), *args, **kwargs)
+    return result.to(NARROWER[result.dtype])
+
+
+@replacing
+def pool_with_indices(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`max_pool1d` by the operator of GPUs; memory of the CPU is read without any. Source: `MaxPooling.cpp`."""
+    if has_torch_function((input,)):
+        return handle_torch_function(torch.max_pool1d, (input,), input, *args, **kwargs)
+    if labels.label_of(input) < 0:
+        return original(input, *args, **kwargs)
+    return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
+
+
+@replacing
+def write_rank_beside_input(original: Callable[..., torch.Tensor], A: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`matrix_rank` makes its result of nothing but sizes, behind the modes' back: it is given one to write to."""
+    if has_torch_function((A,)):
+        return handle_torch_function(torch.linalg.matrix_rank, (A,), A, *args, **kwargs)  # type: ignore[no-any-return]
+    if kwargs.get("out") is None and labels.label_of(A) >= 0:
+        A, kwargs["out"] = A.detach(), torch.empty(0, dtype=torch.int64, device=labels.device_of(A))
+    return original(A, *args, **kwargs)
+
+
+@replacing
+def check_sections(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """A split at places that are read on the host. Source: `tensor_split` in `TensorShape.cpp`."""
+    for sections in (*args, *kwargs.values()):
+        if isinstance(sections, torch.Tensor) and labels.label_of(sections) >= 0:
+            raise RuntimeError(
+                f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {labels.device_of(sections)}"
+            )
+    return original(self, *args, **kwargs)

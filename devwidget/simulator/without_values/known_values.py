@@ -16,12 +16,7 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.labels import META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.torch_internals import (
-    DisableTorchFunction,
-    TensorBase,
-    tree_leaves,
-    tree_map_only,
-)
+from devwidget.simulator.torch_internals import DisableTorchFunction, TensorBase, tree_leaves, tree_map_only
 
 MOST_BYTES = 2 << 20
 """A batch of whole numbers or a mask takes less, and this much is computed in no time."""
@@ -46,7 +41,7 @@ def is_small(tensor: torch.Tensor) -> bool:
     return tensor.numel() * tensor.element_size() <= MOST_BYTES
 
 
-def known(tensor: torch.Tensor) -> torch.Tensor:
+def read_known(tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor with the values of one that has none, sharing memory with what is kept; a real tensor is its own.
 
     Raises:
@@ -59,10 +54,10 @@ def known(tensor: torch.Tensor) -> torch.Tensor:
         if kept is None:
             raise Unknown
         _asked.has_guess |= hasattr(kept, "_devwidget_guess")
-        return tensor.detach() if isinstance(kept, torch.Tensor) else _view(kept, tensor)
+        return tensor.detach() if isinstance(kept, torch.Tensor) else _view_storage(kept, tensor)
 
 
-def _view(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
+def _view_storage(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
     """The part of a storage that a tensor has of its own."""
     view: torch.Tensor = torch.empty(0, dtype=tensor.dtype)
     return view.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
@@ -72,7 +67,7 @@ def all_known(tree: Any) -> Any:
     """The same with real tensors, or None if the values of one are not known."""
     _asked.has_guess = False
     try:
-        return tree_map_only(torch.Tensor, known, tree)
+        return tree_map_only(torch.Tensor, read_known, tree)
     except Unknown:
         return None
 
@@ -90,14 +85,16 @@ def all_read(tree: Any) -> Any:
     return real
 
 
-def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False) -> None:
+def keep_values(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False) -> None:
     """Remember what a new tensor holds."""
     with hide_from_modes(), DisableTorchFunction(), no_gradients():
         storage = tensor.untyped_storage()
+        # Of all the storage, so that views of the tensor read and write the same values.
         kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
-        view = _view(kept, tensor)
+        view = _view_storage(kept, tensor)
         for dim, (size, stride) in enumerate(zip(tensor.size(), tensor.stride(), strict=True)):
-            if stride == 0 and size > 1:  # expanded: all of these are one number
+            # Expanded: all of these are one number.
+            if stride == 0 and size > 1:
                 view, real = view.narrow(dim, 0, 1), real.narrow(dim, 0, 1) if isinstance(real, torch.Tensor) else real
         view.copy_(real) if isinstance(real, torch.Tensor) else view.fill_(real)
         storage._devwidget_values = kept  # type: ignore[attr-defined]
@@ -105,7 +102,7 @@ def keep(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool = False)
             kept._devwidget_guess = True  # type: ignore[attr-defined]
 
 
-def keep_all(tensor: torch.Tensor, storage: torch.UntypedStorage) -> None:
+def keep_storage(tensor: torch.Tensor, storage: torch.UntypedStorage) -> None:
     """Remember all of a real storage, for a new tensor that is as large, and all its views."""
     if storage.nbytes() <= MOST_BYTES:
         with hide_from_modes(), DisableTorchFunction():
@@ -114,7 +111,7 @@ def keep_all(tensor: torch.Tensor, storage: torch.UntypedStorage) -> None:
             tensor.untyped_storage()._devwidget_values = kept  # type: ignore[attr-defined]
 
 
-def guess(tree: Any) -> None:
+def mark_guessed(tree: Any) -> None:
     """Something guessed was written to these tensors."""
     for tensor in tree_leaves(tree):
         if isinstance(tensor, torch.Tensor) and _is_meta(tensor):
@@ -122,7 +119,7 @@ def guess(tree: Any) -> None:
                 tensor.untyped_storage()._devwidget_values._devwidget_guess = True  # type: ignore[attr-defined]
 
 
-def forget(tree: Any) -> None:
+def forget_values(tree: Any) -> None:
     """Something unknown was written to these tensors."""
     for tensor in tree_leaves(tree):
         if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
@@ -130,7 +127,7 @@ def forget(tree: Any) -> None:
                 tensor.untyped_storage()._devwidget_values = None  # type: ignore[attr-defined]
 
 
-def bare(tensor: torch.Tensor) -> torch.Tensor:
+def strip_values(tensor: torch.Tensor) -> torch.Tensor:
     """A meta tensor in place of a real one; what is known stays known."""
     if _is_meta(tensor) or tensor.layout != torch.strided:
         return tensor
@@ -140,11 +137,11 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
         )
     real = all_known(tensor)
     if real is not None:
-        keep(copied, real, are_guessed())
+        keep_values(copied, real, are_guessed())
     return copied
 
 
-def read(tensor: torch.Tensor) -> torch.Tensor:
+def read_values(tensor: torch.Tensor) -> torch.Tensor:
     """The real tensor wherever values are known, for what reads memory behind the modes' back; else the same."""
     real = None if SimulationState.compute or not _is_meta(tensor) else all_read(tensor)
     return tensor if real is None else real
@@ -154,10 +151,10 @@ def read_numbers(data: Any) -> Any:
     """The same nested lists with Python numbers in place of tensors that are one number."""
     if SimulationState.compute or isinstance(data, torch.Tensor):
         return data
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.item() if tensor.dim() == 0 else read(tensor), data)
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.item() if tensor.dim() == 0 else read_values(tensor), data)
 
 
-def listed(given: Any, what: str) -> Any:
+def list_numbers(given: Any, what: str) -> Any:
     """The numbers of a tensor as a list; anything else is itself.
 
     Raises:
@@ -167,9 +164,9 @@ def listed(given: Any, what: str) -> Any:
         return given
     if is_unknown(given):
         raise cuda_errors.needs_values(what)
-    return read(given).tolist()
+    return read_values(given).tolist()
 
 
 def is_unknown(tensor: torch.Tensor) -> bool:
     """Whether there is nothing to read."""
-    return not SimulationState.compute and _is_meta(read(tensor))
+    return not SimulationState.compute and _is_meta(read_values(tensor))

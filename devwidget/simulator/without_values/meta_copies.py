@@ -16,7 +16,7 @@ from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.schema.message import Message
 from devwidget.simulator.devices.labels import real_device
 from devwidget.simulator.torch_internals import DisableTorchFunction
-from devwidget.simulator.without_values.known_values import is_small, keep, keep_all
+from devwidget.simulator.without_values.known_values import is_small, keep_storage, keep_values
 
 Where = Callable[[torch.Tensor], torch.device]
 
@@ -33,32 +33,34 @@ class MetaCopies:
         self._where, self._dtype = where, dtype
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
-    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+    def copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         """The copy of one tensor; if it is small and no parameter, its values are known."""
         device = self._where(tensor)
         if tensor.layout != torch.strided:
             return tensor.detach().to(device, copy=True)
         dtype = self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
         if tensor.device == device and dtype == tensor.dtype:
-            return self._in_place(tensor)
+            return self._share_storage(tensor)
         copied = torch.empty_like(tensor, device=device, dtype=dtype)
         if _is_knowable(tensor) and is_small(tensor):
-            keep(copied, tensor)
+            keep_values(copied, tensor)
         return copied
 
-    def _in_place(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _share_storage(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        key = storage._cdata, tensor.dtype  # an address would be 0 for all that is on meta
+        # An address would be 0 for all that is on meta.
+        key = storage._cdata, tensor.dtype
         if key not in self._bases:
             base = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
             if _is_knowable(tensor):
-                keep_all(base, storage)
+                keep_storage(base, storage)
             self._bases[key] = base
         return self._bases[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
 def _is_knowable(tensor: torch.Tensor) -> bool:
-    with DisableTorchFunction():  # a mode of ours would answer with the device that the user sees: the cpu
+    # A mode of ours would answer with the device that the user sees: the cpu.
+    with DisableTorchFunction():
         has_values = real_device(tensor).type != "meta"
     return has_values and not (tensor.requires_grad or isinstance(tensor, nn.Parameter))
 
@@ -81,11 +83,11 @@ def meta_copy_of_model(
     registered = MetaCopies(where_registered, dtype)
     for tensor in all_tensors(model):
         _refuse_lazy(tensor)
-        memo[id(tensor)] = _like(tensor, registered.of(tensor))
+        memo[id(tensor)] = _wrap_like(tensor, registered.copy_tensor(tensor))
     plain = MetaCopies(where_plain)
     for tensor in _plain_tensors(model):
         if id(tensor) not in memo:
-            memo[id(tensor)] = _like(tensor, plain.of(tensor))
+            memo[id(tensor)] = _wrap_like(tensor, plain.copy_tensor(tensor))
     try:
         return copy.deepcopy(model, memo)
     except (TypeError, RuntimeError) as error:
@@ -103,7 +105,7 @@ def _refuse_lazy(tensor: torch.Tensor) -> None:
         raise DevwidgetError(Message("a lazy parameter has no shape yet"), instead=Message("run the model once, then plan"))
 
 
-def _like(tensor: torch.Tensor, copied: torch.Tensor) -> torch.Tensor:
+def _wrap_like(tensor: torch.Tensor, copied: torch.Tensor) -> torch.Tensor:
     """A parameter for a parameter, with the attributes that programs hang on it."""
     if isinstance(tensor, nn.Parameter):
         copied = nn.Parameter(copied, requires_grad=tensor.requires_grad)

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator, NoRoom
-from devwidget.simulator.allocator.segments import SegmentBlock, from_here
-from devwidget.simulator.allocator.settings import parse_settings
-from devwidget.simulator.allocator.sizes import MIB
+from devwidget.simulator.allocator.pools import SegmentBlock, iterate_from
+from devwidget.simulator.allocator.settings import MIB, parse_settings
 
 GIB = 1024 * MIB
 SIZES = st.one_of(
@@ -38,11 +37,11 @@ def driven(configuration: str, capacity: int, steps: list[tuple[str, int, int]])
     for step, size, pick in steps:
         if step == "a":
             try:
-                live.append(allocator.allocate(size))
+                live.append(allocator.allocate_block(size))
             except NoRoom:
                 assert_nothing_whole_is_cached(allocator)
         elif step == "f" and live:
-            allocator.free(live.pop(pick % len(live)))
+            allocator.free_block(live.pop(pick % len(live)))
         elif step == "r":
             allocator.release_cached()
             assert_nothing_whole_is_cached(allocator)
@@ -52,7 +51,7 @@ def driven(configuration: str, capacity: int, steps: list[tuple[str, int, int]])
 
 def parts(allocator: CachingAllocator) -> list[list[SegmentBlock]]:
     """The blocks of each segment."""
-    return [list(from_here(first)) for pool in (allocator.small, allocator.large) for first in pool.segments.values()]
+    return [list(iterate_from(first)) for pool in (allocator.small, allocator.large) for first in pool.segments.values()]
 
 
 def assert_nothing_whole_is_cached(allocator: CachingAllocator) -> None:
@@ -61,7 +60,7 @@ def assert_nothing_whole_is_cached(allocator: CachingAllocator) -> None:
 
 def assert_rules(allocator: CachingAllocator, live: list[SegmentBlock]) -> None:
     figures, rules = allocator.figures, allocator.settings
-    free = {id(block) for pool in (allocator.small, allocator.large) for block in pool.free()}
+    free = {id(block) for pool in (allocator.small, allocator.large) for block in pool.free_blocks}
     mapped = in_use = split = 0
     for blocks in parts(allocator):
         first = blocks[0]
@@ -80,14 +79,14 @@ def assert_rules(allocator: CachingAllocator, live: list[SegmentBlock]) -> None:
             in_use += block.size * block.in_use
             split += block.size * (block.is_free and len(blocks) > 1)
             if block.in_use:
-                spare = block.size - rules.rounded(block.requested)
+                spare = block.size - rules.round_size(block.requested)
                 assert 0 <= spare <= (0 if block.segment.small or block.segment.expandable else max(MIB, rules.surplus - 1))
-    assert sum(block.size for block in live) == in_use == figures.current("allocated_bytes")
-    assert mapped == figures.current("reserved_bytes") <= allocator.memory.capacity
-    assert split == figures.current("inactive_split_bytes")
-    assert len(live) == figures.current("allocation")
-    assert sum(block.requested for block in live) == figures.current("requested_bytes")
-    for figure in figures.every():
+    assert sum(block.size for block in live) == in_use == figures.current_of("allocated_bytes")
+    assert mapped == figures.current_of("reserved_bytes") <= allocator.memory.capacity
+    assert split == figures.current_of("inactive_split_bytes")
+    assert len(live) == figures.current_of("allocation")
+    assert sum(block.requested for block in live) == figures.current_of("requested_bytes")
+    for figure in figures.list_figures():
         assert figure.current == figure.allocated - figure.freed <= figure.peak
 
 
@@ -99,10 +98,10 @@ def test_every_sequence_of_requests_keeps_the_rules(
 ) -> None:
     allocator, live = driven(configuration, capacity, steps)
     for block in live:
-        allocator.free(block)
+        allocator.free_block(block)
     allocator.release_cached()
     assert_rules(allocator, [])
-    assert allocator.figures.current("reserved_bytes") == 0, "all that was taken is given back when nothing is in use"
+    assert allocator.figures.current_of("reserved_bytes") == 0, "all that was taken is given back when nothing is in use"
 
 
 def recorded_segment(requested: int) -> int:
@@ -118,13 +117,13 @@ def test_every_new_segment_and_every_block_has_the_size_that_cards_recorded(step
     for step, size, pick in steps:
         known = {blocks[0].address for blocks in parts(allocator)}
         if step == "a":
-            live.append(allocator.allocate(size))
+            live.append(allocator.allocate_block(size))
             new = [sum(block.size for block in blocks) for blocks in parts(allocator) if blocks[0].address not in known]
             assert new in ([], [recorded_segment(size)])
             spare = live[-1].size - -(-size // 512) * 512
             assert spare == 0 if size <= MIB else 0 <= spare <= MIB, "small: split from 512 bytes on; large: above 1 MiB"
         elif step == "f" and live:
-            allocator.free(live.pop(pick % len(live)))
+            allocator.free_block(live.pop(pick % len(live)))
 
 
 @pytest.mark.parametrize(
@@ -143,52 +142,52 @@ def test_every_new_segment_and_every_block_has_the_size_that_cards_recorded(step
 )
 def test_sizes_of_blocks_and_segments(requested: int, block: int, segment: int) -> None:
     allocator = CachingAllocator(GIB, parse_settings(""))
-    found = allocator.allocate(requested)
-    assert allocator.figures.current("reserved_bytes") == segment
+    found = allocator.allocate_block(requested)
+    assert allocator.figures.current_of("reserved_bytes") == segment
     assert found.size == block, "what is left of a large segment is split off only above 1 MiB"
 
 
 def test_the_smallest_block_that_fits_is_handed_out() -> None:
     allocator = CachingAllocator(GIB, parse_settings(""))
-    large, small = allocator.allocate(64 * MIB), allocator.allocate(32 * MIB)
-    allocator.free(large)
-    allocator.free(small)
-    assert allocator.allocate(30 * MIB).address == small.address
+    large, small = allocator.allocate_block(64 * MIB), allocator.allocate_block(32 * MIB)
+    allocator.free_block(large)
+    allocator.free_block(small)
+    assert allocator.allocate_block(30 * MIB).address == small.address
 
 
 def test_fragments_leave_no_room_that_one_segment_has() -> None:
     def room(configuration: str) -> bool:
         allocator = CachingAllocator(100 * MIB, parse_settings(configuration))
-        blocks = [allocator.allocate(20 * MIB) for _ in range(5)]
+        blocks = [allocator.allocate_block(20 * MIB) for _ in range(5)]
         for block in blocks[::2]:
-            allocator.free(block)
+            allocator.free_block(block)
         try:
-            return allocator.allocate(40 * MIB).size == 40 * MIB
+            return allocator.allocate_block(40 * MIB).size == 40 * MIB
         except NoRoom:
             return False
 
     assert room("")  # whole segments are given back first
     allocator = CachingAllocator(80 * MIB, parse_settings(""))
-    whole = allocator.allocate(80 * MIB)
-    allocator.free(whole)
-    blocks = [allocator.allocate(20 * MIB) for _ in range(4)]
+    whole = allocator.allocate_block(80 * MIB)
+    allocator.free_block(whole)
+    blocks = [allocator.allocate_block(20 * MIB) for _ in range(4)]
     for block in blocks[::2]:
-        allocator.free(block)
+        allocator.free_block(block)
     with pytest.raises(NoRoom):
-        allocator.allocate(40 * MIB)
+        allocator.allocate_block(40 * MIB)
     assert room("expandable_segments:True")
 
 
 def test_blocks_above_the_limit_are_not_split_and_given_back_first() -> None:
     allocator = CachingAllocator(200 * MIB, parse_settings("max_split_size_mb:32"))
-    large = allocator.allocate(100 * MIB)
-    allocator.free(large)
-    kept = allocator.allocate(24 * MIB)
+    large = allocator.allocate_block(100 * MIB)
+    allocator.free_block(large)
+    kept = allocator.allocate_block(24 * MIB)
     assert kept.address != large.address
-    assert allocator.allocate(90 * MIB).address == large.address, "up to 20 MiB more than asked for is not too much"
-    second = allocator.allocate(60 * MIB)
-    allocator.free(second)
-    assert allocator.allocate(35 * MIB).size == 36 * MIB
+    assert allocator.allocate_block(90 * MIB).address == large.address, "up to 20 MiB more than asked for is not too much"
+    second = allocator.allocate_block(60 * MIB)
+    allocator.free_block(second)
+    assert allocator.allocate_block(35 * MIB).size == 36 * MIB
     assert allocator.figures.retries == 0, "one block that is large enough was given back, not everything"
 
 
@@ -223,4 +222,4 @@ def test_settings_are_refused_in_torchs_words(text: str, words: str) -> None:
     ],
 )
 def test_requests_are_rounded_as_the_settings_say(text: str, requested: int, rounded: int) -> None:
-    assert parse_settings(text).rounded(requested) == rounded
+    assert parse_settings(text).round_size(requested) == rounded

@@ -1,4 +1,4 @@
-"""Writes devwidget/simulator/operators/kernels/dtype_rules.py: which operators CUDA lacks for which dtypes, by torch's op_db.
+"""Writes devwidget/simulator/operators/dtype_rules.py: which operators CUDA lacks for which dtypes, by torch's op_db.
 
 Run as `python -m tests.simulator.judges.dtype_rules_source`; it takes minutes, in a child as the judge has it.
 
@@ -23,13 +23,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from devwidget.simulator.operators import rule_table
-from devwidget.simulator.operators.kernels import substitutes
+from devwidget.simulator.operators import gpu_kernels, rule_table
 from devwidget.simulator.operators.op_schema import OpSchema
 from tests.simulator.judges import op_db
 from tests.simulator.judges.verdicts import DTYPES, Verdict, as_found, is_excused, tensors, wanting_gradients
 
-TARGET = pathlib.Path(rule_table.__file__).with_name("kernels") / "dtype_rules.py"
+TARGET = pathlib.Path(rule_table.__file__).with_name("dtype_rules.py")
 SAMPLES = 3
 """As many of what CUDA supports; of what it does not, all."""
 HEAD = """\"\"\"For which dtypes CUDA has no kernel where the CPU has one: generated from torch's op_db, do not edit.
@@ -79,7 +78,7 @@ def judge(name: str, short: str) -> Iterator[Verdict]:
     What the file says must not hide what is there to be seen.
     """
     rule_table.LACKING.clear()
-    substitutes.COMPLEX_HALF = asked = Asked()
+    gpu_kernels.COMPLEX_HALF = asked = Asked()
     op, dtype = as_found(name), getattr(torch, short)
     is_there = dtype in op.supported_dtypes("cuda")
     if is_there or (not is_excused(op, "test_dtypes", dtype) and is_exact(op, dtype)):

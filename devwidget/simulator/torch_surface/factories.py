@@ -14,9 +14,9 @@ from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import labels, moves
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches, refusing
-from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.patching import Patches, replacing, wrap_with_refusal
 from devwidget.simulator.torch_internals import device_constructors, tree_map_only
+from devwidget.simulator.torch_surface import conversions
 from devwidget.simulator.without_values import known_values
 
 TAKE_DEVICE = """arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
@@ -29,38 +29,35 @@ TENSOR_METHODS = "new_empty new_empty_strided new_full new_ones new_zeros".split
 
 def install(patches: Patches) -> None:
     """Replace the factories of torch."""
-    device_constructors()  # cached by torch: asked before anything is replaced
+    # Cached by torch: asked before anything is replaced.
+    device_constructors()
     for name in TAKE_DEVICE:
-        patches.wrap(torch, name, integer_device)
+        patches.wrap(torch, name, accept_integer_device)
     for name in SPARSE:
-        patches.wrap(torch, name, sparse)
+        patches.wrap(torch, name, wrap_sparse)
     for name in TENSOR_METHODS:
-        patches.wrap(torch.Tensor, name, integer_device)
+        patches.wrap(torch.Tensor, name, accept_integer_device)
     for name in ("tensor", "as_tensor", "asarray"):
-        patches.wrap(torch, name, from_data)
-    patches.wrap(torch.nested, "nested_tensor", beside_first)
+        patches.wrap(torch, name, wrap_from_data)
+    patches.wrap(torch.nested, "nested_tensor", place_with_first)
     patches.wrap(torch.Tensor, "new_tensor", new_tensor)
     for owner, name in ((torch.Tensor, "__dlpack__"), (torch, "to_dlpack"), (torch.utils.dlpack, "to_dlpack")):
-        patches.wrap(owner, name, of_cpu_alone)
+        patches.wrap(owner, name, refuse_gpu_memory)
     patches.wrap(torch, "from_dlpack", from_dlpack)
     patches.wrap(torch.utils.dlpack, "from_dlpack", from_dlpack)
 
 
-def integer_device(original: Callable[..., Any]) -> Callable[..., Any]:
+@replacing
+def accept_integer_device(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The same factory, for which `device=1` is a GPU: C++ would ask for an accelerator."""
-
-    @functools.wraps(original)
-    def factory(*args: Any, **kwargs: Any) -> Any:
-        if isinstance(kwargs.get("device"), int):
-            kwargs["device"] = conversions.as_device(kwargs["device"])
-        if kwargs.get("out") is not None:
-            into(kwargs)
-        return original(*args, **kwargs)
-
-    return factory
+    if isinstance(kwargs.get("device"), int):
+        kwargs["device"] = conversions.as_device(kwargs["device"])
+    if kwargs.get("out") is not None:
+        name_out_device(kwargs)
+    return original(*args, **kwargs)
 
 
-def into(kwargs: dict[str, Any]) -> None:
+def name_out_device(kwargs: dict[str, Any]) -> None:
     """Name the real device in a call that fills a given tensor: C++ compares them, the default device included.
 
     Raises:
@@ -77,57 +74,48 @@ def into(kwargs: dict[str, Any]) -> None:
     kwargs["device"] = CPU_DEVICE if SimulationState.compute else META_DEVICE
 
 
-def from_data(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def wrap_from_data(original: Callable[..., torch.Tensor], data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.tensor` and its kin: they fill a CPU tensor behind the modes' back and move it there."""
-
-    @functools.wraps(original)
-    def factory(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        public = getattr(torch, original.__name__)
-        if has_torch_function((data,)):
-            return handle_torch_function(public, (data,), data, *args, **kwargs)  # type: ignore[no-any-return]
-        device = kwargs.pop("device", None)
-        if isinstance(data, torch.Tensor) and original.__name__ != "tensor":
-            return _as_tensor(original, data, device, args, kwargs)
-        label = _label_for(data, device)
-        pinned = kwargs.pop("pin_memory", False)
-        kwargs["device"] = META_DEVICE if label == META and SimulationState.compute else CPU_DEVICE
-        if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
-            data = data.cpu()
-        result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)
-        return labels.pin(result) if pinned else _labelled(result, label)
-
-    return factory
+    public = getattr(torch, original.__name__)
+    if has_torch_function((data,)):
+        return handle_torch_function(public, (data,), data, *args, **kwargs)  # type: ignore[no-any-return]
+    device = kwargs.pop("device", None)
+    if isinstance(data, torch.Tensor) and original.__name__ != "tensor":
+        return _as_tensor(original, data, device, args, kwargs)
+    label = _label_for(data, device)
+    pinned = kwargs.pop("pin_memory", False)
+    kwargs["device"] = META_DEVICE if label == META and SimulationState.compute else CPU_DEVICE
+    if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
+        data = data.cpu()
+    result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)
+    return labels.mark_pinned(result) if pinned else _label_result(result, label)
 
 
-def sparse(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def wrap_sparse(original: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
     """Sparse factories: they convert lists behind the modes' back, so the tensor is moved when it is complete."""
-
-    @functools.wraps(original)
-    def factory(*args: Any, **kwargs: Any) -> torch.Tensor:
-        values = kwargs.get("values", next((arg for arg in reversed(args) if isinstance(arg, torch.Tensor)), None))
-        device = kwargs.pop("device", None)
-        if device is None and isinstance(values, torch.Tensor):  # the indices follow
-            device = moves.device_named(moves.own_label(values))
-        if device is not None:
-            device = conversions.as_device(device)
-            args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
-        result = original(*args, **kwargs)
-        return result if device is None else result.to(device)
-
-    return factory
+    values = kwargs.get("values", next((arg for arg in reversed(args) if isinstance(arg, torch.Tensor)), None))
+    device = kwargs.pop("device", None)
+    # The indices follow.
+    if device is None and isinstance(values, torch.Tensor):
+        device = moves.device_for_label(moves.own_label(values))
+    if device is not None:
+        device = conversions.as_device(device)
+        args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
+    result = original(*args, **kwargs)
+    return result if device is None else result.to(device)
 
 
-def beside_first(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def place_with_first(
+    original: Callable[..., torch.Tensor], tensor_list: Any, *, device: Any = None, **kwargs: Any
+) -> torch.Tensor:
     """`torch.nested.nested_tensor`, which goes where the first of its tensors is, and reads that in C++."""
-
-    @functools.wraps(original)
-    def nested_tensor(tensor_list: Any, *, device: Any = None, **kwargs: Any) -> torch.Tensor:
-        first = next(iter(tensor_list), None)
-        if device is None and isinstance(first, torch.Tensor):
-            device = moves.device_named(moves.own_label(first))
-        return original(tensor_list, device=conversions.as_device(device), **kwargs)
-
-    return nested_tensor
+    first = next(iter(tensor_list), None)
+    if device is None and isinstance(first, torch.Tensor):
+        device = moves.device_for_label(moves.own_label(first))
+    return original(tensor_list, device=conversions.as_device(device), **kwargs)
 
 
 def _label_for(data: Any, device: Any) -> int:
@@ -158,16 +146,16 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
     return tensor.clone() if label >= 0 and not tensor.untyped_storage().resizable() else tensor
 
 
-def _labelled(tensor: torch.Tensor, label: int) -> torch.Tensor:
-    tensor = tensor if SimulationState.compute else known_values.bare(tensor)
+def _label_result(tensor: torch.Tensor, label: int) -> torch.Tensor:
+    tensor = tensor if SimulationState.compute else known_values.strip_values(tensor)
     if label >= 0 or (label == META and not SimulationState.compute):
         labels.put_label(tensor, label)
     return tensor
 
 
-def of_cpu_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_gpu_memory(original: Callable[..., Any]) -> Callable[..., Any]:
     """What hands the memory of a tensor to other libraries, which would take it for that of the CPU."""
-    refused = refusing(
+    refused = wrap_with_refusal(
         Message("virtual GPUs hand no memory to other libraries"),
         why=Message("what these found there would be the CPU's"),
         instead="x.cpu()",
@@ -180,27 +168,19 @@ def of_cpu_alone(original: Callable[..., Any]) -> Callable[..., Any]:
     return to_dlpack
 
 
-def from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def from_dlpack(original: Callable[..., torch.Tensor], ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.from_dlpack`, which would take a tensor of torch's own by its real device."""
-
-    @functools.wraps(original)
-    def from_dlpack(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
-        return ext_tensor.detach() if isinstance(ext_tensor, torch.Tensor) else original(ext_tensor, **kwargs)
-
-    return from_dlpack
+    return ext_tensor.detach() if isinstance(ext_tensor, torch.Tensor) else original(ext_tensor, **kwargs)
 
 
-def new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def new_tensor(original: Callable[..., torch.Tensor], self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     """`Tensor.new_tensor`: on the device of the tensor, unless told otherwise."""
-
-    @functools.wraps(original)
-    def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
-        if has_torch_function((self,)):
-            return handle_torch_function(torch.Tensor.new_tensor, (self,), self, data, **kwargs)
-        device = kwargs.pop("device", None)
-        label = max(labels.label_of(self), CPU) if device is None else conversions.label_of_device(device)
-        if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
-            data = data.cpu()
-        return _labelled(original(known_values.read(self), known_values.read_numbers(data), **kwargs), label)
-
-    return new_tensor
+    if has_torch_function((self,)):
+        return handle_torch_function(torch.Tensor.new_tensor, (self,), self, data, **kwargs)
+    device = kwargs.pop("device", None)
+    label = max(labels.label_of(self), CPU) if device is None else conversions.label_of_device(device)
+    if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
+        data = data.cpu()
+    return _label_result(original(known_values.read_values(self), known_values.read_numbers(data), **kwargs), label)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +13,9 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import CPU, TEMPORARY
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.patching import Patches
-from devwidget.simulator.tensor_surface import conversions
+from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import TensorBase
+from devwidget.simulator.torch_surface import conversions
 
 NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()
 
@@ -33,11 +32,11 @@ class _LegacyType(type):
             return cls.replaced(*args, **kwargs)  # type: ignore[no-any-return]
         if args and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) >= 0:
             args = (args[0].cpu(), *args[1:])
-        label = asked_for(kwargs, machine.current_index() if cls.on_gpu else CPU)
+        label = pop_asked_label(kwargs, machine.current_index() if cls.on_gpu else CPU)
         if cls.on_gpu:
             _warn_of_gpu_types()
         tensor: torch.Tensor = cls.real(*args, **kwargs)
-        return meant(tensor, label)
+        return label_as_meant(tensor, label)
 
     def __instancecheck__(cls, instance: object) -> bool:
         if not SimulationState.is_running:
@@ -57,7 +56,7 @@ class _LegacyType(type):
         return cls.on_gpu
 
 
-def asked_for(kwargs: dict[str, Any], usual: int) -> int:
+def pop_asked_label(kwargs: dict[str, Any], usual: int) -> int:
     """The label of the device that is named, which is taken out of the keywords; a constructor has one kind of device.
 
     Raises:
@@ -73,7 +72,7 @@ def asked_for(kwargs: dict[str, Any], usual: int) -> int:
     return label
 
 
-def meant(tensor: torch.Tensor, label: int) -> torch.Tensor:
+def label_as_meant(tensor: torch.Tensor, label: int) -> torch.Tensor:
     """The tensor under the label that the user meant: a constructor looks like torch's own C++ code to the mode."""
     if label >= 0 or labels.label_of(tensor) == TEMPORARY:
         labels.put_label(tensor, label)
@@ -106,48 +105,41 @@ def install(patches: Patches) -> None:
                 names = {"real": real, "replaced": getattr(owner, full), "on_gpu": on_gpu, "__module__": module}
                 names["__doc__"] = real.__doc__
                 patches.set(owner, full, _LegacyType(full, (), names))
-    patches.set(torch.Tensor, "__new__", staticmethod(_new))
-    patches.wrap(torch.Tensor, "new", beside)
-    patches.wrap(torch, "set_default_tensor_type", on_gpus_too)
+    patches.set(torch.Tensor, "__new__", staticmethod(_new_tensor))
+    patches.wrap(torch.Tensor, "new", wrap_new)
+    patches.wrap(torch, "set_default_tensor_type", accept_gpu_types)
     before, dtype = torch.get_default_device(), torch.get_default_dtype()
     patches.undo.add(_put_defaults_back, before, dtype)
 
 
-def _new(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+def _new_tensor(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
     tensor: torch.Tensor
     if cls is not torch.Tensor:
         # What an operator returns through a mode is an object of Python already, and torch cannot make it another class.
         with hide_from_modes():
             return TensorBase.__new__(cls, *args, **kwargs)  # type: ignore[no-any-return]
     tensor = TensorBase.__new__(cls, *args, **kwargs)
-    return meant(tensor, CPU) if args else tensor  # without arguments nothing is allocated that looks like a temporary
+    # Without arguments nothing is allocated that looks like a temporary.
+    return label_as_meant(tensor, CPU) if args else tensor
 
 
-def beside(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+@replacing
+def wrap_new(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`Tensor.new`: a tensor on the same device."""
-
-    @functools.wraps(original)
-    def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if has_torch_function_unary(self):
-            return handle_torch_function(torch.Tensor.new, (self,), self, *args, **kwargs)  # type: ignore[no-any-return]
-        label = asked_for(kwargs, max(labels.label_of(self), CPU))
-        return meant(original(self, *args, **kwargs), label)
-
-    return new
+    if has_torch_function_unary(self):
+        return handle_torch_function(torch.Tensor.new, (self,), self, *args, **kwargs)  # type: ignore[no-any-return]
+    label = pop_asked_label(kwargs, max(labels.label_of(self), CPU))
+    return label_as_meant(original(self, *args, **kwargs), label)
 
 
-def on_gpus_too(original: Callable[[Any], None]) -> Callable[[Any], None]:
+@replacing
+def accept_gpu_types(original: Callable[[Any], None], t: Any) -> None:
     """`torch.set_default_tensor_type`, for the types of GPUs too."""
-
-    @functools.wraps(original)
-    def set_default_tensor_type(t: Any) -> None:
-        name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
-        owner, _, kind = name.rpartition(".")
-        original(getattr(torch, kind).real)
-        kind = SimulationState.accelerator.type
-        torch.set_default_device(kind if owner == f"torch.{kind}" else None)
-
-    return set_default_tensor_type
+    name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
+    owner, _, kind = name.rpartition(".")
+    original(getattr(torch, kind).real)
+    kind = SimulationState.accelerator.type
+    torch.set_default_device(kind if owner == f"torch.{kind}" else None)
 
 
 def _put_defaults_back(device: torch.device, dtype: torch.dtype) -> None:

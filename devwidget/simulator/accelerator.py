@@ -1,12 +1,69 @@
-"""CUDA, the accelerator that is shipped: its own words (torch 2.13), and an A100 in all but name and memory."""
+"""What tells one kind of accelerator from another, read by the rest of the simulator; and CUDA, the one that is shipped."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from devwidget.records.device import CUDA as KIND
-from devwidget.simulator.accelerators.accelerator import Accelerator, Casts
+from devwidget.records.device import AcceleratorKind
+
+
+@dataclass(frozen=True, slots=True)
+class AutocastLists:
+    """What autocast does with each operator, named as in torch's schemas; those in no list take float32.
+
+    Attributes:
+        lower: run in the fast dtype.
+        promote: run in the widest dtype among their arguments.
+        set_dtype: give float32, unless the caller names a dtype.
+        refused: the ones that are not safe, with what torch says then.
+    """
+
+    lower: frozenset[str]
+    promote: frozenset[str]
+    set_dtype: frozenset[str]
+    refused: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator(AcceleratorKind):
+    """One kind of accelerator as the simulator needs it; `cuda.py` has the one that is shipped.
+
+    Another one is such a record with other contents, for a device type that torch knows; it runs by
+    `Simulation(parse_cluster(2, "16GiB", True, replace(CUDA, type="xpu", title="XPU", ...)))`.
+
+    Attributes:
+        title: as torch writes it in messages and in the names of dispatch keys, `CUDA`.
+        number: its place in `c10::DeviceType`.
+        version: of its software that torch would be built for.
+        invalid_ordinal: the error for a device that does not exist.
+        out_of_memory: the error for want of room, with `{requested}`, `{index}`, `{capacity}`, `{free}`, `{used}`, `{held}` and
+            `{cached}`.
+        properties: makes what `get_device_properties` returns of name, bytes of memory, UUID and number in the machine.
+        answers: what further C functions of torch return, by their names behind `c_prefix`.
+        casts: what autocast does.
+    """
+
+    title: str
+    number: int
+    version: str
+    invalid_ordinal: str
+    out_of_memory: str
+    properties: Callable[..., object]
+    answers: Mapping[str, object]
+    casts: AutocastLists
+
+    @property
+    def c_prefix(self) -> str:
+        """How the names of its C functions begin, which a CPU build of torch lacks."""
+        return f"_{self.type}_"
+
+    @property
+    def autocast_key(self) -> str:
+        """The dispatch key of its autocast."""
+        return "Autocast" + self.title
 
 
 @dataclass(frozen=True)
@@ -38,7 +95,7 @@ class CudaProperties:
     gcnArchName: str = "devwidget virtual GPU"
 
 
-CASTS = Casts(
+CASTS = AutocastLists(
     lower=frozenset("""
 _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
 conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm

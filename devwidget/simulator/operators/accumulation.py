@@ -23,11 +23,12 @@ Holders = tuple[int, int]
 """How many in C++ and in Python hold a tensor."""
 
 
-def add(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def add_gradients(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`aten::add.Tensor`."""
+    # Before the operator runs: its own calls hold the tensor too.
     is_alone = graph_task() >= 0 and not torch.is_grad_enabled() and _is_alone(args)
-    target, _ = propagate.where(schema, args, kwargs)
-    result = propagate.run(schema, func, args, kwargs)
+    target, _ = propagate.find_target(schema, args, kwargs)
+    result = propagate.run_operator(schema, func, args, kwargs)
     if target < 0 or not is_alone or not _is_laid_out_otherwise(args[0], result):
         return result
     with hide_from_modes():
@@ -38,15 +39,16 @@ def add(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
 
 def _is_alone(args: tuple[Any, ...]) -> bool:
     """Whether the engine would add in place but for the label: it alone holds the first tensor, and its storage."""
-    if type(args[0]) is not torch.Tensor or args[0].layout is not torch.strided or _holders(args) != _holders_of_lone():
+    if type(args[0]) is not torch.Tensor or args[0].layout is not torch.strided or _count_holders(args) != _holders_of_lone():
         return False
     return bool(storage_holders(args[0].untyped_storage()._cdata) == 2)  # the tensor, and Python
 
 
-def _holders(args: tuple[Any, ...]) -> Holders:
+def _count_holders(args: tuple[Any, ...]) -> Holders:
     return args[0]._use_count(), sys.getrefcount(args[0])
 
 
+# The counts differ between versions of Python and of torch, so they are measured and not written down.
 @functools.cache
 def _holders_of_lone() -> Holders:
     """As many as hold the first tensor of a sum that the engine makes in place, on its way through a mode."""
@@ -63,7 +65,7 @@ class _Probe(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.ops.aten.add_.Tensor:
-            self.holders = _holders(args)
+            self.holders = _count_holders(args)
         return redispatch(func, args, kwargs)
 
 

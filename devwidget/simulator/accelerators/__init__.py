@@ -1,1 +1,0 @@
-"""Kinds of accelerators: what tells one from another, and CUDA."""

@@ -1,1 +1,0 @@
-"""Kernels that differ: those that only one of GPU and CPU has, and those that add up in any order."""
