@@ -264,6 +264,40 @@ def test_what_is_computed_from_parameters_alone_is_astray_because_of_them():
     assert found.fixes[0].edits[0].text.strip() == "self.blocks = nn.ModuleList([Scan() for _ in range(2)])"
 
 
+class Noisy(nn.Linear):
+    def __init__(self, width, bias):
+        super().__init__(width, width, bias=bias)
+        self.register_buffer("noise", torch.randn(width, width))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight + self.weight * self.noise, self.bias)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_of_one_forgotten_copy_are_one_finding_even_where_they_compute_their_weights(bias):
+    with devwidget.record(heal=True) as recording:
+        online = nn.Sequential(nn.Linear(3, 3), Noisy(3, bias), Noisy(3, bias))
+        target = copy.deepcopy(online)
+        recording.attach(online.to("cuda:0"))
+        x = torch.ones(2, 3, device="cuda:0")
+        for layer in target:
+            x = layer(x)
+    (found,) = recording.trace.findings
+    assert (found.kind, found.birth.text) == ("wrong-device", "target = copy.deepcopy(online)")
+
+
+def test_what_is_computed_with_a_number_made_there_is_not_blamed_on_the_weights():
+    class Jittered(nn.Linear):
+        def forward(self, x):
+            return nn.functional.linear(x, self.weight + torch.randn(3, 3))
+
+    with devwidget.record(heal=True) as recording:
+        layer = Jittered(3, 3)
+        layer(torch.ones(2, 3, device="cuda:0"))
+    (found,) = recording.trace.findings
+    assert "torch.randn(3, 3)" in found.birth.text
+
+
 class Looked(nn.Module):
     def __init__(self):
         super().__init__()
