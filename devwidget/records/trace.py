@@ -29,8 +29,8 @@ class Held:
     Attributes:
         module: path of the owning module; None if a global keeps it.
         name: how the owner calls it: `mask`, `anchors[0]`, `RARE`.
-        how: `parameter`, `buffer`, `attribute` (of a module), `class attribute` or `global`.
-        owner_class: class name of the owning module.
+        how: `parameter`, `buffer`, `attribute` (of a module), `class attribute`, `optimizer state` or `global`.
+        owner_class: class name of the owning module or optimizer.
         assigned: the user's line that stored it there, if it can be found.
         shared: full paths under which other modules hold the same parameter.
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.made_by import made_by
-from devwidget.capture.faults.owners import holder, in_class, registered_at, written_later
+from devwidget.capture.faults.owners import holder, in_class, in_optimizer, registered_at, written_later
 from devwidget.capture.modules import is_module, own_tensors, walk
 from devwidget.capture.object_fields import dict_of, stored, word
 from devwidget.capture.recording.births import Birth
@@ -93,7 +93,8 @@ class Names:
         if of_dtype and (root is None or not root.is_move) and (cast := self._past_cast(tensor.dtype)) is not None:
             held = holder(self._state.tracker, self._frames, family or [tensor])
             return made_by(dataclasses.replace(operand, held=held, from_move=True), [cast], target)
-        giver = _follows(root, tensor.device, target) if root is not None and not of_dtype else None
+        state = in_optimizer(self._frames, family)
+        giver = _follows(root, tensor.device, target) if root is not None and not of_dtype and state is None else None
         weights = self._weights_of(root) if root is not None and giver is None and not of_dtype else None
         if giver is not None:
             root, family = giver, [member for member in (giver(),) if member is not None]

@@ -1,14 +1,16 @@
 """parallel-io: what enters or leaves DataParallel cannot be split or joined as intended.
 
 Why: every tensor is cut along its first axis, one piece for each GPU, and the outputs are joined along it.
-Bad: a `forward` that returns a scalar loss; a hidden state of shape [layers, batch, width].
-Good: `loss = model(x, y).mean()`; a hidden state made inside `forward`, or with the batch first.
+Bad: a `forward` that returns a scalar loss, or an object of a class; a hidden state of shape [layers, batch, width]; an object
+with tensors, or a list with the lengths of the rows, which every replica gets whole.
+Good: `loss = model(x, y).mean()`; a hidden state made inside `forward`, or with the batch first; tensors, or dicts of them.
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
@@ -31,15 +33,19 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
     birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
-    return finding_of(
+    found = finding_of(
         fault,
         "parallel-io",
         headline=_headline(fault, facts),
         why=Message("DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it"),
         birth=birth,
         fixes=_fixes(fault, facts, birth),
-        notes=(Message("the replica failed with {error}", error=fault.error),) if fault.error else (),
+        notes=(Message("the replica failed with {error}", error=fault.error),)
+        if fault.error and facts["problem"] != "output"
+        else (),
+        cause=f"{facts['problem']} {facts['name']}" if "name" in facts else "",
     )
+    return dataclasses.replace(found, explains=(*found.explains, *map(int, facts.get("wrong", "").split())))
 
 
 def _headline(fault: Fault, facts: dict[str, str]) -> str:
@@ -57,6 +63,20 @@ def _headline(fault: Fault, facts: dict[str, str]) -> str:
             dim=facts["dim"],
             batch=facts["batch"],
         )
+    if facts["problem"] == "whole":
+        return Message(
+            "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas is given all of them",
+            name=facts["name"],
+            owner=facts["owner"],
+            samples=facts["samples"],
+            replicas=facts["replicas"],
+        )
+    if facts["problem"] == "output":
+        return Message(
+            "`{owner}.forward` returns `{name}`, which cannot be joined from the parts of the replicas",
+            owner=facts["owner"],
+            name=facts["name"],
+        )
     return Message(
         "{samples} samples cannot feed {replicas} replicas, and the values that are no tensors go to all",
         samples=facts["samples"],
@@ -73,6 +93,19 @@ def _fixes(fault: Fault, facts: dict[str, str], birth: Site | None) -> Iterator[
         yield _batch_first(fault, facts, birth)
         yield Fix(Message("make the state inside forward, from the replica's own share of the batch"), "", "likely")
         yield Fix(Message("pass it with the batch first and transpose(0, 1) it inside forward"), "", "choice")
+    elif facts["problem"] == "whole":
+        name = facts["name"]
+        if fault.operands:
+            yield Fix(
+                Message("pass its tensors to the model as arguments of their own, or in a dict: those are cut"), "", "likely"
+            )
+        else:
+            yield Fix(Message("pass it as a tensor, which is cut with the batch"), f"{name} = torch.tensor({name})", "likely")
+    elif facts["problem"] == "output":
+        fields = ", ".join(f"{field!r}: ..." for field in facts["fields"].split(", ") if field)
+        yield Fix(
+            Message("return tensors, or a tuple, a list or a dict of them"), f"return {{{fields}}}" if fields else "", "likely"
+        )
     else:
         words = Message("use no more GPUs than there are samples")
         yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, facts), "likely")
