@@ -421,3 +421,17 @@ def test_what_the_wrapper_can_neither_cut_nor_join_is_told_by_a_recording_and_an
 
 def test_a_list_that_the_failing_line_does_not_read_is_not_blamed():
     assert [kind for kind, _ in told_of_replicas(Named(), lambda x: (x, ["a", "b", "c", "d"]))] == []
+
+
+def test_more_gpus_than_there_are_is_an_invalid_device_for_a_recording_and_an_explanation():
+    with devwidget.simulate(gpus=1):
+        with contextlib.suppress(AssertionError), devwidget.record() as recording:
+            nn.DataParallel(nn.Linear(2, 2).cuda(), device_ids=[0, 1, 2])
+        with pytest.raises(AssertionError) as caught:
+            nn.DataParallel(nn.Linear(2, 2).cuda(), device_ids=[0, 1, 2])
+        (found,) = devwidget.explain(caught.value).findings
+    (seen,) = recording.trace.findings
+    assert (seen.kind, seen.headline) == (found.kind, found.headline)
+    assert found.kind == "invalid-device"
+    assert "`cuda:1` is no device of this machine" in found.headline
+    assert "device_ids=list(range(torch.cuda.device_count()))" in found.fixes[0].edits[0].text

@@ -8,11 +8,13 @@ Source: the documentation of `torch.nn.Module.register_buffer`.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_statement
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
@@ -21,7 +23,7 @@ from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import registered
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
-from devwidget.rules.wording import about_kept, one_target
+from devwidget.rules.wording import about_kept, one_target, words_in
 
 
 @rule("unregistered-tensor", needs=("forward",))
@@ -68,7 +70,16 @@ def _birth(stray: Operand, held: Held) -> Site | None:
     later = held.assigned is not None and calls.starts_empty(held.assigned.text)
     if held.assigned is None or later or "." in held.name or calls.hands_on(held.assigned.text):
         return stray.birth or held.assigned
-    return held.assigned
+    return stray.birth if _made_for(stray.birth, held.assigned) else held.assigned
+
+
+def _made_for(birth: Site | None, assigned: Site | None) -> bool:
+    """Whether a line above in the same function made a variable of which the attribute is computed."""
+    if birth is None or assigned is None or (birth.file, birth.function) != (assigned.file, assigned.function):
+        return False
+    node = parsed_statement(birth.text)
+    names = {target.id for target in node.targets if isinstance(target, ast.Name)} if isinstance(node, ast.Assign) else set()
+    return birth.line < assigned.line and not names.isdisjoint(words_in(assigned.text.partition("=")[2]))
 
 
 def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
