@@ -23,7 +23,7 @@ from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import registered
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
-from devwidget.rules.wording import about_kept, one_target, words_in
+from devwidget.rules.wording import about_kept, one_target
 
 
 @rule("unregistered-tensor", needs=("forward",))
@@ -74,12 +74,15 @@ def _birth(stray: Operand, held: Held) -> Site | None:
 
 
 def _made_for(birth: Site | None, assigned: Site | None) -> bool:
-    """Whether a line above in the same function made a variable of which the attribute is computed."""
+    """Whether a line above in the same function made the variable whose method gives the attribute."""
     if birth is None or assigned is None or (birth.file, birth.function) != (assigned.file, assigned.function):
         return False
-    node = parsed_statement(birth.text)
-    names = {target.id for target in node.targets if isinstance(target, ast.Name)} if isinstance(node, ast.Assign) else set()
-    return birth.line < assigned.line and not names.isdisjoint(words_in(assigned.text.partition("=")[2]))
+    made, given = parsed_statement(birth.text), parsed_statement(assigned.text)
+    value = given.value if isinstance(given, ast.Assign) else None
+    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):  # `pe` of `pe.unsqueeze(0)[:5]`
+        value = value.func if isinstance(value, ast.Call) else value.value
+    names = {target.id for target in made.targets if isinstance(target, ast.Name)} if isinstance(made, ast.Assign) else set()
+    return birth.line < assigned.line and isinstance(value, ast.Name) and value.id in names
 
 
 def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
