@@ -46,6 +46,8 @@ OTHERWISE = {
     "cut": {"numbers": (2, 8, 4), "count": 0, "total": 8},
     "starved": {"count": 1, "total": 2},
     "lost": {"name": "calls"},
+    "whole": {"name": "lengths", "owner": "list", "count": 8, "total": 2},
+    "unjoined": {"name": "Output", "owner": "Net"},
 }
 """What reads wrong in the sentence of a kind with the example's fields."""
 TEXT = """# How we know

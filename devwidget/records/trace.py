@@ -29,8 +29,8 @@ class Held:
     Attributes:
         module: path of the owning module; None if a global keeps it.
         name: how the owner calls it: `mask`, `anchors[0]`, `RARE`.
-        how: `parameter`, `buffer`, `attribute` (of a module), `class attribute` or `global`.
-        owner_class: class name of the owning module.
+        how: `parameter`, `buffer`, `attribute` (of a module), `class attribute`, `optimizer state` or `global`.
+        owner_class: class name of the owning module or optimizer.
         assigned: the user's line that stored it there, if it can be found.
         shared: full paths under which other modules hold the same parameter.
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
@@ -151,7 +151,8 @@ class FaultDetails:
     """What is known of a fault of one family only; each field keeps its default in the others.
 
     Attributes:
-        problem: which of the problems of its family: `state` or `missing` (optimizer), `scalar`, `axis` or `samples` (io),
+        problem: which of the problems of its family: `state` or `missing` (optimizer),
+            `scalar`, `axis`, `samples`, `whole` or `output` (io),
             `write` or `parameters` (replica), `constant` (dtype).
         optimizer: its class.
         state: name of the state that is elsewhere.
@@ -167,6 +168,9 @@ class FaultDetails:
         batch: how long the batch is along it.
         samples: how many there were.
         attribute: what a replica lost, or a parameter that it has by name.
+        name: an argument of `forward`, or the class of an output.
+        fields: names of the tensors in that output.
+        explains: numbers of the faults that follow from it.
         dtype: for which there is no kernel.
         wanted: the dtype of the others.
         tuples: names of tuples whose items the call was given, with their lengths.
@@ -191,6 +195,9 @@ class FaultDetails:
     batch: Size = 0
     samples: Size = 0
     attribute: str = ""
+    name: str = ""
+    fields: tuple[str, ...] = ()
+    explains: tuple[int, ...] = ()
     dtype: str = ""
     wanted: str = ""
     tuples: tuple[tuple[str, Size], ...] = ()

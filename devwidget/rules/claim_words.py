@@ -308,6 +308,24 @@ def _starved(claim: Claim) -> str:
     )
 
 
+def _whole(claim: Claim) -> str:
+    return Message(
+        "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas is given all of them",
+        name=claim.name,
+        owner=claim.owner,
+        samples=claim.count,
+        replicas=claim.total,
+    )
+
+
+def _unjoined(claim: Claim) -> str:
+    return Message(
+        "`{owner}.forward` returns `{name}`, which cannot be joined from the parts of the replicas",
+        owner=claim.owner,
+        name=claim.name,
+    )
+
+
 def _lost(claim: Claim) -> str:
     return Message("`self.{name}` is written in a replica and lost with it", name=claim.name)
 
@@ -358,6 +376,8 @@ WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
     "gathered": _gathered,
     "cut": _cut,
     "starved": _starved,
+    "whole": _whole,
+    "unjoined": _unjoined,
     "lost": _lost,
     "bare": _bare,
 }

@@ -433,11 +433,14 @@ def _prefixed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator
 
 def _kept(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
     """The optimizer's state has this device, and its parameter the other."""
-    found = fault.details if fault is not None else None
-    if found is None or (found.optimizer, found.state) != (claim.owner, claim.name):
-        yield "the optimizer keeps no such state"
-    elif fault is not None and (fault.operands[0].device, fault.target) != (claim.device, claim.target):
-        yield f"it was on {fault.operands[0].device}"
+    helds = [(each.held, each.device) for each in fault.operands] if fault is not None else []
+    kept = [(held.owner_class, held.name, device) for held, device in helds if held is not None]
+    if fault is not None and fault.what == "optimizer":
+        kept = [(fault.details.optimizer, fault.details.state, fault.operands[0].device)]
+    if (claim.owner, claim.name, claim.device) not in kept:
+        yield f"the optimizer keeps no such state on {claim.device}"
+    if fault is None or fault.target != claim.target:
+        yield f"it is not wanted on {claim.target}"
 
 
 def _omitted(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
@@ -484,6 +487,21 @@ def _starved(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[
     told = ("samples", claim.count, claim.total)
     if found is None or (found.problem, found.samples, found.replicas) != told or claim.count >= claim.total:
         yield "there were enough"
+
+
+def _whole(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The argument has as many entries as the batch, is no tensor that is cut, and replicas were given it as it is."""
+    found = fault.details if fault is not None else None
+    told = ("whole", claim.name, claim.owner, claim.count, claim.total)
+    if found is None or (found.problem, found.name, found.owner, found.samples, found.replicas) != told:
+        yield "no replica was given it whole"
+
+
+def _unjoined(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The replicas returned objects of this class, and `gather` refused them."""
+    found = fault.details if fault is not None else None
+    if found is None or (found.problem, found.owner, found.name) != ("output", claim.owner, claim.name):
+        yield "no output was refused"
 
 
 def _lost(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
@@ -542,6 +560,8 @@ REQUIRED: dict[ClaimKind, Required] = {
     "gathered": _gathered,
     "cut": _cut,
     "starved": _starved,
+    "whole": _whole,
+    "unjoined": _unjoined,
     "lost": _lost,
     "bare": _bare,
 }

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import dataclasses
 import warnings
 
 import pytest
@@ -365,3 +366,72 @@ class Largest(nn.Module):
     def forward(self, ids):
         self.longest = max(self.longest, ids.shape[1])
         return self.embed(ids) + self.longest
+
+
+@dataclasses.dataclass
+class Rows:
+    x: torch.Tensor
+
+
+class OfRows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, rows):
+        return self.out(rows.x)
+
+
+class AsRows(OfRows):
+    def forward(self, x):
+        return Rows(self.out(x))
+
+
+class Lengths(OfRows):
+    def forward(self, x, lengths):
+        return torch.nn.utils.rnn.pack_padded_sequence(self.out(x), lengths, batch_first=True, enforce_sorted=False).data
+
+
+class Named(OfRows):
+    def forward(self, x, names):
+        assert len(names) == 4
+        return self.out(x) + torch.ones(3, device=x.device)
+
+
+def told_of_replicas(module, batch):
+    """Kinds and headlines of a recording that heals, and of an explanation."""
+    with devwidget.simulate(gpus=2):
+        model = nn.DataParallel(module.to("cuda:0"), device_ids=[0, 1])
+        with contextlib.suppress(Exception), devwidget.record(heal=True) as recording:
+            model(*batch(torch.randn(4, 3, 4, device="cuda:0")))
+        with pytest.raises(Exception) as caught:  # noqa: PT011  whichever it raises
+            model(*batch(torch.randn(4, 3, 4, device="cuda:0")))
+        findings = [*recording.trace.findings, *devwidget.explain(caught.value).findings]
+    return [(found.kind, str(found.headline)) for found in findings]
+
+
+@pytest.mark.parametrize(("module", "batch", "words"), [
+    (OfRows, lambda x: (Rows(x),), "`rows` (Rows) has 4 entries, and each of the 2 replicas is given all of them"),
+    (Lengths, lambda x: (x, [3, 1, 2, 3]), "`lengths` (list) has 4 entries, and each of the 2 replicas is given all of them"),
+    (AsRows, lambda x: (x,), "`AsRows.forward` returns `Rows`, which cannot be joined from the parts of the replicas"),
+])  # fmt: skip
+def test_what_the_wrapper_can_neither_cut_nor_join_is_told_by_a_recording_and_an_explanation(module, batch, words):
+    assert told_of_replicas(module(), batch) == [("parallel-io", words)] * 2
+
+
+def test_a_list_that_the_failing_line_does_not_read_is_not_blamed():
+    assert [kind for kind, _ in told_of_replicas(Named(), lambda x: (x, ["a", "b", "c", "d"]))] == []
+
+
+def test_more_gpus_than_there_are_is_an_invalid_device_for_a_recording_and_an_explanation():
+    with devwidget.simulate(gpus=1):
+        with contextlib.suppress(AssertionError), devwidget.record() as recording:
+            nn.DataParallel(nn.Linear(2, 2).cuda(), device_ids=[0, 1, 2])
+        with pytest.raises(AssertionError) as caught:
+            nn.DataParallel(nn.Linear(2, 2).cuda(), device_ids=[0, 1, 2])
+        (found,) = devwidget.explain(caught.value).findings
+    (seen,) = recording.trace.findings
+    assert (seen.kind, seen.headline) == (found.kind, found.headline)
+    assert found.kind == "invalid-device"
+    assert "`cuda:1` is no device of this machine" in found.headline
+    assert "device_ids=list(range(torch.cuda.device_count()))" in found.fixes[0].edits[0].text

@@ -264,6 +264,40 @@ def test_what_is_computed_from_parameters_alone_is_astray_because_of_them():
     assert found.fixes[0].edits[0].text.strip() == "self.blocks = nn.ModuleList([Scan() for _ in range(2)])"
 
 
+class Noisy(nn.Linear):
+    def __init__(self, width, bias):
+        super().__init__(width, width, bias=bias)
+        self.register_buffer("noise", torch.randn(width, width))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight + self.weight * self.noise, self.bias)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_of_one_forgotten_copy_are_one_finding_even_where_they_compute_their_weights(bias):
+    with devwidget.record(heal=True) as recording:
+        online = nn.Sequential(nn.Linear(3, 3), Noisy(3, bias), Noisy(3, bias))
+        target = copy.deepcopy(online)
+        recording.attach(online.to("cuda:0"))
+        x = torch.ones(2, 3, device="cuda:0")
+        for layer in target:
+            x = layer(x)
+    (found,) = recording.trace.findings
+    assert (found.kind, found.birth.text) == ("wrong-device", "target = copy.deepcopy(online)")
+
+
+def test_what_is_computed_with_a_number_made_there_is_not_blamed_on_the_weights():
+    class Jittered(nn.Linear):
+        def forward(self, x):
+            return nn.functional.linear(x, self.weight + torch.randn(3, 3))
+
+    with devwidget.record(heal=True) as recording:
+        layer = Jittered(3, 3)
+        layer(torch.ones(2, 3, device="cuda:0"))
+    (found,) = recording.trace.findings
+    assert "torch.randn(3, 3)" in found.birth.text
+
+
 class Looked(nn.Module):
     def __init__(self):
         super().__init__()
@@ -612,3 +646,51 @@ def test_no_replica_is_told_a_gpu_by_number():
     codes = [fix.code for fix in found.fixes]
     assert "return self.inner(x) * self.scale.to(x.device)" in codes
     assert not any("cuda:1" in code for code in codes)
+
+
+class Average:
+    def __init__(self, parameter, *, beside):
+        self.kept = [torch.zeros(parameter.shape, device=parameter.device) if beside else torch.zeros(parameter.shape)]
+
+    def __call__(self, gradient):
+        return self.kept[0].add_(gradient)
+
+
+class Averaged(torch.optim.Optimizer):
+    def __init__(self, parameters, *, beside):
+        super().__init__(parameters, {})
+        self.beside = beside
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            if "average" not in state:
+                state["average"] = Average(parameter, beside=self.beside)
+            parameter -= state["average"](parameter.grad)
+
+
+def stepped(device, *, beside, restored=None):
+    layer = nn.Linear(2, 2, bias=False).to(device)
+    optimizer = Averaged(layer.parameters(), beside=beside)
+    if restored is not None:
+        optimizer.load_state_dict(restored)
+    layer(torch.ones(1, 2, device=device)).sum().backward()
+    optimizer.step()
+    return optimizer.state_dict()
+
+
+def test_state_in_an_object_that_a_checkpoint_brought_is_the_optimizers_and_not_the_models():
+    with devwidget.record(heal=True) as recording:
+        stepped("cuda:0", beside=True, restored=stepped("cpu", beside=True))
+    (found,) = recording.trace.findings
+    assert (found.kind, found.birth.function) == ("optimizer-misplaced", "__init__")
+    assert "`Averaged` keeps `average.kept[0]` on cpu for parameters on cuda:0" in found.headline
+
+
+def test_state_in_an_object_of_another_device_is_explained_alike():
+    with pytest.raises(RuntimeError) as caught:
+        stepped("cuda:0", beside=False)
+    (found,) = devwidget.explain(caught.value).findings
+    assert found.kind == "optimizer-misplaced"
+    assert "`average.kept[0]`" in found.headline

@@ -96,3 +96,19 @@ def test_an_unpacked_assignment_that_reads_what_it_sets_is_computed_first():
         "self.register_buffer('a', a, persistent=False)",
         "self.b = b",
     ]
+
+
+@pytest.mark.parametrize("assigned", ["self.pe = pe.unsqueeze(0)", "self.pe = pe[None].float()"])
+def test_an_attribute_that_a_method_of_a_variable_gives_was_born_where_that_was_made(assigned):
+    made = site("pe = torch.zeros(5, 8)", 3, "__init__")
+    held = dataclasses.replace(attribute("pe", assigned), assigned=site(assigned, 5, "__init__"))
+    (found,) = findings(fault(operand("x"), operand("self.pe", CPU, stray=True, birth=made, held=held)))
+    assert found.birth == made
+
+
+@pytest.mark.parametrize("assigned", ["self.pe = torch.zeros(4)", "self.pe = torch.cumsum(pe, 0)"])
+def test_what_a_function_of_torch_makes_for_an_attribute_was_born_there(assigned):
+    made = site("pe = torch.zeros(5, 8)", 3, "__init__")
+    held = dataclasses.replace(attribute("pe", assigned), assigned=site(assigned, 5, "__init__"))
+    (found,) = findings(fault(operand("x"), operand("self.pe", CPU, stray=True, birth=made, held=held)))
+    assert found.birth == held.assigned

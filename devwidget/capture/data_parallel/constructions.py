@@ -9,7 +9,10 @@ from typing import Any
 
 from torch import nn
 
+from devwidget.capture.devices import visible
+from devwidget.capture.object_fields import parts_of
 from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.frames import user_frames
@@ -23,13 +26,27 @@ def constructions(state: State, undo: Undo) -> None:
 
     def watched(original: Callable[..., None]) -> Callable[..., None]:
         def init(self: nn.DataParallel[Any], *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
+            try:
+                original(self, *args, **kwargs)
+            except AssertionError:
+                report_absent(state, kwargs.get("device_ids") or next(iter(args[1:]), None), sys._getframe(1))
+                raise
             if not state.is_elsewhere():
                 state.tracker.made[self] = raw_site(sys._getframe(1))
 
         return init
 
     undo.enter(patched(nn.DataParallel, "__init__", watched))
+
+
+def report_absent(state: State, device_ids: Any, frame: FrameType) -> None:
+    """Write down the first of these numbers, as DataParallel was given them, that no GPU of this machine has."""
+    kind = visible.kind_here()
+    absent = next((i for i in parts_of(device_ids) if type(i) is int and i >= visible.count_of(kind)), None)
+    if absent is not None and visible.count_of(kind):
+        error, wanted = "AssertionError: Invalid device id", f"{kind}:{absent}"
+        state.log.fault(fault_at(state.tracker, "device", "DataParallel", raw_site(frame), error=error,
+                                 requested=wanted, available=visible.available()))  # fmt: skip
 
 
 def built_at(wrapper: nn.Module, state: State, caller: FrameType | None) -> Site | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
@@ -11,17 +12,28 @@ import torch
 from torch import nn
 
 from devwidget.capture.data_parallel.constructions import built_at
+from devwidget.capture.data_parallel.pieces import named_arguments
 from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import own, own_tensors, registered, walk
-from devwidget.capture.object_fields import class_name, defined, module_name, stored
+from devwidget.capture.object_fields import (
+    class_name,
+    defined,
+    fields_of,
+    is_a,
+    is_scalar,
+    items_of,
+    module_name,
+    parts_of,
+    stored,
+)
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import State
 from devwidget.capture.source_code import class_attributes, statements
-from devwidget.capture.source_code.call_sites import is_library, to_site
+from devwidget.capture.source_code.call_sites import is_library, locals_of, to_site
 from devwidget.capture.source_code.definitions import ClassName
 from devwidget.capture.source_code.frames import deep_tensors, user_frames
 from devwidget.capture.source_code.provenance import origin
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.errors import error_text, message
 from devwidget.records.site import Site
 from devwidget.records.trace import FaultDetails, Operand
@@ -108,6 +120,67 @@ def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor
     lengths = [tensor.shape[dim] for tensor in inputs if tensor.dim() > dim]
     batch = max(lengths, key=lengths.count, default=0) if len(lengths) > 2 else max(lengths, default=0)
     return [tensor for tensor in inputs if tensor.dim() > dim and tensor.shape[dim] != batch], batch
+
+
+def whole_values(module: nn.Module, args: Any, kwargs: Any, samples: int) -> dict[str, Any]:
+    """The arguments of `forward` that are as long as the batch and go to every replica whole: lists of no tensors, and
+    objects that hold tensors."""
+    found = {}
+    for name, value in named_arguments(module, args, kwargs):
+        of_numbers = (
+            is_a(value, (list, tuple)) and len(list(parts_of(value))) == samples and not any(True for _ in tensors_in(value))
+        )
+        if of_numbers or any(t.dim() and t.shape[0] == samples for _, t in tensors_of_object(value)):
+            found[name] = value
+    return found
+
+
+def tensors_of_object(value: Any) -> list[tuple[str, torch.Tensor]]:
+    """Tensors in the fields of an object of the user, into which scatter and gather do not look."""
+    if value is None or is_tensor(value) or is_scalar(value) or is_a(value, (list, tuple, dict, nn.Module)):
+        return []
+    parts = items_of(value) or fields_of(value)
+    return [(str(name), part) for name, part in parts if is_tensor(part)]
+
+
+def read_whole(trace: TracebackType | None, values: dict[str, Any]) -> str:
+    """Which of these a user's line names that an exception has passed; "" for none of them."""
+    last = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_library(code.co_filename):
+            words = set(_WORDS.findall(statements.statement_text(code.co_filename, trace.tb_lineno)))
+            here = {name: value for name, value in locals_of(trace.tb_frame).items() if name in words}
+            last = next((n for n, whole in values.items() if any(value is whole for value in here.values())), "")
+        trace = trace.tb_next
+    return last
+
+
+def not_cut(
+    state: State, path: str | None, site: Site | None, error: str, name: str, value: Any, samples: int, replicas: int,
+    explains: tuple[int, ...] = (),
+) -> None:  # fmt: skip
+    """Every replica was given a value as it is, beside its share of the batch."""
+    tensors = tensors_of_object(value)
+    operands = tuple(operand_of(t, f"{name}.{field}", f"{name}.{field}", stray=True) for field, t in tensors)
+    details = FaultDetails("whole", owner=class_name(type(value)), name=name, samples=samples, replicas=replicas,
+                           explains=explains)  # fmt: skip
+    write(state, "io", path, site, error, details, operands)
+
+
+def not_joined(state: State, path: str, module: nn.Module, output: Any, error: Exception) -> bool:
+    """Whether `gather` refused an output because it is no tensor, list or dict, and so it is told."""
+    if output is None or is_tensor(output) or is_a(output, (list, tuple, dict)) or not isinstance(error, TypeError):
+        return False
+    kind = type(module)
+    site = in_class(kind, lambda filename, owner: class_attributes.last_return(filename, owner, "forward"))
+    fields = tuple(name for name, _ in tensors_of_object(output))
+    details = FaultDetails("output", owner=class_name(kind), name=class_name(type(output)), fields=fields)
+    write(state, "io", path, site, error_text(error), details)
+    return True
+
+
+_WORDS = re.compile(r"[^\W\d]\w*")
 
 
 def cut(state: State, tensor: torch.Tensor, caller: FrameType | None = None) -> Operand:

@@ -18,9 +18,14 @@ Named = dict[str, torch.Tensor]
 
 def arguments_by_name(module: torch.nn.Module, args: Any, kwargs: Any) -> Named:
     """The tensors among the arguments of `forward`, called as its signature calls them."""
+    return {path: tensor for name, value in named_arguments(module, args, kwargs) for path, tensor in by_name(value, name)}
+
+
+def named_arguments(module: torch.nn.Module, args: Any, kwargs: Any) -> list[tuple[str, Any]]:
+    """The arguments of `forward`, called as its signature calls them."""
     names = _positional(type(module).forward)
     named = [(names[i] if i < len(names) else f"args[{i}]", value) for i, value in enumerate(args)]
-    return {path: tensor for name, value in [*named, *kwargs.items()] for path, tensor in by_name(value, name)}
+    return [*named, *kwargs.items()]
 
 
 def by_name(value: Any, name: str, depth: int = DEEPEST) -> Iterator[tuple[str, torch.Tensor]]:

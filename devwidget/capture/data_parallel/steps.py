@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.misplaced import first_misplaced, report_misplaced
 from devwidget.capture.data_parallel.pieces import Named, ScatterOffsets, arguments_by_name, by_name
 from devwidget.capture.data_parallel.worker import Worker
@@ -148,7 +149,11 @@ class _Watch:
         """Collect the outputs; count what crosses to the gather point."""
         parts = self._given_back(outputs)
         with self._step("gather", "gather"):
-            joined = original(outputs, output_device)
+            try:
+                joined = original(outputs, output_device)
+            except TypeError as error:
+                faults.not_joined(self._state, self._prefix, self._wrapper.module, outputs[0], error)
+                raise
         whole = list(tensors_in(joined))
         point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
         self._log("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])

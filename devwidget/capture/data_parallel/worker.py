@@ -11,9 +11,12 @@ import torch
 from torch import nn
 
 from devwidget.capture.data_parallel import faults
+from devwidget.capture.data_parallel.pieces import named_arguments
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.parallel_calls import Call
 from devwidget.capture.recording.state import State
 from devwidget.capture.tensors import tensors_in
+from devwidget.records.errors import error_text, message
 
 
 class Worker:
@@ -43,12 +46,13 @@ class Worker:
         own_thread = threading.get_ident() != self._caller
         started, outer, here.replica = time.perf_counter(), here.replica, self._number
         run.started, run.thread, run.failed = started - state.started, threading.current_thread().name, True
-        before = faults.plain_attributes(self._replica)
+        before, fault_count = faults.plain_attributes(self._replica), len(state.log.faults)
         try:
             with state.watching() if own_thread else contextlib.nullcontext():
                 out = self._forward(args, kwargs)
             run.failed = False
         finally:
+            self._explain_objects(fault_count, args, kwargs)
             here.replica, run.seconds = outer, time.perf_counter() - started
         faults.lost_writes(state, self._replica, before)
         return out
@@ -72,3 +76,27 @@ class Worker:
             faults.too_few_samples(self._state, self._wrapper, error, whole, batch, len(self._call.runs), self._call.caller)
         elif odd:
             faults.cut_wrongly(self._state, odd, error, batch, dim, self._call.caller)
+        else:
+            self._explain_lists(error, batch, args, kwargs)
+
+    def _explain_lists(self, error: Exception, batch: int, args: Any, kwargs: Any) -> None:
+        """The line that failed reads a list that is as long as the whole batch, beside a part of the batch."""
+        share = max((tensor.shape[self._wrapper.dim] for tensor in tensors_in((args, kwargs)) if tensor.dim()), default=batch)
+        values = faults.whole_values(self._wrapper.module, args, kwargs, batch) if share < batch else {}
+        if "device" in message(error).lower():
+            return
+        name = faults.read_whole(error.__traceback__, values)
+        if name and not faults.tensors_of_object(values[name]):
+            site, path = faults.innermost_site(error.__traceback__), self._state.tracker.failed
+            faults.not_cut(self._state, path, site, error_text(error), name, values[name], batch, len(self._call.runs))
+
+    def _explain_objects(self, fault_count: int, args: Any, kwargs: Any) -> None:
+        """A tensor of an object was met on the wrong device, because every replica was given the object as it is."""
+        found = self._state.log.faults[fault_count:]
+        for name, value in named_arguments(self._wrapper.module, args, kwargs) if found else ():
+            whole = {(device_id(t.device), tuple(t.shape)) for _, t in faults.tensors_of_object(value)}
+            mine = [f for f in found if any(o.stray and (o.device, o.shape) in whole for o in f.operands)]
+            if mine:
+                samples, replicas = max(shape[0] if shape else 0 for _, shape in whole), len(self._call.devices)
+                faults.not_cut(self._state, mine[0].module, mine[0].site, mine[0].error, name, value, samples, replicas,
+                               tuple(fault.number for fault in mine))  # fmt: skip

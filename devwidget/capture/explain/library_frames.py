@@ -14,6 +14,7 @@ from torch import nn
 
 from devwidget.capture import data_parallel
 from devwidget.capture.data_parallel import faults
+from devwidget.capture.data_parallel.constructions import report_absent
 from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.faults import leaves, operand_names, uncalled
 from devwidget.capture.faults.owners import in_class
@@ -146,6 +147,13 @@ def misplaced_wrapper(context: ErrorContext) -> None:
         _born(context, assigned, wrapper)
 
 
+def absent_gpus(context: ErrorContext) -> None:
+    """DataParallel was built with numbers that no GPU has."""
+    frame = context.in_call(nn.DataParallel.__init__.__code__)
+    if frame is not None and isinstance(context.error, AssertionError):
+        report_absent(context.state, locals_of(frame).get("device_ids"), context.caller_of(frame))
+
+
 def vector_of_losses(context: ErrorContext) -> None:
     """`backward` of several numbers: DataParallel gathered one scalar loss from each replica."""
     if "only for scalar outputs" not in message(context.error) or context.user is None:
@@ -242,6 +250,7 @@ ALL = (
     lost_state,
     checkpoint_prefix,
     misplaced_wrapper,
+    absent_gpus,
     vector_of_losses,
     wrong_gradient,
 )

@@ -13,7 +13,7 @@ import torch
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
 from devwidget.capture.explain.lost_operands import devices_named, made_there, trace_back
-from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here
+from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here, output_not_joined
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
@@ -80,7 +80,10 @@ def _read(error: BaseException) -> Reading:
     context = context_of(error)
     try:
         from_worker = CAUGHT.search(message(error)) is not None
-        for step in (*library_frames.ALL, *((from_replica,) if from_worker else (_failed_call, _by_its_words, made_there))):
+        for step in (
+            *library_frames.ALL,
+            *((from_replica,) if from_worker else (output_not_joined, _failed_call, _by_its_words, made_there)),
+        ):
             if not context.state.log.faults:
                 _guarded(step, context)
         faults = context.state.log.faults_seen()

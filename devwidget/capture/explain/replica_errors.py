@@ -54,6 +54,8 @@ def from_replica(context: ErrorContext) -> None:
     if _too_few(context, wrapper, int(caught[2])):
         return
     target = torch.device(wrapper.src_device_obj.type, int(caught[3]))
+    if _not_cut(context, wrapper, module, site):
+        return
     known = _wrong_cut(context, wrapper, module, site) or _left_behind(context, target, owners, site)
     if not known and not _from_outside(context, wrapper, target, module, site):
         _wrong_device(context, device_id(target), module, site)
@@ -70,6 +72,30 @@ def _too_few(context: ErrorContext, wrapper: Any, replica: int) -> bool:
     error = RuntimeError(message(context.error).strip().splitlines()[-1])
     faults.too_few_samples(context.state, wrapper, error, whole, samples, len(wrapper.device_ids), None, built)
     return True
+
+
+def _not_cut(context: ErrorContext, wrapper: Any, module: str | None, site: Site | None) -> bool:
+    """Whether the failing line reads what every replica was given whole: a list of numbers, or an object with tensors."""
+    given = next((locals_of(f) for f in reversed(context.frames) if f.f_code is torch_internals.module_call), {})
+    args, kwargs = given.get("args", ()), given.get("kwargs", {})
+    lengths = [t.shape[wrapper.dim] for t in tensors_in((args, kwargs)) if t.dim() > wrapper.dim]
+    samples, of_devices = max(lengths, default=0), "same device" in message(context.error)
+    for name, value in faults.whole_values(wrapper.module, args, kwargs, samples).items() if site is not None else ():
+        if name in _names_in(site.text if site is not None else "") and bool(faults.tensors_of_object(value)) == of_devices:
+            text = message(context.error).strip().splitlines()[-1]
+            replicas = len(wrapper.device_ids)
+            faults.not_cut(context.state, module, site, text, name, value, samples, replicas)
+            return True
+    return False
+
+
+def output_not_joined(context: ErrorContext) -> None:
+    """DataParallel could not put together what the replicas returned."""
+    frame = context.in_call(nn.DataParallel.forward.__code__)
+    wrapper, outputs = (locals_of(frame).get(name) for name in ("self", "outputs")) if frame is not None else (None, None)
+    if is_a(wrapper, nn.DataParallel) and is_a(outputs, list) and outputs and is_a(context.error, Exception):
+        path = context.state.tracker.path_of(wrapper.module) or ""
+        faults.not_joined(context.state, path, wrapper.module, outputs[0], context.error)
 
 
 def worker_site(context: ErrorContext) -> Site | None:

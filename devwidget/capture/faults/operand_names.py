@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.made_by import made_by
-from devwidget.capture.faults.owners import holder, in_class, registered_at, written_later
+from devwidget.capture.faults.owners import holder, in_class, in_optimizer, registered_at, written_later
 from devwidget.capture.modules import is_module, own_tensors, walk
 from devwidget.capture.object_fields import dict_of, stored, word
 from devwidget.capture.recording.births import Birth
@@ -93,9 +93,13 @@ class Names:
         if of_dtype and (root is None or not root.is_move) and (cast := self._past_cast(tensor.dtype)) is not None:
             held = holder(self._state.tracker, self._frames, family or [tensor])
             return made_by(dataclasses.replace(operand, held=held, from_move=True), [cast], target)
-        giver = _follows(root, tensor.device, target) if root is not None and not of_dtype else None
+        state = in_optimizer(self._frames, family)
+        giver = _follows(root, tensor.device, target) if root is not None and not of_dtype and state is None else None
+        weights = self._weights_of(root) if root is not None and giver is None and not of_dtype else None
         if giver is not None:
             root, family = giver, [member for member in (giver(),) if member is not None]
+        elif weights is not None:
+            root, family = left_behind(weights) or weights.root(), [w for w in (weights(),) if w is not None]
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
         partners = tuple(self._partners(root, target))
@@ -141,6 +145,23 @@ class Names:
             return None
         held = holder(self._state.tracker, [], [weights])
         return held if held is not None and held.how == "attribute" else None
+
+    def _weights_of(self, root: Birth) -> Birth | None:
+        """The parameter that decided where a value of the failing function is, computed of what its module registers alone."""
+        frame, module = self._frame, self._state.tracker.running
+        code = root.site.code if root.site is not None else None
+        node = parsed_expression(call_text(root.site)) if root.weights is not None and root.site is not None else None
+        if frame is None or module is None or node is None or frame.f_code is not code:
+            return None
+        scope, registered = Scope(frame), list(own_tensors(module).values())
+
+        def given(part: ast.AST) -> list[torch.Tensor]:
+            named = (scope.value(each) for each in ast.walk(part) if isinstance(each, ast.Name | ast.Attribute))
+            return [value for value in named if is_tensor(value)]
+
+        calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+        alone = all(any(value is each for each in registered) for value in given(node))
+        return root.weights if alone and all(map(given, [node, *calls])) else None  # `torch.randn(3)` has a place of its own
 
     def _cast_of_module(self, dtype: torch.dtype) -> Birth | None:
         """The line that gave the running module this dtype, which all that it computes has from it."""

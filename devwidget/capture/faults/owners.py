@@ -15,8 +15,9 @@ from devwidget.capture.object_fields import class_name, class_values, is_a, item
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, Search
+from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.source_code import class_attributes, statements
-from devwidget.capture.source_code.call_sites import globals_used, user_frame
+from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
 from devwidget.capture.source_code.class_functions import functions_in
 from devwidget.capture.source_code.definitions import ClassName
 from devwidget.capture.tensors import is_tensor
@@ -35,7 +36,18 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
         along = how == "attribute" and not note and any(each == "_apply" for each, _ in class_values(kind, nn.Module))
         held = Held(path, name, how, class_name(kind), _assigned_in_class(kind, name), note=note, moves_along=along)
         return _registered(tracker, held, tensor) if how in ("parameter", "buffer") else held
-    return _held_by_name(frames, family)
+    return in_optimizer(frames, family) or _held_by_name(frames, family)
+
+
+def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
+    """The optimizer whose `step` runs, if it keeps one of these in an object or a list of its state."""
+    for frame in frames:
+        optimizer = locals_of(frame).get("self")
+        for name, tensor, _ in optimizer_tensors(optimizer, {}) if is_a(optimizer, torch.optim.Optimizer) else ():
+            key = name.partition("].")[2]
+            if any(tensor is member for member in family) and not key.isidentifier():  # what stands there itself is moved
+                return Held(None, key, "optimizer state", class_name(type(optimizer)))
+    return None
 
 
 def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held | None:

@@ -55,6 +55,11 @@ def _finding(fault: Fault) -> Finding:
 def _fixes(fault: Fault) -> Iterator[Fix | None]:
     right = _right_name(fault)
     kind = _kind(fault).type
+    if fault.call == "DataParallel":
+        words = Message("use the GPUs that are there")
+        yield mended(fault.site, words, lambda draft, statement: _those_there(draft, statement, kind), "likely")
+        yield Fix(words, f"device_ids=list(range(torch.{kind}.device_count()))", "likely")
+        return
     sure: Confidence = "sure" if right in (kind, f"{kind}:0") else "likely"
     for site in (fault.birth, fault.site):
         yield mended(
@@ -67,6 +72,13 @@ def _fixes(fault: Fault) -> Iterator[Fix | None]:
     if right.startswith(kind):
         portable = f"device = {kind!r} if torch.{kind}.is_available() else 'cpu'"
         yield Fix(Message("take the GPU only where there is one"), portable, "choice")
+
+
+def _those_there(draft: Draft, statement: ast.stmt, kind: str) -> None:
+    """`DataParallel(model, device_ids=gpus)` takes as many as there are."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DataParallel") and len(node.args) < 2:
+            draft.keyword(node, "device_ids", f"list(range(torch.{kind}.device_count()))")
 
 
 def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> None:

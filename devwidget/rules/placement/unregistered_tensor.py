@@ -8,11 +8,13 @@ Source: the documentation of `torch.nn.Module.register_buffer`.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_statement
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
@@ -68,7 +70,19 @@ def _birth(stray: Operand, held: Held) -> Site | None:
     later = held.assigned is not None and calls.starts_empty(held.assigned.text)
     if held.assigned is None or later or "." in held.name or calls.hands_on(held.assigned.text):
         return stray.birth or held.assigned
-    return held.assigned
+    return stray.birth if _made_for(stray.birth, held.assigned) else held.assigned
+
+
+def _made_for(birth: Site | None, assigned: Site | None) -> bool:
+    """Whether a line above in the same function made the variable whose method gives the attribute."""
+    if birth is None or assigned is None or (birth.file, birth.function) != (assigned.file, assigned.function):
+        return False
+    made, given = parsed_statement(birth.text), parsed_statement(assigned.text)
+    value = given.value if isinstance(given, ast.Assign) else None
+    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):  # `pe` of `pe.unsqueeze(0)[:5]`
+        value = value.func if isinstance(value, ast.Call) else value.value
+    names = {target.id for target in made.targets if isinstance(target, ast.Name)} if isinstance(made, ast.Assign) else set()
+    return birth.line < assigned.line and isinstance(value, ast.Name) and value.id in names
 
 
 def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:

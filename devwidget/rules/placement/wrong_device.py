@@ -32,7 +32,15 @@ from devwidget.rules.wording import about, about_kept, devices_met, one_target, 
 @rule(
     "wrong-device",
     needs=("operations",),
-    loses_to=("unregistered-tensor", "unassigned-move", "parallel-misplaced", "split-tied-weights", "meta-tensor"),
+    loses_to=(
+        "unregistered-tensor",
+        "unassigned-move",
+        "parallel-misplaced",
+        "split-tied-weights",
+        "meta-tensor",
+        "optimizer-misplaced",
+        "parallel-io",
+    ),
 )
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of operands; the registry folds equal causes."""

@@ -1,14 +1,16 @@
 """parallel-io: what enters or leaves DataParallel cannot be split or joined as intended.
 
 Why: every tensor is cut along its first axis, one piece for each GPU, and the outputs are joined along it.
-Bad: a `forward` that returns a scalar loss; a hidden state of shape [layers, batch, width].
-Good: `loss = model(x, y).mean()`; a hidden state made inside `forward`, or with the batch first.
+Bad: a `forward` that returns a scalar loss, or an object of a class; a hidden state of shape [layers, batch, width]; an object
+with tensors, or a list with the lengths of the rows, which every replica gets whole.
+Good: `loss = model(x, y).mean()`; a hidden state made inside `forward`, or with the batch first; tensors, or dicts of them.
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
@@ -30,16 +32,21 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(fault: Fault) -> Finding:
+    told = fault.details
     birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
-    return finding_of(
+    found = finding_of(
         fault,
         "parallel-io",
         headline=_headline(fault),
         why=Message("DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it"),
         birth=birth,
         fixes=_fixes(fault, birth),
-        notes=(Message("the replica failed with {error}", error=fault.error),) if fault.error else (),
+        notes=(Message("the replica failed with {error}", error=fault.error),)
+        if fault.error and told.problem != "output"
+        else (),
+        cause=f"{told.problem} {told.name}" if told.name else "",
     )
+    return dataclasses.replace(found, explains=(*found.explains, *told.explains))
 
 
 def _headline(fault: Fault) -> Claim:
@@ -49,6 +56,10 @@ def _headline(fault: Fault) -> Claim:
     if told.problem == "axis":
         shape = fault.operands[0].shape if fault.operands else ()
         return Claim("cut", number, numbers=shape, count=told.dim, total=told.batch)
+    if told.problem == "whole":
+        return Claim("whole", number, name=told.name, owner=told.owner, count=told.samples, total=told.replicas)
+    if told.problem == "output":
+        return Claim("unjoined", number, name=told.name, owner=told.owner)
     return Claim("starved", number, count=told.samples, total=told.replicas)
 
 
@@ -61,6 +72,19 @@ def _fixes(fault: Fault, birth: Site | None) -> Iterator[Fix | None]:
         yield _batch_first(fault, birth)
         yield Fix(Message("make the state inside forward, from the replica's own share of the batch"), "", "likely")
         yield Fix(Message("pass it with the batch first and transpose(0, 1) it inside forward"), "", "choice")
+    elif fault.details.problem == "whole":
+        name = fault.details.name
+        if fault.operands:
+            yield Fix(
+                Message("pass its tensors to the model as arguments of their own, or in a dict: those are cut"), "", "likely"
+            )
+        else:
+            yield Fix(Message("pass it as a tensor, which is cut with the batch"), f"{name} = torch.tensor({name})", "likely")
+    elif fault.details.problem == "output":
+        fields = ", ".join(f"{field!r}: ..." for field in fault.details.fields)
+        yield Fix(
+            Message("return tensors, or a tuple, a list or a dict of them"), f"return {{{fields}}}" if fields else "", "likely"
+        )
     else:
         words = Message("use no more GPUs than there are samples")
         yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, fault.details.samples), "likely")

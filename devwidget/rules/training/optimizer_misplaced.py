@@ -13,13 +13,15 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Fault, Trace
+from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claim_words import words_of
+from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.code import targets
 from devwidget.rules.repairs.edits import Draft, chosen, mended
-from devwidget.rules.wording import described
+from devwidget.rules.repairs.moves_where_made import where_made
+from devwidget.rules.wording import described, first_stray, right_device
 
 
 @rule("optimizer-misplaced", needs=("backward", "optimizer"))
@@ -28,6 +30,37 @@ def check(trace: Trace) -> Iterator[Finding]:
     for fault in trace.faults:
         if fault.what == "optimizer":
             yield _finding(fault)
+        stray = first_stray(fault) if fault.what == "operands" else None
+        if stray is not None and stray.held is not None and stray.held.how == "optimizer state":
+            yield _of_object(fault, stray, stray.held)
+
+
+def _of_object(fault: Fault, stray: Operand, held: Held) -> Finding:
+    """The optimizer keeps its state in an object, and its step failed on that."""
+    return finding_of(
+        fault,
+        "optimizer-misplaced",
+        headline=Claim("kept", fault.number, owner=held.owner_class, name=held.name, device=stray.device, target=fault.target),
+        why=Message("nothing moves a tensor inside of an object there: neither `model.to` nor `load_state_dict` looks into it"),
+        birth=stray.birth,
+        fixes=_moved_there(fault, stray),
+        cause=f"{held.owner_class} {held.name}",
+    )
+
+
+def _moved_there(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
+    """The line before the one that failed puts it where the gradient is; a checkpoint can be read to the right place."""
+    at_hand = fault.details.at_hand
+    device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
+    words = Message("put the state where its parameters are before the step")
+    code = f"{stray.expression} = {stray.expression}.to({device})"
+    yield where_made(fault, stray, literal=False) if "device" not in stray.birth_call else None
+    if stray.expression:
+        yield mended(fault.site, words, lambda draft, statement: draft.before(statement, code))
+        yield Fix(words, code)
+    yield Fix(
+        Message("read the checkpoint to where the parameters are"), f"torch.load(path, map_location={str(fault.target)!r})"
+    )
 
 
 def _finding(fault: Fault) -> Finding:
