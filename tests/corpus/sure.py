@@ -108,9 +108,10 @@ def main():
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         scores = dict(zip((path.stem for path in paths), pool.imap(scored, paths), strict=True))
     problems = [problem for _, found in scores.values() for problem in found]
-    print("\n".join([*problems, f"{sum(sure for sure, _ in scores.values())} edits called sure, of which fail {len(problems)}"]))
+    sure = sum(count for count, _ in scores.values())
+    print("\n".join([*problems, f"{sure} edits called sure, of which fail {len(problems)}"]))
     if options.json:
-        options.json.write_text(json.dumps({"sure": sum(sure for sure, _ in scores.values()), "problems": problems}))
+        options.json.write_text(json.dumps({"sure": sure, "problems": problems}))
     return 1 if problems else 0
 
 

@@ -58,8 +58,7 @@ class Drifting(nn.Module):
 
     def forward(self, x):
         shift = torch.zeros(3)
-        out = self.layer(x) + shift
-        return out
+        return self.layer(x) + shift
 
 
 class Counting(nn.Module):
