@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from devwidget.capture.restore import SavedState
     from devwidget.distributed.agent import Agent
     from devwidget.distributed.report import RankWriter
+    from devwidget.trying.comparison import Results
     from devwidget.trying.outside.own_threads import Inside
     from devwidget.trying.outside.watch import Watch
     from devwidget.trying.subjects import Subjects
@@ -254,9 +255,11 @@ def trace(
         allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
-        verify: try the fixes: run the step again with the edited code, without healing. Needs `heal` and `restore`. `"auto"`
-            does so where nothing outside of the step can notice: in a process without a process group, while no other thread
-            runs, after a step that took a few seconds at most and has left nothing that is not put back. Elsewhere each fix
+        verify: try the fixes: run the step twice with the edited code, without healing, and hold what it gives against the
+            same step with everything on one device. What passes is sure, and nothing else is.
+            Needs `heal` and `restore`. `"auto"` does so where nothing outside of the step can notice: in a process without a
+            process group, while no other thread
+            runs, after a step that took two seconds at most and has left nothing that is not put back. Elsewhere each fix
             says why it was `not_tried`, and has `try_it()`. True tries them everywhere: what the step writes or sends is
             written or sent again, and `noticed` names what was seen of that; False nowhere.
         verify_hops: compare checksums at both ends of every copy between GPUs that `.to` or `copy_` makes: on some machines
@@ -287,13 +290,13 @@ def trace(
     recording = _Step(heal=heal, allow=allow, verify_hops=verify_hops)
     watch = _watch() if verify is not False and heal and restore else None
     kept_source = None if goes_on else source
-    found, output = _stepped(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
+    found, _ = _stepped(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
         from devwidget.trying.offers import LiveStep, offered
 
         if watch is not None:
-            found = _verified(found, output, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
+            found = _verified(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
         parts = {"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer}
         found = offered(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
     if goes_on:
@@ -323,11 +326,8 @@ def _watch() -> Watch:
     return Watch()
 
 
-def _verified(
-    found: Trace, output: Any, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str
-) -> Trace:
+def _verified(found: Trace, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
     """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
-    from devwidget.trying.comparison import results_of
     from devwidget.trying.offers import left_untried
     from devwidget.trying.outside.conditions import reasons
     from devwidget.trying.trials import tried
@@ -335,8 +335,7 @@ def _verified(
     why = tuple(reasons(found, watch.effects))
     if why and verify != True:  # noqa: E712  "auto" is true too
         return left_untried(found, why[0])
-    output = results_of(output)  # without the activations of the step, which would be in memory twice
-    found = tried(found, output, _subjects(step), _again(step, allow, name), is_asked=verify is True)
+    found = tried(found, _subjects(step), _again(step, allow, name), is_asked=verify is True)
     return dataclasses.replace(found, noticed=why)
 
 
@@ -354,7 +353,6 @@ def try_fix(
     progress: Callable[[str], None] | None = None,
 ) -> Fix:
     """What `Fix.try_it` does, on a step that is as for `trace`."""
-    from devwidget.trying.comparison import results_of
     from devwidget.trying.outside.quiet import quiet
     from devwidget.trying.trials import tried_alone
 
@@ -362,9 +360,9 @@ def try_fix(
     step = Step(model, inputs, loss_fn, optimizer, backward)
     recording = _Step(heal=True, allow=allow)
     with quiet() as own:
-        found, output = _stepped(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
-    found, output = dataclasses.replace(found, step_runs=1), results_of(output)
-    return tried_alone(found, output, _subjects(step), _again(step, allow, name), fix)
+        found, _ = _stepped(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
+    found = dataclasses.replace(found, step_runs=1)
+    return tried_alone(found, _subjects(step), _again(step, allow, name), fix)
 
 
 def _subjects(step: Step) -> Subjects:
@@ -374,8 +372,21 @@ def _subjects(step: Step) -> Subjects:
 
 
 def _again(step: Step, allow: str | Iterable[str], name: str) -> Again:
-    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> tuple[Trace, Any]:
-        return _stepped(step, inputs, _Step(heal=heal, allow=allow), name, None, restore=True, inside=inside)
+    from devwidget.trying.comparison import Run, results_of
+
+    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> list[Run]:
+        first, second = (_Step(heal=heal, allow=allow) for _ in range(2))
+        left: list[Results] = []
+
+        def then(given: Arguments, seen: dict[str, Any]) -> None:
+            left.append(results_of(seen, step.model))
+            if not first.trace.error:
+                seen.clear()
+                _run(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)
+                left.append(results_of(seen, step.model))
+
+        trace, _ = _stepped(step, inputs, first, name, None, restore=True, inside=inside, then=then)
+        return [Run(each, results) for each, results in zip((trace, second._trace), left, strict=False) if each is not None]
 
     return again
 
@@ -405,12 +416,14 @@ def _stepped(
     source: Any = None,
     watch: Watch | None = None,
     inside: Inside = contextlib.nullcontext,
+    then: Callable[[Arguments, dict[str, Any]], None] | None = None,
 ) -> tuple[Trace, Any]:
     """One recorded step, and the output of the model.
 
     Args:
         source: what the inputs are taken from and that is to be put back.
         inside: what each of its threads enters.
+        then: told the inputs and what the step has left, before that is put back.
     """
     from devwidget.capture.restore import keeping
 
@@ -430,22 +443,31 @@ def _stepped(
             if watch is not None:
                 watch.begin(kept)
                 inside = watch.own.inside
-        recording._recorder.beside(inside)
-        with inside(), recording:
-            recording.attach(model, optimizer, name=name)
-            recording._recorder.given((inputs.args, inputs.kwargs), inputs.target)
-            if progress is not None:
-                recording._recorder.report(model, progress)
-            for phase, run in dataclasses.replace(step, inputs=inputs).phases(seen):
-                with recording._recorder.during(phase):
-                    with interruptible():
-                        if progress is not None:
-                            progress(phase)
-                        run()
-                    ran = progress is not None or step.runs_in(phase)
-                    recording._recorder.mark(phase, lambda: _placed(model, optimizer).memory, ran=ran)
+        _run(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
+        if then is not None:
+            then(inputs, seen)
     trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
     return trace, seen.get("out")
+
+
+def _run(
+    step: Step, recording: _Step, name: str, progress: Callable[[str], None] | None, seen: dict[str, Any], inside: Inside
+) -> None:
+    """Run the phases of a step under watch; nothing is put back."""
+    recording._recorder.beside(inside)
+    with inside(), recording:
+        recording.attach(step.model, step.optimizer, name=name)
+        recording._recorder.given((step.inputs.args, step.inputs.kwargs), step.inputs.target)
+        if progress is not None:
+            recording._recorder.report(step.model, progress)
+        for phase, run in step.phases(seen):
+            with recording._recorder.during(phase):
+                with interruptible():
+                    if progress is not None:
+                        progress(phase)
+                    run()
+                ran = progress is not None or step.runs_in(phase)
+                recording._recorder.mark(phase, lambda: _placed(step.model, step.optimizer).memory, ran=ran)
 
 
 def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:

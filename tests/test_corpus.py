@@ -58,3 +58,26 @@ def test_cases_as_cells_of_a_kernel_are_found_and_their_verified_fixes_hold(tmp_
     found = json.loads(target.read_text())
     assert [case for case, score in found.items() if score["diagnosis"] or score["fixes"] or score["broken"]] == []
     assert [score["verified"] for score in found.values()] == [1, 1, 3, 3, 1]
+
+
+def sure_edits(tmp_path, *options):
+    """(how many edits are called sure, a problem for each that does not cure its program)."""
+    target = tmp_path / "sure.json"
+    command = [sys.executable, str(CORPUS / "sure.py"), "--json", str(target), *options]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=CORPUS.parents[1], check=False)
+    assert target.exists(), done.stderr[-2000:]
+    found = json.loads(target.read_text())
+    return found["sure"], found["problems"]
+
+
+def test_of_the_edits_called_sure_in_a_few_programs_none_fails(tmp_path):
+    count, problems = sure_edits(tmp_path, "--only", "rnn_hidden", "l1_target", "causal_mask")
+    assert problems == []
+    assert count
+
+
+@pytest.mark.fuzz
+def test_of_all_edits_called_sure_none_fails(tmp_path):
+    count, problems = sure_edits(tmp_path)
+    assert problems == []
+    assert count > 10

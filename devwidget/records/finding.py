@@ -175,13 +175,14 @@ class Fix:
     Attributes:
         summary: what to do, a phrase.
         code: the new lines of an edit, dedented, or what to write where no edit can be made; "" for a cure in words.
-        confidence: `sure`, `likely`, or `choice` (one of several designs).
-        verified: the step ran with this edit and without the fault; at most other findings were healed.
+        confidence: `sure`, `likely`, or `choice` (one of several designs). Sure means tried: what is not verified is likely.
+        verified: the step ran twice with this edit and without the fault; at most other findings were healed.
         edits: can be applied together as they are; () for a cure that is no edit.
         warns: kind and place of a warning that the step gives with this edit, and not without: tried, and not verified.
         not_tried: why no run has tried it, though it is an edit; "" if one has, or if nobody asked for that.
         fails: the step with this edit failed, or gave another result; only `try_it` says so.
         runs: how often `try_it` ran the step for this.
+        not_compared: why what it gives was not held against the same step with everything on one device; "" if it was.
     """
 
     summary: str
@@ -193,17 +194,20 @@ class Fix:
     not_tried: str = ""
     fails: bool = False
     runs: Size = 0
+    not_compared: str = ""
     _attempt: ProcessLocal[Attempt] = process_local()
 
     def __post_init__(self) -> None:
         _make_printable(self, "summary", "warns")
+        if self.confidence == "sure" and (not self.verified or self.not_compared):  # whatever a rule thinks of it
+            object.__setattr__(self, "confidence", "likely")
 
     def diff(self) -> str:
         """The edits as a unified diff; "" without any."""
         return "\n".join(edit.diff() for edit in self.edits)
 
     def try_it(self) -> Fix:
-        """Run the step of the trace again, healed, and once more with this edit in place; all of it is put back.
+        """Run the step of the trace again, healed and on one device, and twice with this edit; all of it is put back.
 
         It runs wherever it is called: what the step writes, prints past Python, or sends is written, printed or sent once more
         for each run, other threads run the edited functions meanwhile, and in a job this rank alone runs the step.

@@ -1,15 +1,21 @@
-"""Whether a step with an edit did what the healed step did."""
+"""Whether a step with an edit did what the same step does with everything on one device."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.modules import named_tensors, own
+from devwidget.capture.tensors import gradient_of, tensors_in
+from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit, Finding
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 
 _RANDOM = re.compile(
@@ -17,9 +23,113 @@ _RANDOM = re.compile(
 )
 
 
-def results_of(output: Any) -> list[torch.Tensor]:
-    """The tensors of an output without what they were computed from, which would stay in memory."""
-    return [tensor.detach() for tensor in tensors_in(output)]
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a step has left.
+
+    Attributes:
+        output: tensors of the output of the model, then the loss.
+        buffers: by name.
+        trained: names of the parameters that have a gradient.
+    """
+
+    output: tuple[torch.Tensor, ...]
+    buffers: dict[str, torch.Tensor]
+    trained: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One of the two steps of a trial."""
+
+    trace: Trace
+    results: Results
+
+
+def results_of(seen: Mapping[str, Any], model: nn.Module) -> Results:
+    """What a step has left, without what it was computed from, which would stay in memory."""
+    output = {id(t): t.detach() for t in (*tensors_in(seen.get("out")), *tensors_in(seen.get("loss")))}
+    buffers = {path: tensor.detach().clone() for path, tensor in named_tensors(model, "_buffers")}
+    trained = {path for path, tensor in named_tensors(model, "_parameters") if gradient_of(tensor) is not None}
+    return Results(tuple(output.values()), buffers, frozenset(trained))
+
+
+@contextlib.contextmanager
+def on_one_device(modules: Iterable[nn.Module]) -> Iterator[bool]:
+    """Let each `DataParallel` use its first device alone; whether there is one. Healing brings the rest of a step together."""
+    parallel = [each for each in modules if isinstance(each, nn.DataParallel) and len(each.device_ids) > 1]
+    with Undo() as undo:
+        for each in parallel:
+            undo.add(setattr, each, "device_ids", each.device_ids)
+            each.device_ids = each.device_ids[:1]
+        yield bool(parallel)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The step with everything on one device, run twice.
+
+    Attributes:
+        runs: both.
+        is_exact: its values are those that the user's step has to give: no batch is cut for several devices, or that changes
+            nothing, as no random number is drawn, no weight is updated, and no statistics are taken of a share of the batch.
+        is_cut: a `DataParallel` cuts the batch in the user's step.
+        moves: where tensors may be instead.
+    """
+
+    runs: Sequence[Run]
+    is_exact: bool
+    is_cut: bool
+    moves: Collection[tuple[str, str]]
+
+    def differs(self, tried: Sequence[Run], *, is_random: bool) -> str:
+        """How the results of a trial differ from these; "" where they do not."""
+        for number, (mine, other) in enumerate(zip(self.runs, tried, strict=False)):
+            if words := self._differs(mine.results, other.results, self.is_exact and not is_random):
+                return words if not number else Message("in the second step {difference}", difference=words)
+        return ""
+
+    def tells_values(self, tried: Sequence[Run]) -> bool:
+        """Whether nothing more could differ: inexact values may be others than those that a trial gave."""
+        return self.is_exact or not replace(self, is_exact=True).differs(tried, is_random=False)
+
+    def _differs(self, mine: Results, other: Results, values: bool) -> str:
+        if len(mine.output) != len(other.output):
+            return Message(
+                "it returns {count} tensors, and {right} on one device", count=len(other.output), right=len(mine.output)
+            )
+        for a, b in zip(mine.output, other.output, strict=True):
+            if (a.shape, a.dtype) != (b.shape, b.dtype):
+                return Message("it gives {result}, and {right} on one device", result=_kind(b), right=_kind(a))
+        if not are_equal(mine.output, other.output, self.moves, values=values):
+            return Message("it gives other values than on one device")
+        for name in sorted(mine.buffers.keys() & other.buffers.keys()) if values else ():
+            a, b = mine.buffers[name], other.buffers[name]
+            if not are_equal([a], [b.to(a.device)], ()):
+                return Message("`{name}` holds other values than on one device", name=name)
+        if lost := sorted(mine.trained - other.trained):
+            return Message("`{name}` gets no gradient", name=lost[0])
+        return ""
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def reference_of(
+    runs: Sequence[Run], modules: Iterable[nn.Module], is_cut: bool, moves: Collection[tuple[str, str]]
+) -> Reference:
+    """What two healed steps on one device say.
+
+    Args:
+        runs: of both.
+        modules: of the model and its loss.
+        is_cut: the user's step cuts its batch for several devices.
+        moves: see `cured_moves`.
+    """
+    is_steady = are_equal(runs[0].results.output, runs[1].results.output, ())
+    takes_statistics = any(each.training and own(each).get("track_running_stats") is not None for each in modules)
+    return Reference(runs, not is_cut or (is_steady and not takes_statistics), is_cut, moves)
 
 
 def is_random(edits: Sequence[Edit]) -> bool:
@@ -53,8 +163,10 @@ def are_equal(
 def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.is_sparse or a.layout != torch.strided or a.is_quantized or a.is_meta:
         return True  # its kind is compared, not what is in it
-    close = a.is_floating_point() or a.is_complex()
-    return torch.equal(a, b) or (close and torch.allclose(a, b, equal_nan=True))
+    if torch.equal(a, b) or not (a.is_floating_point() or a.is_complex()):
+        return torch.equal(a, b)
+    share = torch.finfo(a.dtype).eps ** 0.5  # sums of another order differ by less, whatever the dtype
+    return torch.allclose(a, b, rtol=share, atol=share, equal_nan=True)
 
 
 def key_of(finding: Finding) -> tuple[Any, ...]:

@@ -6,19 +6,16 @@ import contextlib
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic as clock
-from typing import Any
-
-import torch
 
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.step.batch import Arguments
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Confidence, Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
-from devwidget.trying.comparison import are_equal, cured_moves, is_random, key_of, results_of
+from devwidget.trying.comparison import Reference, Run, cured_moves, is_random, key_of, on_one_device, reference_of
 from devwidget.trying.edited_file import NotTried
 from devwidget.trying.functions import LiveFunctions
 from devwidget.trying.outside.conditions import surroundings
@@ -27,9 +24,9 @@ from devwidget.trying.outside.quiet import quiet
 from devwidget.trying.placing import placed
 from devwidget.trying.subjects import Subjects
 
-Again = Callable[[bool, Callable[[], Arguments], Inside], tuple[Trace, Any]]
-"""Runs the step, healing or not, on what it is told once everything is kept, with what each of its further threads enters:
-what was recorded, and the output of the model."""
+Again = Callable[[bool, Callable[[], Arguments], Inside], list[Run]]
+"""Runs the step twice before anything is put back, healing or not, on what it is told once everything is kept, with what each
+of its further threads enters. One run alone if it has failed."""
 
 MOST_TRIALS = 8
 """Steps that one trace may run to try its fixes."""
@@ -41,34 +38,34 @@ _NOT_ITS_TURN = Message("another thread tries fixes")
 _IMPOSSIBLE = Message("its lines cannot be put in place of what has already run")
 
 
-def tried(trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again, *, is_asked: bool = False) -> Trace:
+def tried(trace: Trace, subjects: Subjects, again: Again, *, is_asked: bool = False) -> Trace:
     """The trace with the fixes that a run has verified first, and without those that a run has shown to be wrong.
 
     Args:
         trace: of the healed step.
-        output: of the model in it.
         subjects: what the step worked on.
         again: runs it once more.
         is_asked: try them also where another thread runs by now.
     """
-    trials = _Trials(trace, output, subjects, again, is_asked)
+    trials = _Trials(trace, subjects, again, is_asked)
     with _one_after_the_other() as is_turn:
         trials.run() if is_turn else trials.refuse(_NOT_ITS_TURN)
     findings = tuple(map(trials.judged, trace.findings))
     return dataclasses.replace(trace, findings=findings, step_runs=trace.step_runs + trials.runs)
 
 
-def tried_alone(trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again, fix: Fix) -> Fix:
+def tried_alone(trace: Trace, subjects: Subjects, again: Again, fix: Fix) -> Fix:
     """A fix of a trace with what came of running it.
 
     Raises:
         DevwidgetError: if another trace of the step has no such fix.
     """
-    trials = _Trials(trace, output, subjects, again, is_asked=True)
+    trials = _Trials(trace, subjects, again, is_asked=True)
     with _one_after_the_other() as is_turn:
         works = trials.try_one(fix) if is_turn else None
     told = trials.told(fix, "" if works is not None else _IMPOSSIBLE if is_turn else _NOT_ITS_TURN)
-    return dataclasses.replace(told, verified=works is True, fails=works is False, runs=trace.step_runs + trials.runs)
+    told = trials.verified(told, fix) if works else dataclasses.replace(told, fails=works is False)
+    return dataclasses.replace(told, runs=trace.step_runs + trials.runs)
 
 
 @contextlib.contextmanager
@@ -89,9 +86,11 @@ class _Trials:
         runs: how often they have run the step.
     """
 
-    def __init__(self, trace: Trace, output: Sequence[torch.Tensor], subjects: Subjects, again: Again, is_asked: bool) -> None:
-        self._wanted = None if trace.error else output
+    def __init__(self, trace: Trace, subjects: Subjects, again: Again, is_asked: bool) -> None:
         self._moves = cured_moves(trace)
+        self._has_failed = bool(trace.error)
+        self._again_healed: list[Run] = []
+        self._known: Reference | None = None
         self._found = [finding for finding in trace.findings if finding.severity != "info"]
         self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
         self._is_asked, self.runs = is_asked, 0
@@ -100,6 +99,8 @@ class _Trials:
         self._live = LiveFunctions({edit.file for each in self._found for fix in each.fixes for edit in fix.edits})
         self._good: dict[int, Fix] = {}
         self._failed: list[tuple[int, Fix]] = []
+        self._how: dict[Fix, str] = {}
+        self._not_compared: dict[Fix, str] = {}
         self._warns: dict[Fix, str] = {}
         self._why: dict[Fix, str] = {}
 
@@ -145,11 +146,18 @@ class _Trials:
         failed = [fix for each, fix in self._failed if each == number]
         left = [self.told(fix) for fix in finding.fixes if fix is not good and fix not in failed]
         if good is None:
-            return dataclasses.replace(finding, fixes=tuple(left)) if left or not finding.fixes else _without_edits(finding)
-        before = finding.fixes[: finding.fixes.index(good)]
-        sure = [fix for fix in left if fix in before and fix.edits and fix.confidence == "sure"]
-        rest = [fix for fix in left if fix not in sure]
-        return dataclasses.replace(finding, fixes=(*sure, dataclasses.replace(good, verified=True), *rest))
+            return (
+                dataclasses.replace(finding, fixes=tuple(left))
+                if left or not finding.fixes
+                else _without_edits(finding, self._how)
+            )
+        return dataclasses.replace(finding, fixes=(self.verified(good, good), *left))
+
+    def verified(self, fix: Fix, tried: Fix) -> Fix:
+        """A fix that works: sure if its results were held against those of one device, and other designs are none."""
+        why = self._not_compared.get(tried, "")
+        sure: Confidence = fix.confidence if why or fix.confidence == "choice" else "sure"
+        return dataclasses.replace(fix, verified=True, confidence=sure, not_compared=why, not_tried="")
 
     def told(self, fix: Fix, why: str = "") -> Fix:
         """A fix that is neither verified nor wrong, with what is known of it, or else why nothing is."""
@@ -173,21 +181,59 @@ class _Trials:
         self._left -= 1
         try:
             with uninterrupted(), quiet() as own, placed(edits, self._subjects, self._ran, self._live) as trial:
-                trace, output = self._again(heal, trial.inputs, own.inside)
-                self.runs += 1
+                runs = self._again(heal, trial.inputs, own.inside)
+                self.runs += len(runs)
                 ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried as error:
             self._left += 1
             if isinstance(error.args[0], Message):  # the others are no words for users
                 self._why |= dict.fromkeys(fixes.values(), error.args[0])
             return None
-        if "OutOfMemoryError" in trace.error or not ran:
+        if not ran or any("OutOfMemoryError" in each.trace.error for each in runs):
             return None
-        more, same = _more(trace, others), not trace.error and self._is_same(output, not is_random(edits))
-        if more and same and self._only_waits(fixes, more):
+        reference = None if runs[0].trace.error else self._reference()
+        how = self._how_it_fails(runs, others, reference, is_random(edits))
+        more = _more(runs[0].trace, others)
+        if more and not how and self._only_waits(fixes, more):
             return None
-        works = same and not more
-        return works if works or is_exact else None
+        if more and not how:
+            how = Message("the step has {finding}", finding=_named(more[0]))
+        if how and reference is not None and others and reference.is_cut and not any(each.trace.error for each in runs):
+            return None  # what the other findings are about may be what differs
+        if not how:
+            self._not_compared |= dict.fromkeys(fixes.values(), self._why_not_compared(reference, runs))
+            return True
+        self._how |= dict.fromkeys(fixes.values(), how)
+        return False if is_exact else None
+
+    def _how_it_fails(self, runs: Sequence[Run], others: list[Finding], reference: Reference | None, random: bool) -> str:
+        """What is wrong with two steps, but for findings of the first; "" for nothing."""
+        if runs[0].trace.error:
+            return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
+        if reference is not None and (words := reference.differs(runs, is_random=random)):
+            return words
+        if runs[-1].trace.error:
+            known = self._again_healed[1:] and self._again_healed[1].trace.error
+            return "" if known else Message("the second step fails: {error}", error=_first_line(runs[-1].trace.error))
+        known_there = [*others, *(each for run in self._again_healed for each in run.trace.findings)]
+        new = [each for run in runs[1:] for each in _more(run.trace, known_there) if each.severity == "error"]
+        return Message("the second step has {finding}", finding=_named(new[0])) if new else ""
+
+    def _reference(self) -> Reference | None:
+        """The step with everything on one device, which is run once for all trials; None where it fails."""
+        if not self._again_healed and not self._has_failed:
+            modules = list(self._subjects.modules())
+            with uninterrupted(), quiet() as own, on_one_device(modules) as is_cut:
+                self._again_healed = self._again(True, lambda: self._subjects.inputs, own.inside)
+            self.runs += len(self._again_healed)
+            if len(self._again_healed) == 2 and not self._again_healed[0].trace.error:
+                self._known = reference_of(self._again_healed, modules, is_cut, self._moves)
+        return self._known
+
+    def _why_not_compared(self, reference: Reference | None, runs: Sequence[Run]) -> str:
+        if reference is None:
+            return Message("the step cannot be run with everything on one device")
+        return "" if reference.tells_values(runs) else Message("on one device its values are others in each run")
 
     def _why_not_now(self) -> str:
         """Why no further trial begins."""
@@ -205,10 +251,6 @@ class _Trials:
             self._warns |= {fix: _named(more[0]) for fix in fixes.values()}
         return waits
 
-    def _is_same(self, output: Any, values: bool) -> bool:
-        """The output of the healed step; where that has failed there is none to compare with."""
-        return self._wanted is None or are_equal(self._wanted, results_of(output), self._moves, values=values)
-
 
 def _more(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
     """The findings but those of other causes that were healed, each as often as before."""
@@ -225,9 +267,14 @@ def _named(finding: Finding) -> str:
     return Message("{kind} at line {line}", kind=finding.kind, line=site.line) if site is not None else finding.kind
 
 
-def _without_edits(finding: Finding) -> Finding:
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _without_edits(finding: Finding, how: Mapping[Fix, str]) -> Finding:
     """A finding whose edits have all failed: the first is left as an idea."""
     idea = dataclasses.replace(finding.fixes[0], confidence="choice", edits=())
     tried = in_row(dict.fromkeys(fix.summary for fix in finding.fixes), "; ")
     note = Message("tried, and the step still failed or gave another result: {edits}", edits=tried)
-    return dataclasses.replace(finding, fixes=(idea,), notes=(*finding.notes, note))
+    reasons = [Message("{edit}: {reason}", edit=fix.summary, reason=how[fix]) for fix in finding.fixes if fix in how]
+    return dataclasses.replace(finding, fixes=(idea,), notes=(*finding.notes, note, *dict.fromkeys(reasons)))

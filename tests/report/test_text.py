@@ -43,7 +43,7 @@ def test_a_page_says_what_verified_means():
 
 def test_a_fix_of_several_lines_stands_below_its_summary():
     finding = replace(wrong_device(), fixes=(Fix("write", "a = 1\nb = 2", "sure"),))
-    assert str(finding).endswith("  help:  (sure) write:\n           a = 1\n           b = 2")
+    assert str(finding).endswith("  help:  (likely) write:\n           a = 1\n           b = 2")
 
 
 @pytest.mark.parametrize(("module", "words"), [("", "the model itself, train.py:41"), (None, "outside the model, train.py:41")])

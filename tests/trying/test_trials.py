@@ -1,5 +1,6 @@
 """A fix is called verified only if its own text was run."""
 
+import contextlib
 import dataclasses
 import logging
 import warnings
@@ -192,23 +193,27 @@ def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):
 
 def judged(trace, error=""):
     """What becomes of the findings of a trace whose trials all end alike."""
+    from devwidget.trying.comparison import Run, results_of
     from devwidget.trying.subjects import Subjects
     from devwidget.trying.trials import tried
 
     model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")
 
     def again(heal, inputs, inside):
-        model(inputs())
-        return dataclasses.replace(trace, error=error), None
+        with contextlib.suppress(RuntimeError) if heal else contextlib.nullcontext():
+            model(inputs())
+        run = Run(dataclasses.replace(trace, error=error), results_of({}, model))
+        return [run] if error else [run, run]
 
-    return tried(trace, [], Subjects(model, batch), again)
+    return tried(trace, Subjects(model, batch), again)
 
 
 def test_edits_that_have_all_failed_are_no_edits_any_more():
     trace = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0"), verify=False)
     (found,) = judged(trace, error="RuntimeError: something else").findings
     assert [(fix.edits, fix.confidence) for fix in found.fixes] == [((), "choice")]
-    assert found.notes[-1].startswith("tried, and the step still failed or gave another result: make it on the right device")
+    assert any(note.startswith("tried, and the step still failed or gave another result: make it") for note in found.notes)
+    assert "make it on the right device: the step fails: RuntimeError: something else" in found.notes
 
 
 def test_no_trial_begins_late(monkeypatch):

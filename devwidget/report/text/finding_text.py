@@ -68,6 +68,10 @@ def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
 def confidence_words(fix: Fix) -> str:
     """`sure, verified`; an edit that nobody has run says so, and why."""
     confidence = said(_CONFIDENCE[fix.confidence])
+    if fix.verified and fix.not_compared:
+        return say(
+            "{confidence}, verified; its result was not checked: {reason}", confidence=confidence, reason=said(fix.not_compared)
+        )
     if fix.verified:
         return say("{confidence}, verified", confidence=confidence)
     if fix.fails:

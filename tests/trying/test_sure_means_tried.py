@@ -1,0 +1,119 @@
+"""Sure is what was run, twice, and gave what the same step gives with everything on one device."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.records.finding import Edit, Fix
+from tests.trying.outside.models import Faulty, first_fix, traced
+
+
+@pytest.fixture(autouse=True)
+def _gpus():
+    with devwidget.simulate(gpus=2):
+        yield
+
+
+@pytest.mark.parametrize("edits", [(), (Edit("program.py", 1, 1, "a = 2", "a = 1"),)])
+def test_what_was_not_run_is_likely_whatever_a_rule_thinks_of_it(edits):
+    assert Fix("write", "a = 2", "sure", edits=edits).confidence == "likely"
+    assert Fix("write", "a = 2", "sure", edits=edits, verified=True, not_compared="it draws").confidence == "likely"
+    assert Fix("write", "a = 2", "sure", edits=edits, verified=True).confidence == "sure"
+
+
+def test_an_edit_is_sure_once_it_was_tried_and_not_before():
+    assert first_fix(traced(Faulty(), verify=False)).confidence == "likely"
+    assert (first_fix(traced(Faulty())).confidence, first_fix(traced(Faulty())).verified) == ("sure", True)
+
+
+@dataclasses.dataclass
+class Batch:
+    x: torch.Tensor
+
+
+class OfObject(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, batch):
+        return self.out(batch.x)
+
+
+def test_an_edit_with_which_every_replica_takes_the_whole_batch_is_not_offered():
+    model = nn.DataParallel(OfObject().to("cuda:0"), device_ids=[0, 1])
+    (found,) = devwidget.trace(model, Batch(torch.ones(6, 4, device="cuda:0"))).findings
+    assert not any(fix.edits or fix.verified for fix in found.fixes)
+    assert "it gives float32[12, 2], and float32[6, 2] on one device" in found.notes[-1]
+    assert model.device_ids == [0, 1]
+
+
+class Drifting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        shift = torch.zeros(3)
+        return self.layer(x) + shift
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x):
+        shift = torch.zeros(3)
+        out = self.layer(x) + shift
+        self.count += 1
+        return out
+
+
+def with_edit(monkeypatch, change):
+    """Let the first edit that is offered be another."""
+    from devwidget.rules.placement import wrong_device
+
+    real = wrong_device.where_made
+
+    def wrong(fault, stray, *, literal):
+        fix = real(fault, stray, literal=literal)
+        return dataclasses.replace(fix, edits=tuple(dataclasses.replace(e, text=change(e.text)) for e in fix.edits))
+
+    monkeypatch.setattr(wrong_device, "where_made", wrong)
+
+
+def test_an_edit_that_mends_the_first_call_alone_falls_behind(monkeypatch):
+    with_edit(monkeypatch, lambda text: text.rstrip() + "; out = self.layer(x) + shift; self.layer.to('cuda:1'); return out")
+    model, x = Drifting().to("cuda:0"), torch.ones(2, 3, device="cuda:0")
+    (found,) = devwidget.trace(model, x).findings
+    assert found.fixes[0].verified
+    assert "cuda:1" not in found.fixes[0].code
+    assert {str(parameter.device) for parameter in model.parameters()} == {"cuda:0"}
+
+
+def test_an_edit_that_loses_a_write_falls_behind_though_the_output_is_the_same(monkeypatch):
+    with_edit(monkeypatch, lambda text: text + "; self.count -= 1")
+    (found,) = devwidget.trace(Counting().to("cuda:0"), torch.ones(2, 3, device="cuda:0")).findings
+    assert found.fixes[0].verified
+    assert "count" not in found.fixes[0].edits[0].text
+
+
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(x) + torch.zeros(4)
+
+
+def test_values_that_one_device_cannot_tell_make_no_edit_sure():
+    model = nn.DataParallel(Noisy().to("cuda:0"), device_ids=[0, 1])
+    (found,) = devwidget.trace(model, torch.randn(6, 4, device="cuda:0")).findings
+    assert (found.fixes[0].verified, found.fixes[0].confidence) == (True, "likely")
+    assert "its result was not checked: on one device its values are others" in str(found)
