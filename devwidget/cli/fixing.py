@@ -17,21 +17,21 @@ from devwidget.records.trace import Trace
 
 def apply(options: Namespace) -> int:
     """Write the first edit of every finding, each file with a backup; nothing is written if one of them cannot be."""
-    from devwidget import applying
+    from devwidget import api
 
-    edits = applying.edits_of(_chosen(load_record(options.file, Trace).findings, options.kind))
+    edits = api.edits_of(_chosen(load_record(options.file, Trace).findings, options.kind))
     if not edits:
         print(say("no finding of {name} has an edit to write", name=options.file.name))
         return FINE
     _refuse_cells(edits)
-    applying.refuse(edits)
+    api.refuse_edits(edits)
     for changes in edits.values():
         print("\n".join(edit.diff() for edit in changes))
     if not options.yes and not _is_agreed(edits):
         print(say("nothing was written"))
         return FOUND
     for file, changes in edits.items():
-        print(say("{file} is written, and {backup} has what it was", file=file, backup=applying.write(file, changes)))
+        print(say("{file} is written, and {backup} has what it was", file=file, backup=api.write_edits(file, changes)))
     return FINE
 
 
