@@ -47,9 +47,7 @@ def _chosen(findings: Iterable[Finding], kind: str | None) -> list[Finding]:
 def _refuse_cells(edits: Mapping[str, list[Edit]]) -> None:
     cell = next(filter(None, map(cell_label, edits)), None)
     if cell:
-        raise DevwidgetError(
-            Message("{cell} is a cell of a notebook, not a file", cell=cell), instead=Message("%devwidget fix in that notebook")
-        )
+        raise DevwidgetError(Message("{cell} is a cell of a notebook, not a file", cell=cell), instead="%devwidget fix apply")
 
 
 def _is_agreed(edits: Mapping[str, list[Edit]]) -> bool:
