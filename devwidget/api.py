@@ -626,11 +626,18 @@ def edits_to_apply() -> dict[str, list[Edit]] | None:
 
     Before the first of them, the last exception is explained; None if there is none.
     """
-    from devwidget import applying, post_mortem
+    from devwidget import post_mortem
 
     if _last is None and post_mortem.last_error() is not None:
         explain()
-    return None if _last is None else applying.edits_of(_last)
+    return None if _last is None else edits_of(_last)
+
+
+def edits_of(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
+    """The edits of the first fix of every finding, each once, by file."""
+    from devwidget import applying
+
+    return applying.edits_of(findings)
 
 
 def edited_text(file: str, edits: Iterable[Edit]) -> str:

@@ -142,7 +142,7 @@ def show(options: Namespace) -> int:
     """A saved record as text, or a trace in another form."""
     from devwidget.records.trace import Trace
 
-    record = _loaded(options.file, object if options.format == "text" else Trace)
+    record = load_record(options.file, object if options.format == "text" else Trace)
     if options.format == "memory-viz":
         sys.stdout.buffer.write(_pickled(record))
     else:
@@ -153,7 +153,7 @@ def show(options: Namespace) -> int:
 def html(options: Namespace) -> int:
     """A saved record as a page."""
     try:
-        _loaded(options.file).to_html(options.out)
+        load_record(options.file).to_html(options.out)
     except NotImplementedError as error:
         raise DevwidgetError(
             Message("{name}: {error}", name=options.file.name, error=error),
@@ -167,13 +167,14 @@ def compare(options: Namespace) -> int:
     from devwidget.records.trace import Trace
     from devwidget.views.compare import comparison
 
-    before, after = (_loaded(file, Trace) for file in (options.before, options.after))
+    before, after = (load_record(file, Trace) for file in (options.before, options.after))
     found = comparison(before, after)
     print(found)
     return FOUND if found.new or (found.error_after and not found.error_before) else FINE
 
 
-def _loaded(file: pathlib.Path, kind: type = object) -> Any:
+def load_record(file: pathlib.Path, kind: type = object) -> Any:
+    """What a file holds, if it is of this kind."""
     from devwidget.opening import open_file  # not `api`, which waits for torch
 
     try:

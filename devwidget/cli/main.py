@@ -28,6 +28,7 @@ EXAMPLES = (
     ("python -m devwidget show trace.json --format sarif", Message("text, json, brief (json within 4 kB), sarif, ...")),
     ("python -m devwidget html trace.json report.html", ""),
     ("python -m devwidget compare before.json after.json", ""),
+    ("python -m devwidget fix apply trace.json", Message("write the edits, after a question, with a backup")),
 )
 _WIDE = 56
 _STATUS = (
@@ -139,7 +140,24 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("before", metavar="BEFORE", type=_path)
     compare.add_argument("after", metavar="AFTER", type=_path)
     compare.set_defaults(command=commands.compare)
+
+    fix = add("fix", help=say("write the edits of a saved trace into your files")).add_subparsers(
+        required=True, metavar="ACTION"
+    )
+    apply = fix.add_parser("apply", help=say("the first edit of each finding, with a backup of each file"))
+    apply.add_argument(
+        "file", metavar="FILE", type=_path, help=say("what `run --save FILE` or `check --save FILE` has written")
+    )
+    apply.add_argument("--kind", metavar="KIND", help=say("only findings of this kind, such as wrong-device"))
+    apply.add_argument("--yes", action="store_true", help=say("write without the question"))
+    apply.set_defaults(command=_apply)
     return parser
+
+
+def _apply(options: argparse.Namespace) -> int:
+    from devwidget.cli import fixing  # with the command that needs it
+
+    return fixing.apply(options)
 
 
 def _path(text: str) -> pathlib.Path:

@@ -41,6 +41,9 @@ KINDS = {
 PLACING_METHODS = frozenset({"to", "cpu", *KINDS})
 """Methods of a tensor and of a module that put it on a device."""
 
+CURRENT_SETTERS = frozenset({"set_device", "set_device_index"})
+"""Functions of torch that make a device the current one, by its number."""
+
 
 def has_own_memory(device_type: str) -> bool:
     """True for a type of accelerators; False for cpu and meta."""

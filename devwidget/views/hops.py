@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -48,6 +49,31 @@ def group_hops(moves: Iterable[Move]) -> tuple[Hop, ...]:
         groups.setdefault((line, move.cause, move.phase, move.source, move.target), []).append(move)
     hops = [_fold(group) for group in groups.values()]
     return tuple(sorted(hops, key=lambda hop: (-hop.bytes, hop.number)))
+
+
+def fold_phases(hops: Iterable[Hop]) -> tuple[Hop, ...]:
+    """One Hop for each line, cause and direction in all phases: for a table that does not tell them apart.
+
+    `phase` and `site` are those of the first crossing.
+    """
+    groups: dict[object, list[Hop]] = {}
+    for hop in hops:
+        line = hop.site.place if hop.site else None
+        groups.setdefault((line, hop.cause, hop.source, hop.target), []).append(hop)
+    folded = [_joined(sorted(group, key=lambda hop: hop.number)) for group in groups.values()]
+    return tuple(sorted(folded, key=lambda hop: (-hop.bytes, hop.number)))
+
+
+def _joined(group: list[Hop]) -> Hop:
+    return dataclasses.replace(
+        group[0],
+        count=sum(hop.count for hop in group),
+        bytes=sum(hop.bytes for hop in group),
+        seconds=sum(hop.seconds for hop in group),
+        modules=tuple(dict.fromkeys(module for hop in group for module in hop.modules)),
+        examples=tuple(dict.fromkeys(example for hop in group for example in hop.examples)),
+        numbers=tuple(sorted(number for hop in group for number in hop.numbers)),
+    )
 
 
 def _fold(group: list[Move]) -> Hop:

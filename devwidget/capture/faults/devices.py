@@ -16,7 +16,7 @@ from devwidget.capture.object_fields import is_a, word
 from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in
-from devwidget.records.device import KINDS, PLACING_METHODS
+from devwidget.records.device import CURRENT_SETTERS, KINDS, PLACING_METHODS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ def meet(call: FailedCall) -> Any:
     if wrong is None:
         return NOT_OURS
     known = visible.available()
-    out = _again(call.func, call.args, call.kwargs, wrong, known) if call.state.heal else NOT_OURS
+    heals = call.state.heal and call.name not in CURRENT_SETTERS  # those are read when all is over
+    out = _again(call.func, call.args, call.kwargs, wrong, known) if heals else NOT_OURS
     names = operand_names.Names(call.state, call.frame)
     expression, birth = names.device_argument(wrong.requested)
     call.state.log.fault(
@@ -57,7 +58,7 @@ def _requests(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     if "device" in kwargs:
         yield kwargs["device"]
     name = getattr(func, "__name__", "")
-    if name in (*PLACING_METHODS, "_parse_to", "device"):
+    if name in (*PLACING_METHODS, *CURRENT_SETTERS, "_parse_to", "device"):
         yield from (arg for arg in args if is_a(arg, (str, DEVICE)) or type(arg) is int)
     if name in KINDS and not any(not is_tensor(arg) for arg in args) and not kwargs:
         yield name

@@ -19,7 +19,7 @@ from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.memory_words import memory_lines
 from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words
 from devwidget.views.clock import with_real_times
-from devwidget.views.hops import Hop, group_hops
+from devwidget.views.hops import Hop, fold_phases, group_hops
 from devwidget.views.parallel import ParallelCall, parallel_calls
 from devwidget.views.waits import WaitingLine, group_waits
 
@@ -88,7 +88,7 @@ def _lines(trace: Trace) -> Iterator[str]:
         yield from finding_lines(finding, classes.get(finding.module or "", ""))
     if trace.moves:
         yield ""
-        yield from _hop_lines(group_hops(trace.moves))
+        yield from _hop_lines(fold_phases(group_hops(trace.moves)))
     if trace.waits:
         yield ""
         yield from _wait_lines(group_waits(trace.waits))

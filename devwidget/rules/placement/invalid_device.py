@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.device import CUDA, KINDS, PLACING_METHODS, AcceleratorKind
+from devwidget.records.device import CUDA, CURRENT_SETTERS, KINDS, PLACING_METHODS, AcceleratorKind
 from devwidget.records.finding import Claim, Confidence, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
@@ -91,7 +91,8 @@ def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> Non
             draft.append(node, " - 1")
         elif index and isinstance(node, ast.Constant) and node.value == int(index) and type(node.value) is int:
             around = draft.code.parents.get(node)
-            if isinstance(around, ast.Call) and ast.unparse(around.func).rpartition(".")[2] in ("device", *PLACING_METHODS):
+            names = ("device", *PLACING_METHODS, *(CURRENT_SETTERS if right != "cpu" else ()))  # the CPU has no number
+            if isinstance(around, ast.Call) and ast.unparse(around.func).rpartition(".")[2] in names:
                 draft.replace(node, "0")
 
 

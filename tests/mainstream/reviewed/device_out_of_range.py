@@ -1,0 +1,3 @@
+import torch
+
+torch.accelerator.set_device_index(7)

@@ -1,0 +1,64 @@
+"""Small programs of which something false, or nothing, was once said: what is said of each now, and how often it waits."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from tests.mainstream.test_mainstream import run
+
+HERE = pathlib.Path(__file__).parent / "reviewed"
+HINT, WARNING, ERROR = ("host-sync", "info"), ("host-sync", "warning"), ("invalid-device", "error")
+SAID = {
+    "a_line_twice": ([], 0),
+    "accuracy_printed_at_the_end": ([], 1),
+    "cpu_mask_on_gpu": ([HINT], 60),
+    "depends_on_workers": ([HINT], 2),
+    "device_out_of_range": ([ERROR], 0),
+    "device_out_of_range_by_cuda": ([ERROR], 0),
+    "gpus_never_used": ([], 0),
+    "index_given_as_a_number": ([ERROR], 0),
+    "label_read_by_a_function": ([], 1),
+    "model_forward_called": ([WARNING], 5),
+    "nonzero_waits": ([HINT, HINT, HINT], 12),
+    "optimizer_before_frozen_part": ([], 0),
+    "result_read_after_inference": ([], 1),
+    "slice_by_gpu_scalar": ([WARNING, HINT], 16),
+    "style_transfer": ([], 0),
+    "two_of_a_class": ([WARNING], 2),
+    "waits_by_phase": ([HINT], 24),
+    "waits_of_a_training_loop": ([WARNING, HINT], 325),
+    "waits_of_generation": ([HINT], 100),
+    "waits_of_the_loop": ([HINT, HINT], 40),
+}
+"""Program -> kinds with their severities, worst first, and how many waits the trace counts."""
+QUICK = {"a_line_twice", "device_out_of_range", "gpus_never_used", "two_of_a_class"}
+
+
+def marked(names):
+    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.fuzz]) for name in names]
+
+
+def test_every_program_has_its_expectation():
+    assert {path.stem for path in HERE.glob("*.py")} == SAID.keys()
+
+
+@pytest.mark.parametrize("name", marked(SAID))
+def test_what_is_said_is_what_there_is(name):
+    trace = run(HERE / f"{name}.py")
+    assert ([(each.kind, each.severity) for each in trace.findings], sum(wait.count for wait in trace.waits)) == SAID[name]
+
+
+def test_a_line_that_moves_at_each_step_is_one_row():
+    rows = str(run(HERE / "a_line_twice.py")).partition("moves, by line")[2].partition("memory at its peak")[0]
+    assert rows.count("x = torch.rand(8, 4)") == 1
+    assert "4x  512 B" in rows
+
+
+def test_two_of_a_class_are_not_told_as_the_same():
+    assert "the same in `Net`" not in str(run(HERE / "two_of_a_class.py"))
+
+
+def test_gpus_that_did_nothing_are_the_first_thing_said():
+    assert "nothing was done on the 2 virtual GPUs" in str(run(HERE / "gpus_never_used.py")).splitlines()[0]
