@@ -10,6 +10,7 @@ from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.repairs.calls import FACTORIES, LIKENESSES
 from devwidget.rules.repairs.code import Code, code_at, root_of, targets
+from devwidget.rules.repairs.devices import device_at_hand, written_device
 from devwidget.rules.repairs.edits import Draft, fix
 
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load", "as_tensor", "asarray", "Parameter", "clone"})
@@ -51,11 +52,23 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
             draft.replace(call, alike)
         elif takes_device and not any(k.arg == "generator" for k in call.keywords):
             draft.keyword(call, "device", device)
+        elif ast.unparse(call.func).rpartition(".")[2] in ("Parameter", "Buffer") and call.args:  # its copy would be neither
+            _moved_within(draft, call.args[0], device)
         elif takes_device or stray.birth_op in _ARRIVALS:
             draft.append(call, f".to({device})")
         else:
             return False
     return True
+
+
+def _moved_within(draft: Draft, value: ast.expr, device: str) -> None:
+    """`torch.randn(2, n) * 0.02` with a device for what it makes, else a move of the whole."""
+    made = [n for n in ast.walk(value) if isinstance(n, ast.Call) and _is_factory(n)]
+    if made and not any(keyword.arg == "device" for call in made for keyword in call.keywords):
+        for call in made:
+            draft.keyword(call, "device", device)
+    else:
+        draft.append(value, f".to({device})")
 
 
 def _likeness(call: ast.Call, stray: Operand, fault: Fault) -> str:
@@ -99,6 +112,8 @@ def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
     if not isinstance(value, ast.Call) or not name or not of_module:
         return None
     holds = ast.unparse(value.func).rpartition(".")[2] in ("Sequential", "ModuleList", "ModuleDict")
+    if ast.unparse(value.func).rpartition(".")[2] in ("Parameter", "Buffer"):
+        return None
     return value if stray.expression.startswith((f"{name}.", f"{name}[") if holds else f"{name}.") else None
 
 
@@ -114,12 +129,14 @@ def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, 
     known = sorted(at_hand, key=lambda name: name not in mentioned)
     if known:
         return f"{known[0]}.device"
+    if literal and (named := device_at_hand(code, statement)):
+        return named
     if literal and not _runs_each_step(code, statement):
-        return repr(str(fault.target))
+        return written_device(code, statement, fault.target)
     elsewhere = _devices_asked_for(code, statement, bound)
     if elsewhere:
         return elsewhere[0]
-    return repr(str(fault.target)) if literal else ""
+    return written_device(code, statement, fault.target) if literal else ""
 
 
 def _runs_each_step(code: Code, statement: ast.stmt) -> bool:

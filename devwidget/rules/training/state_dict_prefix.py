@@ -51,8 +51,9 @@ def _finding(fault: Fault, facts: dict[str, str]) -> Finding:
 def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
     if len(facts["key"]) > len(facts["right"]):
-        yield mended(fault.site, Message("take the prefix off"), _without_prefix, "sure")
-        code = f"{name} = {{key.removeprefix('module.'): value for key, value in {name}.items()}}"
+        off = _taken_off(facts)
+        yield mended(fault.site, Message("take the prefix off"), lambda d, s: _without_prefix(d, s, off), "sure")
+        code = f"{name} = {{{off}: value for key, value in {name}.items()}}"
         yield Fix(Message("take the prefix off"), code, "sure")
         yield mended(fault.birth, Message("save the model inside the wrapper"), _saved_inside, "choice")
     else:
@@ -66,11 +67,19 @@ def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast
             yield node, node.func
 
 
-def _without_prefix(draft: Draft, statement: ast.stmt) -> None:
+def _taken_off(facts: dict[str, str]) -> str:
+    """The key without the wrapper's name: at its beginning, or where the wrapper is a part of the model."""
+    before, found, after = facts["key"].partition("module.")
+    if before and found and before + after == facts["right"]:
+        return f"key.replace({before + found!r}, {before!r})"
+    return "key.removeprefix('module.')"
+
+
+def _without_prefix(draft: Draft, statement: ast.stmt, off: str) -> None:
     for call, _ in _calls(draft, statement, "load_state_dict"):
         if call.args:
             given = draft.code.text(call.args[0])
-            draft.replace(call.args[0], f"{{key.removeprefix('module.'): value for key, value in {given}.items()}}")
+            draft.replace(call.args[0], f"{{{off}: value for key, value in {given}.items()}}")
 
 
 def _loaded_inside(draft: Draft, statement: ast.stmt) -> None:
