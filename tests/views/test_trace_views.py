@@ -11,7 +11,7 @@ from devwidget.records.trace import Held, ModuleEvent, Operand, OpEvent, Trace
 from devwidget.report.figures import timeline_figure
 from devwidget.views.clock import Clock
 from devwidget.views.flow import flow
-from devwidget.views.hops import group_hops
+from devwidget.views.hops import fold_phases, group_hops
 from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
 from devwidget.views.overlay import overlay
 from devwidget.views.parallel import parallel_calls
@@ -23,6 +23,16 @@ from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, 
 def test_hops_of_one_line_are_one_group_and_the_dearest_is_first():
     hops = group_hops(one_step().moves)
     assert [(str(hop.source), hop.count, hop.bytes) for hop in hops] == [("cpu", 1, MIB), ("cuda:0", 4, 65536)]
+
+
+def test_a_line_of_several_phases_is_one_row_of_a_table_that_tells_none():
+    first = one_step().moves[0]
+    others = (replace(first, phase="other", number=40), replace(first, phase="other", number=41), replace(first, target=GPU1))
+    hops = group_hops((first, *others))
+    (folded, other) = fold_phases(hops)
+    assert len(hops) == 3
+    assert (folded.count, folded.bytes, folded.numbers) == (3, 3 * MIB, (first.number, 40, 41))
+    assert other.target == GPU1
 
 
 def test_a_hop_of_backward_has_the_line_of_the_copy_whose_gradient_it_carries():

@@ -55,7 +55,8 @@ def _fixes(fault: Fault, facts: dict[str, str]) -> Iterator[Fix | None]:
         yield mended(fault.site, Message("take the prefix off"), lambda d, s: _without_prefix(d, s, off), "sure")
         code = f"{name} = {{{off}: value for key, value in {name}.items()}}"
         yield Fix(Message("take the prefix off"), code, "sure")
-        yield mended(fault.birth, Message("save the model inside the wrapper"), _saved_inside, "choice")
+        if facts["key"].startswith("module."):
+            yield mended(fault.birth, Message("save the model inside the wrapper"), _saved_inside, "choice")
     else:
         yield mended(fault.site, Message("load into the model inside the wrapper"), _loaded_inside, "sure")
         yield Fix(Message("load into the model inside the wrapper"), f"model.module.load_state_dict({name})", "choice")
