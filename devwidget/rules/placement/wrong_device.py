@@ -201,7 +201,8 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
     held, model, target = stray.held, fault.model_name or "model", str(fault.target)
     use = [o for o in fault.operands if o.stray]
     if held is not None and held.left_behind is None:  # its module is elsewhere, this one alone is not
-        yield where_made(fault, stray, literal=literal) if held.how == "parameter" else None  # else it is copied each time
+        made = where_made(fault, stray, literal=False)  # beside what it is computed with; else it is copied at each use
+        yield made if held.how == "parameter" else None
         yield where_used(fault, use, literal=literal)
         yield where_made(fault, stray, literal=literal)
         return

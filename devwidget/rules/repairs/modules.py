@@ -77,9 +77,7 @@ def _construction(
 def _built_outside(files: Sequence[Code], name: str, model: str = "?") -> tuple[Code, ast.expr] | None:
     """The one construction of a class outside of it; of several the one that bears a name, or that no line moves."""
     calls = [(code, n) for code in files for n in ast.walk(code.tree) if isinstance(n, ast.Call) and _called(n) == name]
-    outside = [
-        (code, n) for code, n in calls if _is_value(code, n) and getattr(code.owner(n), "name", "") != name
-    ]
+    outside = [(code, n) for code, n in calls if _is_value(code, n) and getattr(code.owner(n), "name", "") != name]
     left = [(code, n) for code, n in outside if not _is_moved(code, n)]
     named = [(code, n) for code, n in calls if _name_of(code, n) == model]
     for some in (named if len(outside) <= len(named) else [], left, [each for each in left if each in named], outside):

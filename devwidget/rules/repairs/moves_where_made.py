@@ -39,7 +39,12 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
     device = device_there(draft.code, statement, stray, fault, literal=literal)
     factory = bool(calls) and stray.birth_direct and stray.birth_op in FACTORIES
     wrapped = getattr(statement, "value", None)
-    if device and isinstance(wrapped, ast.Call) and wrapped.args and ast.unparse(wrapped.func).endswith(("Parameter", "Buffer")):
+    if (
+        device
+        and isinstance(wrapped, ast.Call)
+        and wrapped.args
+        and ast.unparse(wrapped.func).endswith(("Parameter", "Buffer"))
+    ):
         _moved_within(draft, wrapped.args[0], device)  # the copy of a parameter would be none
         return True
     if device and not factory and (module := _module_made(statement, stray)) is not None:
@@ -107,7 +112,10 @@ def _siblings(code: Code, statement: ast.stmt, stray: Operand, calls: list[ast.C
         for node in code.parts(statement)
         if isinstance(node, ast.Call)
         and node not in calls
-        and (ast.unparse(node.func) == ast.unparse(calls[0].func) or (_is_factory(node) and _are_joined(code, node, calls, around)))
+        and (
+            ast.unparse(node.func) == ast.unparse(calls[0].func)
+            or (_is_factory(node) and _are_joined(code, node, calls, around))
+        )
         and stray.birth_op in FACTORIES
         and not any(keyword.arg in ("device", None) for keyword in node.keywords)
     ]

@@ -155,9 +155,10 @@ def _is_list(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether the function gives a name a list, and nothing else, that it hands on as a whole in a statement."""
     scope = code.scope(statement)
     given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and name in map(ast.unparse, targets(n))]
-    return bool(given) and all(isinstance(value, ast.List | ast.ListComp) for value in given) and any(
-        isinstance(code.parents.get(node), ast.Call)
-        for node in code.alike(statement, name)
+    return (
+        bool(given)
+        and all(isinstance(value, ast.List | ast.ListComp) for value in given)
+        and any(isinstance(code.parents.get(node), ast.Call) for node in code.alike(statement, name))
     )
 
 

@@ -92,7 +92,9 @@ def _objections(change: _Changed, statement: ast.stmt, fault: Fault | None) -> I
 
 def _own_dump(statement: ast.stmt) -> str:
     """The dump of a statement without the body of a compound one."""
-    kept = {name: value for name, value in ast.iter_fields(statement) if name not in ("body", "orelse", "finalbody", "handlers")}
+    kept = {
+        name: value for name, value in ast.iter_fields(statement) if name not in ("body", "orelse", "finalbody", "handlers")
+    }
     return type(statement).__name__ + "".join(
         f"{name}={[_dump(each) for each in value] if isinstance(value, list) else _dump(value)}" for name, value in kept.items()
     )
@@ -131,7 +133,8 @@ def _unbound(change: _Changed, statement: ast.stmt) -> str:
         if not mine or node.id in code.local_names(node) or node.id in code.bound(statement) or hasattr(builtins, node.id):
             continue
         first = min(each.lineno for each in mine)
-        if first > statement.lineno or (first == statement.lineno and all(code.statement_of(each) is statement for each in mine)):
+        here = [each for each in mine if each.lineno == first]
+        if first > statement.lineno or all(code.statement_of(each) is statement for each in here):
             return node.id
     return ""
 
@@ -139,7 +142,11 @@ def _unbound(change: _Changed, statement: ast.stmt) -> str:
 def _read_where(old: Code, statement: ast.stmt) -> set[str]:
     """Names that the statements of the same line read before the edit: they had a value."""
     there = old.statement(statement.lineno)
-    if there is None or type(there) is not type(statement) or [*map(ast.dump, targets(there))] != [*map(ast.dump, targets(statement))]:
+    if (
+        there is None
+        or type(there) is not type(statement)
+        or [*map(ast.dump, targets(there))] != [*map(ast.dump, targets(statement))]
+    ):
         return set()
     return {n.id for n in old.parts(there) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
@@ -176,7 +183,9 @@ def _kind(code: Code, value: ast.expr) -> str:
     called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
     if called.startswith(_MAKES_ARRAYS):
         return "a numpy array"
-    if called in ("float", "int", "bool", "str", "len", "list", "dict", "tuple") or called.endswith((".item", ".tolist", ".numpy")):
+    if called in ("float", "int", "bool", "str", "len", "list", "dict", "tuple") or called.endswith(
+        (".item", ".tolist", ".numpy")
+    ):
         return "no tensor"
     made = [each for each in code.tree.body if isinstance(each, ast.ClassDef) and each.name == called and not each.bases]
     if len(made) == 1 and not any(_defines_to(each) for each in made[0].body):
