@@ -114,9 +114,9 @@ def _is_put_in_after(held: Held) -> bool:
     for each in ast.walk(code.scope(went)):
         value = each.value if isinstance(each, ast.Assign) else None
         into = isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Subscript | ast.Attribute)
-        if into and isinstance(value, ast.Call) and value.lineno > went.lineno:
-            if ast.unparse(value.func).rpartition(".")[2] == held.owner_class:
-                return True
+        later = value if into and isinstance(value, ast.Call) and value.lineno > went.lineno else None
+        if later is not None and ast.unparse(later.func).rpartition(".")[2] == held.owner_class:
+            return True
     return False
 
 

@@ -22,7 +22,7 @@ def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> 
 
 
 def _named_devices(code: Code, scope: Scope, statement: ast.stmt) -> dict[str, ast.expr]:
-    """Names that a scope gives a value once, in a line that is sure to have run, and that are asked for as devices somewhere."""
+    """Names that a scope gives a value once, in a line that has run for sure, and that are asked for as devices."""
     found: dict[str, list[ast.expr]] = {}
     before = [each for each in scope.body if (each.end_lineno or 0) < statement.lineno]
     for each in (node for node in ast.walk(scope) if isinstance(node, ast.stmt)):

@@ -35,7 +35,7 @@ def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None
 
 def _files(fault: Fault, first: Code) -> list[Code]:
     """The files that the fault knows of, the one with the birth first: the class may stand in another than its use."""
-    sites = [fault.site, fault.birth, *(site for o in fault.operands for site in (o.birth, o.given and o.given.site))]
+    sites = [fault.site, fault.birth, *(site for o in fault.operands for site in (o.birth, o.given.site if o.given else None))]
     sites += [o.held.went for o in fault.operands if o.held is not None]
     found = {first.file: first}
     for site in sites:
