@@ -19,7 +19,8 @@ _INITIAL = frozenset({"zeros", "ones", "full", "zeros_like", "ones_like", "full_
 _FLOATS = frozenset({"float64", "float32", "float16", "bfloat16", "complex64", "complex128"})
 _TAKEN_KEYS = frozenset({
     "add_module", "apply", "bfloat16", "buffers", "children", "clear", "compile", "cpu", "cuda", "double", "eval",
-    "dump_patches", "extra_repr", "float", "forward", "half", "items", "keys", "modules", "parameters", "pop", "state_dict", "to", "train",
+    "dump_patches", "extra_repr",
+    "float", "forward", "half", "items", "keys", "modules", "parameters", "pop", "state_dict", "to", "train",
     "training", "type", "update", "values", "xpu", "zero_grad",
 })  # fmt: skip
 """Names that `nn.ModuleDict` refuses as keys, "attribute already exists", as far as anybody would choose them (2.13)."""
