@@ -35,7 +35,7 @@ def finding_of(
         why=why,
         fault=fault.site,
         birth=birth,
-        fixes=chosen(fixes),
+        fixes=chosen(fixes, fault),
         notes=tuple(map(_written, notes)),
         operands=described(fault.operands if operands is None else operands),
         explains=(fault.number,),

@@ -59,12 +59,24 @@ def _assigned(draft: Draft, statement: ast.stmt) -> None:
         if isinstance(value, ast.Attribute):
             draft.append(value, "()")
         loop = draft.code.parents.get(statement)
-        if isinstance(loop, ast.For) and draft.code.text(loop.target) == draft.code.text(method.value):
+        if isinstance(loop, ast.For) and (item := _item(loop, draft.code.text(method.value))):
+            draft.begin(statement, f"{item} = ")
+        elif isinstance(loop, ast.For) and draft.code.text(loop.target) == draft.code.text(method.value):
             _all_assigned(draft, loop, statement)
         elif isinstance(statement, ast.Expr):
             draft.begin(statement, f"{draft.code.text(method.value)} = ")
     elif isinstance(value, ast.ListComp) and isinstance(statement, ast.Expr):
         draft.begin(statement, f"{draft.code.text(value.generators[0].iter)} = ")
+
+
+def _item(loop: ast.For, name: str) -> str:
+    """`t[k]` for the `v` of `for k, v in t.items()`; "" for other loops."""
+    over = loop.iter
+    keyed = isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "items" and not over.args
+    names = [ast.unparse(each) for each in loop.target.elts] if isinstance(loop.target, ast.Tuple) else []
+    if not keyed or len(names) != 2 or names[1] != name or not isinstance(over, ast.Call):
+        return ""
+    return f"{ast.unparse(over.func.value)}[{names[0]}]"  # type: ignore[attr-defined]
 
 
 def _all_assigned(draft: Draft, loop: ast.For, statement: ast.stmt) -> None:

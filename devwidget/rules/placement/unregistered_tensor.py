@@ -20,7 +20,8 @@ from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
-from devwidget.rules.repairs.attributes import registered
+from devwidget.rules.repairs.attributes import is_taken, registered
+from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.wording import about_kept, one_target
@@ -91,13 +92,17 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[F
     made = where_made(fault, stray, literal=literal) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it came later than the model's move, which a buffer would have missed too
-    yield from registered(held, _assigned_with(trace, held))
+    if not _came_late(fault, held):
+        yield from registered(held, _assigned_with(trace, held), _dtype(stray, held))
     yield made
     if fault.what == "operands":
         yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
         kind = "ModuleDict" if held.name.startswith((f"{attribute}['", f'{attribute}["')) else "ModuleList"
+        if kind == "ModuleDict" and is_taken(held):
+            yield Fix(Message("register them in an nn.ModuleDict, under other keys: modules have attributes of these names"))
+            return
         yield Fix(Message("register the modules"), f"self.{attribute} = nn.{kind}(self.{attribute})", "choice")
     elif "." in held.name:
         code = f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)"
@@ -106,6 +111,31 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[F
         )
     else:
         yield Fix(Message("register what it holds: a buffer, an nn.ParameterList, a module of its own"), "", "choice")
+
+
+def _came_late(fault: Fault, held: Held) -> bool:
+    """Whether the module was put into a model that had gone already: what it registers is moved by no line."""
+    return fault.what == "operands" and held.module not in (None, "") and held.went is not None and _is_put_in_after(held)
+
+
+def _is_put_in_after(held: Held) -> bool:
+    """Whether a line below the move of the model, in the same function, assigns an object of this class into an item."""
+    at = code_at(held.went)
+    if at is None:
+        return False
+    code, went = at
+    for each in ast.walk(code.scope(went)):
+        value = each.value if isinstance(each, ast.Assign) else None
+        into = isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Subscript | ast.Attribute)
+        later = value if into and isinstance(value, ast.Call) and value.lineno > went.lineno else None
+        if later is not None and ast.unparse(later.func).rpartition(".")[2] == held.owner_class:
+            return True
+    return False
+
+
+def _dtype(stray: Operand, held: Held) -> str:
+    """The type of what is kept; of what was computed from it nothing is known but that it may be a float."""
+    return stray.dtype if stray.expression.endswith(held.name) else "float32"
 
 
 def _assigned_with(trace: Trace, held: Held) -> frozenset[str]:

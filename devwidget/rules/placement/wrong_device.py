@@ -21,11 +21,13 @@ from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
+from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended
-from devwidget.rules.repairs.modules import where_built
+from devwidget.rules.repairs.modules import owner_built, where_built
 from devwidget.rules.repairs.moves_on_entry import on_entry
 from devwidget.rules.repairs.moves_where_made import from_helper, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
+from devwidget.rules.repairs.refusals import refused
 from devwidget.rules.wording import about, about_kept, devices_met, one_target, right_device, strays_in
 
 
@@ -132,6 +134,7 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
         yield _unpinned(fault)
         yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
         return
+    yield owner_built(fault, stray) if literal else None
     use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     yield made if str(fault.target) != "cpu" else None
@@ -140,7 +143,7 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
     yield on_entry(fault, stray)
     yield from_helper(fault, stray) if stray.birth is None else None
     if literal and not _same_line(stray.birth, fault.site):  # moved there it would come too late
-        yield value_moved(stray, repr(str(fault.target)))
+        yield value_moved(stray, device_for(stray.birth, fault.target))
     device = right_device(fault)
     name = stray.expression or stray.source
     told = Message(
@@ -183,7 +186,7 @@ def _new_module(fault: Fault, stray: Operand) -> Fix | None:
     def change(draft: Draft, statement: ast.stmt) -> None:
         for call in draft.code.alike(statement, fault.expression):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Call):
-                draft.append(call.func, f".to({str(fault.target)!r})")
+                draft.append(call.func, f".to({device_for(fault.site, fault.target)})")
 
     unnamed = not stray.expression and not stray.source
     return mended(fault.site, Message("move the module that is made there"), change) if unnamed else None
@@ -197,7 +200,7 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
     draft = Draft(at[0])
     for node in at[0].parts(at[1]):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Generator"):
-            draft.keyword(node, "device", repr(str(fault.target)))
+            draft.keyword(node, "device", device_for(stray.birth, fault.target))
     return fix(Message("make the generator on the device of the numbers"), draft, "sure")
 
 
@@ -206,15 +209,20 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
     held, model, target = stray.held, fault.model_name or "model", str(fault.target)
     use = [o for o in fault.operands if o.stray]
     if held is not None and held.left_behind is None:  # its module is elsewhere, this one alone is not
+        made = where_made(fault, stray, literal=False)  # beside what it is computed with; else it is copied at each use
+        yield made if held.how == "parameter" else None
         yield where_used(fault, use, literal=literal)
         yield where_made(fault, stray, literal=literal)
         return
     if stray.device.is_accelerator and fault.target is not None and fault.target.is_accelerator:
         yield where_used(fault, use, literal=literal)  # a model that is split on purpose
     if held is not None and literal:
+        built = [each for each in where_built(fault, stray, held) if each is not None and not refused(each, fault)]
+        yield from built
+        if built:
+            use = []  # a part of the model that `forward` moves leaves the rest where it is
         yield where_made(fault, stray, literal=True) if held.how == "buffer" else None
-        yield from where_built(fault, stray, held)
-    if not stray.expression.isidentifier():  # what `forward` calls by one name is not the parameter itself
+    if use and not stray.expression.isidentifier():  # what `forward` calls by one name is not the parameter itself
         yield where_used(fault, use, literal=literal)
     yield Fix(Message("move the model to its inputs' device, after its last layer is in place"), f"{model}.to({target!r})")
     path = held.left_behind if held is not None else None

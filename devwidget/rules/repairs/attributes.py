@@ -16,13 +16,22 @@ from devwidget.rules.repairs.modules import spelled
 
 _RANDOM = frozenset({"rand", "randn", "empty", "normal", "randn_like", "rand_like", "empty_like", "Tensor", "FloatTensor"})
 _INITIAL = frozenset({"zeros", "ones", "full", "zeros_like", "ones_like", "full_like"})
+_FLOATS = frozenset({"float64", "float32", "float16", "bfloat16", "complex64", "complex128"})
+_TAKEN_KEYS = frozenset({
+    "add_module", "apply", "bfloat16", "buffers", "children", "clear", "compile", "cpu", "cuda", "double", "eval",
+    "dump_patches", "extra_repr",
+    "float", "forward", "half", "items", "keys", "modules", "parameters", "pop", "state_dict", "to", "train",
+    "training", "type", "update", "values", "xpu", "zero_grad",
+})  # fmt: skip
+"""Names that `nn.ModuleDict` refuses as keys, "attribute already exists", as far as anybody would choose them (2.13)."""
 _CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 
 
-def registered(held: Held, together: Collection[str] = ()) -> Iterator[Fix | None]:
+def registered(held: Held, together: Collection[str] = (), dtype: str = "float32") -> Iterator[Fix | None]:
     """Ways to register what a module keeps, best first.
 
     Args:
+        dtype: of the tensor: what holds no floating point can be no parameter.
         together: the attributes of the same assignment that are to be registered too.
     """
     at = code_at(held.assigned)
@@ -43,7 +52,7 @@ def registered(held: Held, together: Collection[str] = ()) -> Iterator[Fix | Non
     if held.note:
         yield _modules(code, owner, statement, attribute, held)
     elif held.name == attribute:
-        yield _one_tensor(code, owner, statement, attribute)
+        yield _one_tensor(code, owner, statement, attribute, dtype)
     elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
         yield _many_tensors(code, owner, statement, attribute)
     elif isinstance(value, ast.Call) and re.fullmatch(rf"{attribute}(\.\w+)+", held.name):
@@ -57,7 +66,7 @@ def _assignments(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, at
     return [n for n in ast.walk(owner) if isinstance(n, ast.stmt) and any(is_self(t, attribute) for t in targets(n))]
 
 
-def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
+def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, dtype: str) -> Fix | None:
     """`self.mask = value` becomes a buffer. Where it is set again later, a buffer takes the new value by itself."""
     draft, kind = Draft(code), ""
     inside = [n for n in _assignments(code, owner, statement, attribute) if getattr(code.scope(n), "name", "") == "__init__"]
@@ -71,7 +80,7 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
         if isinstance(value, ast.Constant):
             draft.rewrite(each, f"self.register_buffer({attribute!r}, None)")
             continue
-        kind = _kind_of(code, owner, value, attribute)
+        kind = _kind_of(code, owner, value, attribute, dtype)
         new = f"self.{attribute} = {spelled(code, 'Parameter')}({text})" if kind == "parameter" else (
             f"self.register_buffer({attribute!r}, {text}{', persistent=False' if kind == 'constant' else ''})")  # fmt: skip
         draft.rewrite(each, new)
@@ -107,22 +116,42 @@ def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wante
     return fix(Message("register them as buffers") if len(wanted) > 1 else Message("register it as a buffer"), draft, "sure")
 
 
-def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute: str) -> str:
+def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute: str, dtype: str) -> str:
     """`parameter` for random numbers and what is initialised in place, `state` for zeros and ones, `constant` for the rest.
 
-    What a model starts from belongs in its checkpoint; what its class computes anew does not.
+    What a model starts from belongs in its checkpoint; what its class computes anew does not. What a method gives another
+    value is no parameter, and neither is what holds no floating point.
     """
     made = {ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(value) if isinstance(n, ast.Call)}
     initialised = any(
         isinstance(n, ast.Call) and re.search(r"init\.\w+_$", ast.unparse(n.func)) and n.args
-        and ast.unparse(n.args[0]).endswith(f".{attribute}")
-        for n in ast.walk(code.tree)
+        and is_self(n.args[0], attribute)
+        for n in ast.walk(owner or code.tree)
     )  # fmt: skip
-    if "requires_grad" not in ast.unparse(value) and (made & _RANDOM or initialised):
+    plain = isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in _RANDOM
+    scaled = isinstance(value, ast.BinOp) and made <= _RANDOM
+    trained = initialised or plain or scaled
+    if trained and "requires_grad" not in ast.unparse(value) and _is_set_once(code, owner, attribute) and dtype in _FLOATS:
         return "parameter"
     if re.search(r"mask|index|ids$|position", attribute):
         return "constant"
     return "state" if made & _INITIAL and not made - _INITIAL else "constant"
+
+
+def is_taken(held: Held) -> bool:
+    """Whether the key of a module, `metrics['train'].weight`, is one that `nn.ModuleDict` refuses."""
+    found = re.search(r"\['(\w+)'\]", held.name)
+    return found is not None and found[1] in _TAKEN_KEYS
+
+
+def _is_set_once(code: Code, owner: ast.ClassDef | None, attribute: str) -> bool:
+    """Whether no method but `__init__` and those that initialise gives the attribute a value, whole or in part."""
+    for node in ast.walk(owner) if owner is not None else ():
+        for target in targets(node) if isinstance(node, ast.stmt) else ():
+            inner = target.value if isinstance(target, ast.Subscript) else target
+            if is_self(inner, attribute) and getattr(code.scope(node), "name", "") == "forward":
+                return False
+    return True
 
 
 def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, held: Held) -> Fix | None:
@@ -133,7 +162,8 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
         if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None:
             return None
         kind = _module_container(value, held.name[len(attribute) :])
-        if not kind:
+        keys = {n.value for n in ast.walk(value) if isinstance(n, ast.Constant)}
+        if not kind or (kind == "ModuleDict" and keys & _TAKEN_KEYS):
             return None
         inner = value.args[0] if _is_plain_container_call(value) and value.args else value
         empty = (_is_plain_container_call(value) and not value.args) or _is_empty(value)

@@ -77,6 +77,8 @@ class Code:
     def local_names(self, node: ast.AST) -> set[str]:
         """Names that the variables of a comprehension or lambda around a node, inside its statement, have."""
         found: set[str] = set()
+        if isinstance(node, ast.expr_context | ast.operator | ast.unaryop | ast.cmpop | ast.boolop):
+            return found  # one object stands for all of its kind, all over the file
         for outer in self.around(node):
             if isinstance(outer, ast.stmt):
                 break

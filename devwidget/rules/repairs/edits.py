@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from devwidget.records.finding import Confidence, Edit, Fix, applied
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
+from devwidget.records.trace import Fault
 from devwidget.rules.repairs.code import Code, code_at, own_lines
+from devwidget.rules.repairs.refusals import refused
 
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
 
@@ -202,9 +204,12 @@ def _stretch(edit: Edit) -> tuple[int, int, str]:
     return begin, len(old) - tail, new[begin : len(new) - tail]
 
 
-def chosen(fixes: Iterable[Fix | None]) -> tuple[Fix, ...]:
-    """Those that there are, each once: edits, then other designs. What can only be told stands where nothing can be edited."""
-    there = list(dict.fromkeys(each for each in fixes if each is not None))
+def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix, ...]:
+    """Those that there are, each once: edits, then other designs. What can only be told stands where nothing can be edited.
+
+    Edits that can be known not to mend the fault are none of them.
+    """
+    there = [each for each in dict.fromkeys(fixes) if each is not None and not (each.edits and refused(each, fault))]
     if any(each.edits for each in there):
         there = [each for each in there if each.edits or each.confidence == "choice"]
     texts: dict[object, Fix] = {}

@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import linecache
+import os
+import sys
+from collections.abc import Iterator, Sequence
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Held, Operand
-from devwidget.rules.repairs.code import Code, code_at, targets
+from devwidget.rules.repairs.code import Code, code_at, code_of, targets
+from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, fix
 
 
 def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
-    """`head = Head(6)` becomes `head = Head(6).to('cuda:0')`: the module that was left behind, or the whole model."""
-    at, target = code_at(stray.birth), repr(str(fault.target))
+    """`head = Head(6)` becomes `head = Head(6).to(device)`: the module that was left behind, or the whole model."""
+    at = code_at(stray.birth)
     if at is None:
         return
-    code, statement = at
-    line = _construction(code, statement, held, stray.birth.function if stray.birth is not None else "", _wanted(fault, held))
+    function = stray.birth.function if stray.birth is not None else ""
+    line = _construction(_files(fault, at[0]), at[1], held, function, _wanted(fault, held))
     if line is not None:
+        code, call = line
         draft = Draft(code)
-        draft.append(line, f".to({target})")
+        statement = code.statement_of(call)
+        device = written_device(code, statement, fault.target) if statement is not None else repr(str(fault.target))
+        draft.append(call, f".to({device})")
         yield fix(Message("move it to the device of its inputs where it is built"), draft)
+
+
+def _files(fault: Fault, first: Code) -> list[Code]:
+    """The files that the fault knows of, the one with the birth first: the class may stand in another than its use."""
+    sites = [fault.site, fault.birth, *(site for o in fault.operands for site in (o.birth, o.given.site if o.given else None))]
+    sites += [o.held.went for o in fault.operands if o.held is not None]
+    found = {first.file: first}
+    for site in sites:
+        at = code_at(site)
+        if at is not None:
+            found.setdefault(at[0].file, at[0])
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    code = code_of(program, tuple(linecache.getlines(program))) if program else None
+    if code is not None and program is not None and any(_imports_from(code, each) for each in found.values()):
+        found.setdefault(program, code)
+    return list(found.values())
+
+
+def _imports_from(code: Code, other: Code) -> bool:
+    """Whether a file imports another one, by its name."""
+    name = os.path.splitext(os.path.basename(other.file))[0]
+    return any(name in full.split(".") for full, _ in _imports(code))
 
 
 def _wanted(fault: Fault, held: Held) -> str:
@@ -31,19 +60,41 @@ def _wanted(fault: Fault, held: Held) -> str:
     return (fault.model_name or "model") if held.left_behind == "" else "?"
 
 
-def _construction(code: Code, birth: ast.stmt, held: Held, function: str, model: str) -> ast.expr | None:
-    """The call that builds the module that is left behind, outside its own class."""
-    if held.how == "buffer":
+def _construction(
+    files: Sequence[Code], birth: ast.stmt, held: Held, function: str, model: str
+) -> tuple[Code, ast.expr] | None:
+    """The call that builds the module that is left behind, outside its own class, and its file."""
+    if held.how == "buffer" and held.left_behind is None:
         return None
-    scope = code.scope(birth)
-    inside = "__init__" in (getattr(scope, "name", ""), function)
-    calls = [n for n in ast.walk(code.tree) if isinstance(n, ast.Call) and _called(n) == held.left_class]
-    named = [n for n in calls if _name_of(code, n) == model]
-    outside = named or [n for n in calls if _is_value(code, n) and getattr(code.owner(n), "name", "") != held.left_class]
-    if len(outside) == 1:
-        return _moved_already(code, outside[0])
+    at = _built_outside(files, held.left_class, model)
+    if at is not None:
+        return at
+    inside = "__init__" in (getattr(files[0].scope(birth), "name", ""), function)
     value = getattr(birth, "value", None)
-    return value if not inside and isinstance(value, ast.Call) and len(targets(birth)) == 1 else None
+    return (files[0], value) if not inside and isinstance(value, ast.Call) and len(targets(birth)) == 1 else None
+
+
+def _built_outside(files: Sequence[Code], name: str, model: str = "?") -> tuple[Code, ast.expr] | None:
+    """The one construction of a class outside of it; of several the one that bears a name, or that no line moves."""
+    calls = [(code, n) for code in files for n in ast.walk(code.tree) if isinstance(n, ast.Call) and _called(n) == name]
+    outside = [(code, n) for code, n in calls if _is_value(code, n) and getattr(code.owner(n), "name", "") != name]
+    left = [(code, n) for code, n in outside if not _is_moved(code, n)]
+    named = [(code, n) for code, n in calls if _name_of(code, n) == model]
+    for some in (named if len(outside) <= len(named) else [], left, [each for each in left if each in named], outside):
+        if len(some) == 1:
+            code, node = some[0]
+            return code, _moved_already(code, node)
+    return None
+
+
+def _is_moved(code: Code, node: ast.expr) -> bool:
+    """Whether the line that builds a module, or another that names it, moves it."""
+    whole, name = _moved_already(code, node), _name_of(code, node)
+    moved = [n.func for n in ast.walk(whole) if isinstance(n, ast.Call)]
+    if name:
+        calls = (n.func for n in ast.walk(code.tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+        moved += [method for method in calls if ast.unparse(method.value) == name]
+    return any(isinstance(method, ast.Attribute) and method.attr in PLACING_METHODS for method in moved)
 
 
 def _name_of(code: Code, node: ast.expr) -> str:
@@ -51,6 +102,37 @@ def _name_of(code: Code, node: ast.expr) -> str:
     statement = code.statement_of(node)
     whole = _moved_already(code, node)
     return ast.unparse(targets(statement)[0]) if isinstance(statement, ast.Assign) and statement.value is whole else ""
+
+
+def owner_built(fault: Fault, stray: Operand) -> Fix | None:
+    """The module that made the stray in its `__init__`, where it was built: the fault knows it by no path of the model.
+
+    A module in a plain list or dict of another becomes one that is registered; another is moved.
+    """
+    at = code_at(stray.birth)
+    owner = at[0].owner(at[1]) if at is not None else None
+    if at is None or (stray.held is not None and stray.held.how not in ("parameter", "buffer")):
+        return None
+    if owner is None or getattr(at[0].scope(at[1]), "name", "") != "__init__" or not _is_module_state(at[1]):
+        return None
+    files = _files(fault, at[0])
+    line = _built_outside(files, owner.name)
+    if line is None:
+        return None
+    code, call = line
+    statement, draft = code.statement_of(call), Draft(code)
+    if statement is None:
+        return None
+    draft.append(call, f".to({written_device(code, statement, fault.target)})")
+    return fix(Message("move it to the device of its inputs where it is built"), draft)
+
+
+def _is_module_state(statement: ast.stmt) -> bool:
+    """`self.register_buffer(...)`, `self.layer = nn.Linear(...)`, `self.scale = nn.Parameter(...)`: what `.to` moves."""
+    value = getattr(statement, "value", None)
+    called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
+    registers = called in ("self.register_buffer", "self.register_parameter")
+    return registers or (called.rpartition(".")[2][:1].isupper() and called.rpartition(".")[2] not in ("Tensor", "Generator"))
 
 
 def _called(node: ast.Call) -> str:

@@ -10,6 +10,7 @@ from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.repairs.calls import FACTORIES, LIKENESSES
 from devwidget.rules.repairs.code import Code, code_at, root_of, targets
+from devwidget.rules.repairs.devices import device_at_hand, written_device
 from devwidget.rules.repairs.edits import Draft, fix
 
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load", "as_tensor", "asarray", "Parameter", "clone"})
@@ -37,6 +38,15 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
     calls = [node for node in draft.code.alike(statement, stray.birth_call) if isinstance(node, ast.Call)]
     device = device_there(draft.code, statement, stray, fault, literal=literal)
     factory = bool(calls) and stray.birth_direct and stray.birth_op in FACTORIES
+    wrapped = getattr(statement, "value", None)
+    if (
+        device
+        and isinstance(wrapped, ast.Call)
+        and wrapped.args
+        and ast.unparse(wrapped.func).endswith(("Parameter", "Buffer"))
+    ):
+        _moved_within(draft, wrapped.args[0], device)  # the copy of a parameter would be none
+        return True
     if device and not factory and (module := _module_made(statement, stray)) is not None:
         draft.append(module, f".to({device})")
         return True
@@ -46,6 +56,8 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
     told = any(keyword.arg == "device" for call in calls for keyword in call.keywords)
     if told and any(draft.code.local_names(call) for call in calls):
         return False  # one line makes many, and somebody said where: the others may be right there
+    if stray.birth_op != "pin_memory" and _is_pinned_later(draft.code, statement):
+        return False  # only memory of the host is pinned
     for call in [*calls, *([] if told else _siblings(draft.code, statement, stray, calls))]:
         if alike := _likeness(call, stray, fault):
             draft.replace(call, alike)
@@ -56,6 +68,25 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
         else:
             return False
     return True
+
+
+def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
+    """Whether the function calls `.pin_memory()` of what the statement assigns."""
+    names = {ast.unparse(target) for target in targets(statement)}
+    for node in ast.walk(code.scope(statement)):
+        if isinstance(node, ast.Attribute) and node.attr == "pin_memory" and ast.unparse(node.value) in names:
+            return True
+    return False
+
+
+def _moved_within(draft: Draft, value: ast.expr, device: str) -> None:
+    """`torch.randn(2, n) * 0.02` with a device for what it makes, else a move of the whole."""
+    made = [n for n in ast.walk(value) if isinstance(n, ast.Call) and _is_factory(n)]
+    if made and not any(keyword.arg == "device" for call in made for keyword in call.keywords):
+        for call in made:
+            draft.keyword(call, "device", device)
+    else:
+        draft.append(value, f".to({device})")
 
 
 def _likeness(call: ast.Call, stray: Operand, fault: Fault) -> str:
@@ -81,10 +112,21 @@ def _siblings(code: Code, statement: ast.stmt, stray: Operand, calls: list[ast.C
         for node in code.parts(statement)
         if isinstance(node, ast.Call)
         and node not in calls
-        and (ast.unparse(node.func) == ast.unparse(calls[0].func) or (_is_factory(node) and code.parents.get(node) in around))
+        and (
+            ast.unparse(node.func) == ast.unparse(calls[0].func)
+            or (_is_factory(node) and _are_joined(code, node, calls, around))
+        )
         and stray.birth_op in FACTORIES
         and not any(keyword.arg in ("device", None) for keyword in node.keywords)
     ]
+
+
+def _are_joined(code: Code, node: ast.AST, calls: list[ast.Call], around: list[ast.AST | None]) -> bool:
+    """Whether a call is an argument of what another one is given to, or an operator computes with both."""
+    if code.parents.get(node) in around:
+        return True
+    operators = [each for each in code.around(node) if isinstance(each, ast.BinOp | ast.Compare)]
+    return any(each in operators for call in calls for each in code.around(call))
 
 
 def _is_factory(node: ast.Call) -> bool:
@@ -99,6 +141,8 @@ def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
     if not isinstance(value, ast.Call) or not name or not of_module:
         return None
     holds = ast.unparse(value.func).rpartition(".")[2] in ("Sequential", "ModuleList", "ModuleDict")
+    if ast.unparse(value.func).rpartition(".")[2] in ("Parameter", "Buffer"):
+        return None
     return value if stray.expression.startswith((f"{name}.", f"{name}[") if holds else f"{name}.") else None
 
 
@@ -114,12 +158,14 @@ def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, 
     known = sorted(at_hand, key=lambda name: name not in mentioned)
     if known:
         return f"{known[0]}.device"
+    if literal and (named := device_at_hand(code, statement)):
+        return named
     if literal and not _runs_each_step(code, statement):
-        return repr(str(fault.target))
+        return written_device(code, statement, fault.target)
     elsewhere = _devices_asked_for(code, statement, bound)
     if elsewhere:
         return elsewhere[0]
-    return repr(str(fault.target)) if literal else ""
+    return written_device(code, statement, fault.target) if literal else ""
 
 
 def _runs_each_step(code: Code, statement: ast.stmt) -> bool:
@@ -175,6 +221,8 @@ def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") 
     value = at[1].value
     ways = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
     makes_more = any(isinstance(way, _CONTAINERS) for way in ways)
+    if _is_pinned_later(at[0], at[1]):
+        return None
     made = isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2][:1].isupper()
     holds = isinstance(value, ast.Call) and not stray.birth_call and stray.held is None  # `parts = build()`: an item of it
     if more or makes_more or made or holds or not isinstance(only, ast.Name | ast.Attribute):

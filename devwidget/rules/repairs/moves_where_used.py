@@ -8,7 +8,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand
-from devwidget.rules.repairs.code import Code, code_at, root_of
+from devwidget.rules.repairs.code import Code, code_at, root_of, targets
 from devwidget.rules.repairs.edits import Draft, fix
 
 
@@ -133,6 +133,12 @@ def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Oper
         if anew := _tuple_anew(fault, place, move):
             draft.before(statement, anew)
             return True
+        if isinstance(place.slice.value, int):  # how many there are, another run may tell
+            every = ast.unparse(place.value)
+            if not _is_list(draft.code, statement, every):
+                return False
+            draft.before(statement, f"{every} = [each{move} for each in {every}]")
+            return True
         draft.before(statement, f"{stray.expression} = {stray.expression}{move}")
         return True
     owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
@@ -143,6 +149,17 @@ def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Oper
         draft.before(statement, f"{owner}{move}")
         return True
     return False
+
+
+def _is_list(code: Code, statement: ast.stmt, name: str) -> bool:
+    """Whether the function gives a name a list, and nothing else, that it hands on as a whole in a statement."""
+    scope = code.scope(statement)
+    given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and name in map(ast.unparse, targets(n))]
+    return (
+        bool(given)
+        and all(isinstance(value, ast.List | ast.ListComp) for value in given)
+        and any(isinstance(code.parents.get(node), ast.Call) for node in code.alike(statement, name))
+    )
 
 
 def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Fault, Trace
+from devwidget.records.trace import Fault, FaultDetails, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
@@ -47,10 +47,12 @@ def _finding(fault: Fault) -> Finding:
 def _fixes(fault: Fault) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
     if len(fault.details.key) > len(fault.details.right):
-        yield mended(fault.site, Message("take the prefix off"), _without_prefix, "sure")
-        code = f"{name} = {{key.removeprefix('module.'): value for key, value in {name}.items()}}"
+        off = _taken_off(fault.details)
+        yield mended(fault.site, Message("take the prefix off"), lambda d, s: _without_prefix(d, s, off), "sure")
+        code = f"{name} = {{{off}: value for key, value in {name}.items()}}"
         yield Fix(Message("take the prefix off"), code, "sure")
-        yield mended(fault.birth, Message("save the model inside the wrapper"), _saved_inside, "choice")
+        if fault.details.key.startswith("module."):
+            yield mended(fault.birth, Message("save the model inside the wrapper"), _saved_inside, "choice")
     else:
         yield mended(fault.site, Message("load into the model inside the wrapper"), _loaded_inside, "sure")
         yield Fix(Message("load into the model inside the wrapper"), f"model.module.load_state_dict({name})", "choice")
@@ -62,11 +64,19 @@ def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast
             yield node, node.func
 
 
-def _without_prefix(draft: Draft, statement: ast.stmt) -> None:
+def _taken_off(details: FaultDetails) -> str:
+    """The key without the wrapper's name: at its beginning, or where the wrapper is a part of the model."""
+    before, found, after = details.key.partition("module.")
+    if before and found and before + after == details.right:
+        return f"key.replace({before + found!r}, {before!r})"
+    return "key.removeprefix('module.')"
+
+
+def _without_prefix(draft: Draft, statement: ast.stmt, off: str) -> None:
     for call, _ in _calls(draft, statement, "load_state_dict"):
         if call.args:
             given = draft.code.text(call.args[0])
-            draft.replace(call.args[0], f"{{key.removeprefix('module.'): value for key, value in {given}.items()}}")
+            draft.replace(call.args[0], f"{{{off}: value for key, value in {given}.items()}}")
 
 
 def _loaded_inside(draft: Draft, statement: ast.stmt) -> None:

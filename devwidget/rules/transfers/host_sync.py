@@ -209,6 +209,8 @@ def _name(node: ast.stmt) -> str:
 def _on_gpu(draft: Draft, test: ast.expr, wait: Wait) -> str:
     """A condition without its `.item()`; "" for one that is more than a comparison or a call."""
     text = draft.code.text(test)
+    if wait.call == "item" and wait.expression not in text:
+        return ""  # the wait is in a branch, and the condition may be a plain bool
     if isinstance(test, ast.BoolOp) or not isinstance(test, ast.Compare | ast.Call):
         return ""
     return text.replace(".item()", "") if wait.call in ("item", "__bool__") else ""

@@ -1,0 +1,77 @@
+"""Device names: how the program itself writes the device that something must go to."""
+
+from __future__ import annotations
+
+import ast
+
+from devwidget.records.device import DeviceId
+from devwidget.records.site import Site
+from devwidget.rules.repairs.code import Code, Scope, code_at, root_of, targets
+
+
+def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> str:
+    """`device` where the program has given that name the right value before a statement, else the device as a literal."""
+    scopes: list[Scope] = [code.scope(statement)]
+    while not isinstance(scopes[-1], ast.Module):
+        scopes.append(code.scope(scopes[-1]))
+    for scope in scopes:
+        for name, value in _named_devices(code, scope, statement).items():
+            if _may_be(value, target):
+                return name
+    return repr(str(target))
+
+
+def _named_devices(code: Code, scope: Scope, statement: ast.stmt) -> dict[str, ast.expr]:
+    """Names that a scope gives a value once, in a line that has run for sure, and that are asked for as devices."""
+    found: dict[str, list[ast.expr]] = {}
+    before = [each for each in scope.body if (each.end_lineno or 0) < statement.lineno]
+    for each in (node for node in ast.walk(scope) if isinstance(node, ast.stmt)):
+        for target in targets(each):
+            if isinstance(target, ast.Name) and code.scope(each) is scope:
+                value = getattr(each, "value", None)
+                found.setdefault(target.id, []).append(value if value is not None and each in before else ast.Constant(None))
+    return {name: values[0] for name, values in found.items() if len(values) == 1 and _is_asked_for(code, name)}
+
+
+def _is_asked_for(code: Code, name: str) -> bool:
+    """Whether a call of the file is told this name as its device: `.to(device)`, `device=device`."""
+    for node in ast.walk(code.tree):
+        if isinstance(node, ast.Call):
+            moved = isinstance(node.func, ast.Attribute) and node.func.attr == "to" and node.args[:1]
+            told = [keyword.value for keyword in node.keywords if keyword.arg == "device"]
+            if any(isinstance(each, ast.Name) and each.id == name for each in (*(moved or ()), *told)):
+                return True
+    return False
+
+
+def _may_be(value: ast.expr, target: DeviceId | None) -> bool:
+    """Whether a value that the text names is the target: `"cuda" if torch.cuda.is_available() else "cpu"`."""
+    if target is None:
+        return False
+    words = [n.value for n in ast.walk(value) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    texts = [word for word in words if word != "cpu"]
+    whole = str(target)
+    if whole == "cpu":
+        return words == ["cpu"]
+    return len(set(texts)) == 1 and (texts[0] == whole or (texts[0] == target.kind and not target.index))
+
+
+def device_at_hand(code: Code, statement: ast.stmt) -> str:
+    """What other calls of the same function are told as their device, if that has a value before a statement; "".
+
+    `base.weight.device` for `self.a = ...` beside `self.b = torch.zeros(n, device=base.weight.device)`.
+    """
+    scope = code.scope(statement)
+    known = code.bound(statement)
+    for node in ast.walk(scope) if not isinstance(scope, ast.Module) else ():
+        for keyword in node.keywords if isinstance(node, ast.Call) else ():
+            read = keyword.arg == "device" and isinstance(keyword.value, ast.Attribute) and keyword.value.attr == "device"
+            if read and root_of(text := ast.unparse(keyword.value)) in known - {"self"}:
+                return text
+    return ""
+
+
+def device_for(site: Site | None, target: DeviceId | None) -> str:
+    """How the statement at a site can name a device: `written_device`."""
+    at = code_at(site)
+    return written_device(*at, target) if at is not None else repr(str(target))
