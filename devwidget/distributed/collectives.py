@@ -110,7 +110,9 @@ def merge_counts(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[Gro
 
 
 def _describe_group(place: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:
-    begun, finished = (max(0, int(status[f"last_{which}_collective"])) for which in ("enqueued", "completed"))  # -1: none
+    # -1 where there was none.
+    begun = max(0, int(status["last_enqueued_collective"]))
+    finished = max(0, int(status["last_completed_collective"]))
     name, ranks = group if group is not None else (place, ())
     return GroupProgress(name, begun, finished, ranks[0] if ranks else -1, len(ranks))
 

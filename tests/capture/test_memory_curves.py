@@ -66,14 +66,14 @@ def parts(point) -> dict[str, int]:
 def seen(monkeypatch):
     """What the allocator held after each allocation, by GPU, counted beside the code under test."""
     held: dict[int, list[int]] = {}
-    take = Ledger.take
+    take = Ledger.take_bytes
 
     def counted(self, index, size):
         block = take(self, index, size)
         held.setdefault(index, []).append(self.accounts[index].held)
         return block
 
-    monkeypatch.setattr(Ledger, "take", counted)
+    monkeypatch.setattr(Ledger, "take_bytes", counted)
     return held
 
 
