@@ -258,10 +258,9 @@ def trace(
         verify: try the fixes: run the step twice with the edited code, without healing, and hold what it gives against the
             same step with everything on one device. What passes is sure, and nothing else is.
             Needs `heal` and `restore`. `"auto"` does so where nothing outside of the step can notice: in a process without a
-            process group, while no other thread
-            runs, after a step that took two seconds at most and has left nothing that is not put back. Elsewhere each fix
-            says why it was `not_tried`, and has `try_it()`. True tries them everywhere: what the step writes or sends is
-            written or sent again, and `noticed` names what was seen of that; False nowhere.
+            process group, while no other thread runs, after a step that took five seconds at most and has left nothing that is
+            not put back. Elsewhere each fix says why it was `not_tried`, and has `try_it()`. True tries them everywhere: what
+            the step writes or sends is written or sent again, and `noticed` names what was seen of that; False nowhere.
         verify_hops: compare checksums at both ends of every copy between GPUs that `.to` or `copy_` makes: on some machines
             they arrive changed. Each copy is waited for.
 

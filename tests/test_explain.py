@@ -153,7 +153,7 @@ def test_a_value_in_a_list_that_was_filled_later_is_not_born_with_the_list(gpu):
         return torch.cat(parts)
 
     (found,) = devwidget.explain(failing(joined)).findings
-    assert (found.birth, found.fixes[0].code) == (None, "parts[1] = parts[1].to(parts[0].device)")
+    assert (found.birth, found.fixes[0].code) == (None, "parts = [each.to(parts[0].device) for each in parts]")
 
 
 def test_a_tensor_is_followed_through_the_lines_that_computed_it(gpu):

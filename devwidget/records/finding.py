@@ -56,7 +56,8 @@ class Claim:
         how: as `Held.how`, or as `Operand.field`.
         others: paths under which modules hold the same tensor, or one that it was copied from.
         bytes: of one crossing, or of all that are meant.
-        count, total: how often, or how many, and of how many.
+        count: how often, or how many.
+        total: of how many.
         numbers: `device_ids`, or a shape.
         ranks: who is spoken of.
         site: the line that did it.

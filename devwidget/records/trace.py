@@ -159,8 +159,10 @@ class FaultDetails:
         history: `moved` if the parameter moved after the state was allocated, `put` if the program put it there; "" if unknown.
         reason: why the optimizer lacks parameters: `frozen`, `younger` or `loss`.
         owner: class of the module.
-        key, right: a name in the checkpoint, and what the module calls it.
-        count, total: names that miss by the prefix, and all names.
+        key: a name in the checkpoint.
+        right: what the module calls it.
+        count: names that miss by the prefix.
+        total: all names.
         device_ids: of the wrapper.
         found: where the wrapped model is.
         replicas: their number.

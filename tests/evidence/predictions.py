@@ -49,8 +49,8 @@ def recorded_segments() -> dict[str, list[tuple[int, int, int]]]:
 def segment_for(request: int) -> int:
     """Bytes of the segment that our allocator takes for a request, where nothing is cached."""
     allocator = CachingAllocator(1 << 50, AllocatorSettings())
-    allocator.allocate(request)
-    return allocator.figures.current("reserved_bytes")
+    allocator.allocate_block(request)
+    return allocator.figures.current_of("reserved_bytes")
 
 
 def replayed() -> tuple[list[int], list[int]]:
@@ -59,9 +59,9 @@ def replayed() -> tuple[list[int], list[int]]:
     allocator, blocks, ours = CachingAllocator(1 << 50, AllocatorSettings()), list[SegmentBlock](), list[int]()
     for request in recorded["requests"]:
         if request < 0:
-            allocator.free(blocks[-1 - request])
+            allocator.free_block(blocks[-1 - request])
             continue
-        before = allocator.figures.current("reserved_bytes")
-        blocks.append(allocator.allocate(request))
-        ours += [taken] if (taken := allocator.figures.current("reserved_bytes") - before) else []
+        before = allocator.figures.current_of("reserved_bytes")
+        blocks.append(allocator.allocate_block(request))
+        ours += [taken] if (taken := allocator.figures.current_of("reserved_bytes") - before) else []
     return recorded["segments"], ours

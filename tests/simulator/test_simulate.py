@@ -73,13 +73,11 @@ def test_an_exception_inside_puts_every_name_back_too():
 
 
 def test_a_failing_start_changes_nothing(monkeypatch):
-    class Broken:
-        @staticmethod
-        def install(patches):
-            raise ValueError("broken part")
+    def broken(patches):
+        raise ValueError("broken part")
 
     before = surface()
-    monkeypatch.setattr(session, "PARTS", (*session.PARTS, Broken))
+    monkeypatch.setattr(session, "PARTS", (*session.PARTS, broken))
     with pytest.raises(ValueError, match="broken part"):
         simulate(1).start()
     assert same_surface(before) == []

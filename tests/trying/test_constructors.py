@@ -165,8 +165,8 @@ def test_a_candidate_that_cannot_be_registered_is_not_called_verified(monkeypatc
 
     real = unregistered_tensor.registered
 
-    def wrong(held, together):
-        for fix in real(held, together):
+    def wrong(held, *others):
+        for fix in real(held, *others):
             yield fix and replace(fix, edits=tuple(replace(e, text=e.text.replace("'scale'", "'other'")) for e in fix.edits))
 
     monkeypatch.setattr(unregistered_tensor, "registered", wrong)

@@ -103,7 +103,9 @@ _UNSAID: tuple[object, ...] = ("", None, (), 0)
 
 
 def _plain(value: object) -> object:
-    return list(map(str, value)) if isinstance(value, tuple) else value if isinstance(value, int) else str(value)
+    if isinstance(value, tuple):
+        return list(map(_plain, value))
+    return value if isinstance(value, int) else str(value)
 
 
 def _brief(finding: Finding, root: Root) -> Json:

@@ -9,7 +9,7 @@ from devwidget.capture.other_threads import running_thread
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 
-MOST_SECONDS = 2.0
+MOST_SECONDS = 5.0
 """A step that took longer is not run again unless somebody asks: a trial, and what it is held against, are two steps each."""
 
 
