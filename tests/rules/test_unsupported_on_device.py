@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from devwidget.records.site import Site
 from devwidget.records.trace import FaultDetails
 from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
 
@@ -39,3 +40,14 @@ def test_tensors_that_do_not_mix_are_another_kind():
 
 def test_after_the_fix_the_rule_looks_and_finds_nothing():
     assert is_silent(KIND)
+
+
+def test_a_result_is_brought_back_to_where_the_tensor_without_a_kernel_is(tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text("def f(x):\n    return torch.histogram(x, bins=4).hist\n")
+    line = Site(str(file), 2, "return torch.histogram(x, bins=4).hist", "f")
+    failed = fault(
+        operand("x", stray=True), what="kernel", call="histogram", site=line, expression="torch.histogram(x, bins=4)"
+    )
+    (found,) = findings(failed)
+    assert found.fixes[0].edits[0].text.strip() == "return torch.histogram(x.cpu(), bins=4).hist.to(x.device)"

@@ -198,7 +198,12 @@ def _defines_to(member: ast.stmt) -> bool:
 
 
 def _is_stray(fault: Fault, node: ast.expr) -> bool:
-    """Whether an expression is a tensor of the fault that is in the wrong place, and at no operand that is in the right one."""
+    """Whether an expression is a tensor of the fault that is in the wrong place, and at no operand that is in the right one.
+
+    Where a kernel is missing, or dtypes do not mix, tensors are where they are meant to be.
+    """
+    if fault.what in ("kernel", "dtype", "promotion"):
+        return False
     text = ast.unparse(node)
     right = {o.expression for o in fault.operands if not o.stray}
     return text in {o.expression for o in fault.operands if o.stray and o.expression} - right and not _writes(fault)
