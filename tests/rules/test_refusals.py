@@ -73,6 +73,13 @@ def test_a_key_or_an_index_of_this_run_is_not_written_down():
     assert why_not(source, 3, "    batch['mask'] = batch['mask'].to(x.device)", insert=True) == ""
 
 
+def test_a_key_that_the_author_has_written_is_one_of_every_run():
+    source = "def step(x, key):\n    use(states[key])\n    use(x)\n"
+    edit = "    states['a'] = states['a'].to('cuda:0')"
+    assert why_not(source, 3, edit, insert=True) == "the next run has other keys"
+    assert why_not(f"{source}states = {{'a': 1}}\n", 3, edit, insert=True) == ""
+
+
 def test_what_runs_in_the_workers_of_a_loader_is_given_no_device():
     source = "class Data(Dataset):\n    def __getitem__(self, i):\n        return torch.tensor(i)\n"
     assert why_not(source, 3, "        return torch.tensor(i, device='cuda')") == "workers of a DataLoader use no GPU"

@@ -222,9 +222,16 @@ def _is_key_of_this_run(code: Code, statement: ast.stmt, added: Collection[ast.e
         if not any(ast.unparse(node) == ast.unparse(target) for node in added):
             continue
         name = ast.unparse(target.value)
-        if isinstance(target.slice.value, int) or _is_keyed_by_variables(code, name):
+        key = target.slice.value
+        if isinstance(key, int) or (_is_keyed_by_variables(code, name) and not _is_key_of_the_program(code, key)):
             return True
     return False
+
+
+def _is_key_of_the_program(code: Code, key: object) -> bool:
+    """Whether the author has written it as the key of a dict: every run has it."""
+    keys = (each for node in ast.walk(code.tree) if isinstance(node, ast.Dict) for each in node.keys)
+    return any(isinstance(each, ast.Constant) and each.value == key for each in keys)
 
 
 def _is_keyed_by_variables(code: Code, name: str) -> bool:
