@@ -138,7 +138,8 @@ def end_connections(path: pathlib.Path) -> None:
     a rank that is asked in the moment of its end would fail.
     """
     until = time.monotonic() + _LONGEST_ANSWER_S
-    while _is_any_open(path) and time.monotonic() < until:
+    # Twice: a connection that is accepted after the open files were listed waits in no queue any more, and is in no list yet.
+    while (_is_any_open(path) or _is_any_open(path)) and time.monotonic() < until:
         # Sleeping lets the threads of the server have Python, which they need to answer.
         time.sleep(0.001)
 
