@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,16 +25,18 @@ def watch_handed_out(storages: Storages, undo: Undo) -> None:
     """Save what these methods write, or give this thread to write, before they do."""
     undo.gather()
     for name in (*_WRITE, *_HAND_OUT):
-        saving = functools.partial(_save_first, storages, name in _WRITE, threading.get_ident())
+        saving = functools.partial(_save_first, weakref.ref(storages), name in _WRITE, threading.get_ident())
         undo.enter(patched(torch.Tensor, name, saving))
     undo.enter_gathered()
 
 
-def _save_first(storages: Storages, writes: bool, thread: int, original: Callable[..., Any]) -> Callable[..., Any]:
+def _save_first(kept: weakref.ref[Storages], writes: bool, thread: int, original: Callable[..., Any]) -> Callable[..., Any]:
+    # Weak: what is imported during the step may keep this function for ever, and storages lead to the whole model.
     @functools.wraps(original)
     def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         # What another thread writes stays. Memory of a device is unknown to NumPy, and to copy it would wait for the device.
-        if threading.get_ident() == thread:
+        storages = kept()
+        if storages is not None and threading.get_ident() == thread:
             with hide_from_modes(), torch_internals.DisableTorchFunction(), no_gradients():
                 if tensor.device.type == "cpu":
                     storages.before_write(tensor, declared=writes)
