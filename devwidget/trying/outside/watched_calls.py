@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import io
 import itertools
@@ -10,6 +11,7 @@ import os
 import queue
 import socket
 import subprocess
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +87,8 @@ def watch_calls(own: OwnThreads, seen: Callable[[str], object], undo: Undo) -> N
 
     Python's audit events would tell of the same, but their hook stays for ever and makes each `id` six times as slow.
     """
+    with contextlib.suppress(FileNotFoundError):
+        tempfile.gettempdir()  # its first call in a process writes a file, and removes it: not the step's doing
     watching = own, seen
     undo.add(_end, watching)
     _begin(watching)

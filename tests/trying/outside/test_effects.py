@@ -8,6 +8,7 @@ import pathlib
 import queue
 import subprocess
 import sys
+import tempfile
 
 import pytest
 import torch
@@ -199,6 +200,11 @@ def test_a_step_that_writes_a_file_runs_once(write, tmp_path):
 def test_a_step_that_reads_a_file_is_tried(tmp_path):
     pathlib.Path(tmp_path, "x").write_text("x")
     assert first_fix(traced(Faulty(lambda: pathlib.Path(tmp_path, "x").read_text()))).verified
+
+
+def test_the_first_look_for_the_folder_of_temporary_files_is_no_effect(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert first_fix(traced(Faulty(tempfile.gettempdir))).verified
 
 
 def test_what_an_object_of_a_library_remembers_for_itself_is_no_effect(tmp_path):
