@@ -1,5 +1,7 @@
 """`Plan.generation`: caches of keys and values against the closed formula, and peaks against generations with values."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -12,6 +14,10 @@ from tests.test_what_if import Reader
 
 transformers = pytest.importorskip("transformers")
 MIB = 1 << 20
+CACHE = next(
+    name for name in ("cache", "past_key_values") if name in inspect.signature(transformers.LlamaForCausalLM.forward).parameters
+)
+"""What transformers call it since 5.24, and before."""
 LAYERS, HEADS, WIDTH, BATCH, PROMPT = 3, 4, 64, 8, 64
 COMMON = {"vocab_size": 100, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
 WITH_GROUPS = {**COMMON, "intermediate_size": 128, "num_key_value_heads": 2}
@@ -51,8 +57,8 @@ def written(model, tokens):
         model = model.cuda()
         ids, cache = torch.ones(BATCH, PROMPT, dtype=torch.long).cuda(), None
         for _ in range(tokens + 1):
-            out = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            cache, ids = out.past_key_values, torch.ones(BATCH, 1, dtype=torch.long).cuda()
+            out = model(ids, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
+            cache, ids = out[CACHE], torch.ones(BATCH, 1, dtype=torch.long).cuda()
             del out
         return torch.cuda.max_memory_allocated()
 
@@ -66,15 +72,15 @@ def test_the_peak_is_that_of_writing_token_by_token(name):
 class AllLogits(transformers.LlamaForCausalLM):
     """Whose head cannot be asked for some positions."""
 
-    def forward(self, input_ids, past_key_values=None, use_cache=None, attention_mask=None, return_dict=None):
-        return super().forward(input_ids, attention_mask, None, past_key_values, use_cache=use_cache)
+    def forward(self, input_ids, use_cache=None, attention_mask=None, return_dict=None, **cache):
+        return super().forward(input_ids, attention_mask, **cache, use_cache=use_cache)
 
 
 class Older(AllLogits):
     """By the name of transformers before 4.49."""
 
-    def forward(self, input_ids, past_key_values=None, use_cache=None, attention_mask=None, num_logits_to_keep=0):
-        args = {"past_key_values": past_key_values, "use_cache": use_cache, "logits_to_keep": num_logits_to_keep}
+    def forward(self, input_ids, use_cache=None, attention_mask=None, num_logits_to_keep=0, **cache):
+        args = {**cache, "use_cache": use_cache, "logits_to_keep": num_logits_to_keep}
         return transformers.LlamaForCausalLM.forward(self, input_ids, attention_mask, **args)
 
 

@@ -53,21 +53,32 @@ def _run_length(model: nn.Module, inputs: Arguments, asked: dict[str, Any], prom
             return _read_and_write(copied, inputs, accounts, prompt, length)
         except (RuntimeError, TypeError, AttributeError, ValueError) as error:
             fails = Message("{kind} does not write on with a cache: {error}", kind=type(model).__name__, error=message(error))
-            raise DevwidgetError(
-                fails, why=Message("its output has `past_key_values` in transformers, and it takes them")
-            ) from error
+            why = Message("in transformers its output has a `cache`, `past_key_values` before 5.24, and it takes it")
+            raise DevwidgetError(fails, why=why) from error
 
 
 def _read_and_write(copied: PlacedCopy, inputs: Arguments, accounts: tuple[Account, ...], prompt: int, length: int) -> CacheAt:
     text, token = (_place_text(copied, inputs, prompt, size) for size in (length, 1))
     before, asked = _held_bytes(accounts), _ask_last_logits(copied.inner)
     out = copied.placed(*text.args, **{**asked, **text.kwargs, "use_cache": True})
-    cache, (prefill, prefill_reserved) = out.past_key_values, _peak_bytes(accounts)
+    cache, (prefill, prefill_reserved) = _take_cache(copied.inner, out), _peak_bytes(accounts)
     del out
     kept = _held_bytes(accounts)
-    copied.placed(*token.args, **{**asked, **token.kwargs, "past_key_values": cache, "use_cache": True})
+    copied.placed(*token.args, **{**asked, **token.kwargs, **cache, "use_cache": True})
     decode, decode_reserved = _peak_bytes(accounts)
     return CacheAt(length, max(kept - before, 0), prefill, decode, prefill_reserved, decode_reserved)
+
+
+# What transformers call the keys and values, from 5.24 on and before.
+_CACHES = "cache", "past_key_values"
+
+
+def _take_cache(model: nn.Module, out: Any) -> dict[str, Any]:
+    """Return the cache of an output, by the name under which the model takes it; raise AttributeError if it has none."""
+    given = next((name for name in _CACHES if getattr(out, name, None) is not None), _CACHES[-1])
+    takes = inspect.signature(type(model).forward).parameters
+    # A wrapper takes anything, and hands it on to what has made the output.
+    return {next((name for name in _CACHES if name in takes), given): getattr(out, given)}
 
 
 # What transformers call how many positions a model makes logits of, now and before 4.49.
