@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLS = ("bash", "env", "dirname", "mkdir", "tee", "grep", "tail", "id", "chmod", "cat")
+TOOLS = ("bash", "env", "dirname", "mkdir", "tee", "grep", "tail", "id", "chmod", "cat", "timeout")
 
 APT = """#!/usr/bin/env bash
 echo "$*" >> "{log}"
