@@ -204,15 +204,20 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
     return fix(Message("make the generator on the device of the numbers"), draft, "sure")
 
 
+def _names_a_tensor(made: Fix | None, fault: Fault) -> bool:
+    """Whether an edit takes the device from what is at hand there, and writes none of its own."""
+    return made is not None and repr(str(fault.target)) not in made.code
+
+
 def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     """The stray is a parameter: its module, or the whole model, is not where its inputs are."""
     held, model, target = stray.held, fault.model_name or "model", str(fault.target)
     use = [o for o in fault.operands if o.stray]
     if held is not None and held.left_behind is None:  # its module is elsewhere, this one alone is not
-        made = where_made(fault, stray, literal=False)  # beside what it is computed with; else it is copied at each use
-        yield made if held.how == "parameter" else None
+        made = where_made(fault, stray, literal=literal)
+        yield made if held.how == "parameter" and _names_a_tensor(made, fault) else None  # else it is copied at each use
         yield where_used(fault, use, literal=literal)
-        yield where_made(fault, stray, literal=literal)
+        yield made
         return
     if stray.device.is_accelerator and fault.target is not None and fault.target.is_accelerator:
         yield where_used(fault, use, literal=literal)  # a model that is split on purpose
