@@ -16,6 +16,7 @@ from tests.mainstream.test_mainstream import run
 HERE = pathlib.Path(__file__).parent / "cured"
 SAID = {
     "attribute_made_in_forward": ("unregistered-tensor", "grid = torch.arange(y.shape[0], dtype=y.dtype, device=y.device)"),
+    "batch_moved_in_the_model": ("wrong-device", "words = words.to('cuda:0')"),
     "branch_in_a_function": ("wrong-device", "alive = alive.to(following.device)"),
     "branch_of_the_first_round": ("wrong-device", "state = torch.zeros(3, 2, device=x.device)"),
     "branch_not_run": ("wrong-device", "nonterminal = nonterminal.to(nextvalues.device)"),
@@ -47,6 +48,7 @@ SAID = {
         "wrong-device",
         "self.a = nn.Parameter(torch.randn(2, base.in_features, device=base.weight.device) * 0.02)",
     ),
+    "replay_buffer_device": ("wrong-device", "rb = ReplayBuffer(device)"),
     "scaler_state": ("optimizer-misplaced", "for parameter, kept in optimizer.state.items():"),
     "target_network_forgotten": ("wrong-device", "target = Net().to('cuda:0')"),
     "where_of_a_bool": ("host-sync", 'pos = self.length[0] if self.mode == "exact" else self.length[0]'),
@@ -125,3 +127,10 @@ def test_code_that_a_library_wrote_is_not_edited():
 def test_only_a_branch_that_ran_has_made_a_tensor(name, line):
     (finding,) = ran(HERE / f"{name}.py").findings
     assert finding.birth.line == line
+
+
+@pytest.mark.fuzz
+def test_what_forward_made_anew_did_not_stay_behind():
+    (finding,) = ran(HERE / "attribute_made_in_forward.py").findings
+    assert finding.birth.function == "forward"
+    assert "stayed" not in str(finding.headline)

@@ -23,8 +23,8 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended
-from devwidget.rules.repairs.modules import owner_built, where_built
-from devwidget.rules.repairs.moves_on_entry import on_entry
+from devwidget.rules.repairs.modules import owner_built, owner_told, where_built
+from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry
 from devwidget.rules.repairs.moves_where_made import from_helper, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.repairs.refusals import refused
@@ -134,7 +134,10 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
         yield _unpinned(fault)
         yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
         return
-    yield owner_built(fault, stray) if literal else None
+    if literal:
+        yield owner_built(fault, stray)
+        yield owner_told(fault, stray)
+        yield in_the_loop(fault, stray)
     use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     yield made if str(fault.target) != "cpu" else None
