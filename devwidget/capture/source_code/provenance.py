@@ -20,6 +20,7 @@ from devwidget.capture.source_code.past.lost_values import argument_sources
 from devwidget.capture.source_code.past.makers import makers
 from devwidget.capture.source_code.past.past_calls import PastCall, definition_of
 from devwidget.capture.source_code.past.running_calls import enclosing_call, running_call
+from devwidget.capture.source_code.past.top_level import top_level
 from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of, selected
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
@@ -176,9 +177,21 @@ def _last_assignment(frames: Sequence[FrameType], frame: FrameType, name: str, b
     here = Site(file, before, "", frame.f_code.co_name)
     scope = _scope(frames, frame, here) if site is not None and site.function == frame.f_code.co_name else None
     if not isinstance(scope, PastCall):
-        return site
+        at_top = site is not None and site.function == frame.f_code.co_name == "<module>"
+        return _at_top_level(frame, name, site, before) if site is not None and at_top else site
     found = scope.assigned(name, before)
     return scope.site(found) if found is not None else None
+
+
+def _at_top_level(frame: FrameType, name: str, site: Site, before: int) -> Site:
+    """The line itself, or the last one above of a branch that can have run."""
+    top = top_level(frame)
+    above = top.site_of_line(site.file, before).line if top is not None else 0
+    line = top.site_of_line(site.file, site.line).line if top is not None else 0
+    if top is None or any(each.lineno == line for each in top.ran_above(above)):
+        return site
+    found = top.assigned(name, above)
+    return top.shown(top.site(found)) if found is not None else site
 
 
 def _denied(frame: FrameType, site: Site, tensor: torch.Tensor) -> bool:

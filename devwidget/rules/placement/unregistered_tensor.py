@@ -21,7 +21,7 @@ from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import is_taken, registered
-from devwidget.rules.repairs.code import code_at
+from devwidget.rules.repairs.code import code_at, is_self, targets
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.wording import about_kept, one_target
@@ -56,7 +56,8 @@ def _headlines(fault: Fault, stray: Operand, held: Held) -> Iterator[Claim]:
     if fault.what == "untrained":
         yield about_kept("untrained", fault, stray)
         return
-    yield about_kept("stayed", fault, stray, target=fault.target, site=held.went)
+    if not _is_made_again(stray.birth, held):
+        yield about_kept("stayed", fault, stray, target=fault.target, site=held.went)
     yield about_kept("apart", fault, stray, target=fault.target)
     yield about_kept("lies", fault, stray, target=fault.target)
 
@@ -68,10 +69,20 @@ def _birth(stray: Operand, held: Held) -> Site | None:
     """
     if held.note and held.assigned is not None:
         return held.assigned
-    later = held.assigned is not None and calls.starts_empty(held.assigned.text)
+    later = held.assigned is not None and (calls.starts_empty(held.assigned.text) or _is_made_again(stray.birth, held))
     if held.assigned is None or later or "." in held.name or calls.hands_on(held.assigned.text):
         return stray.birth or held.assigned
     return stray.birth if _made_for(stray.birth, held.assigned) else held.assigned
+
+
+def _is_made_again(birth: Site | None, held: Held) -> bool:
+    """Whether another method made the tensor, and gives the attribute a value: `__init__` only announced it."""
+    at = code_at(birth)
+    scope = at[0].scope(at[1]) if at is not None else None
+    if birth is None or held.assigned is None or not isinstance(scope, ast.FunctionDef) or scope.name == held.assigned.function:
+        return False
+    stored = (target for node in ast.walk(scope) if isinstance(node, ast.Assign) for target in targets(node))
+    return any(is_self(target, held.name) for target in stored)
 
 
 def _made_for(birth: Site | None, assigned: Site | None) -> bool:

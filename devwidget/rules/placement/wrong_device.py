@@ -23,8 +23,8 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended
-from devwidget.rules.repairs.modules import owner_built, where_built
-from devwidget.rules.repairs.moves_on_entry import on_entry
+from devwidget.rules.repairs.modules import owner_built, owner_told, where_built
+from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry
 from devwidget.rules.repairs.moves_where_made import from_helper, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.repairs.refusals import refused
@@ -134,7 +134,10 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
         yield _unpinned(fault)
         yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
         return
-    yield owner_built(fault, stray) if literal else None
+    if literal:
+        yield owner_built(fault, stray)
+        yield owner_told(fault, stray)
+        yield in_the_loop(fault, stray)
     use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     yield made if str(fault.target) != "cpu" else None
@@ -204,15 +207,20 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
     return fix(Message("make the generator on the device of the numbers"), draft, "sure")
 
 
+def _names_a_tensor(made: Fix | None, fault: Fault) -> bool:
+    """Whether an edit takes the device from what is at hand there, and writes none of its own."""
+    return made is not None and repr(str(fault.target)) not in made.code
+
+
 def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     """The stray is a parameter: its module, or the whole model, is not where its inputs are."""
     held, model, target = stray.held, fault.model_name or "model", str(fault.target)
     use = [o for o in fault.operands if o.stray]
     if held is not None and held.left_behind is None:  # its module is elsewhere, this one alone is not
-        made = where_made(fault, stray, literal=False)  # beside what it is computed with; else it is copied at each use
-        yield made if held.how == "parameter" else None
+        made = where_made(fault, stray, literal=literal)
+        yield made if held.how == "parameter" and _names_a_tensor(made, fault) else None  # else it is copied at each use
         yield where_used(fault, use, literal=literal)
-        yield where_made(fault, stray, literal=literal)
+        yield made
         return
     if stray.device.is_accelerator and fault.target is not None and fault.target.is_accelerator:
         yield where_used(fault, use, literal=literal)  # a model that is split on purpose

@@ -127,6 +127,51 @@ def owner_built(fault: Fault, stray: Operand) -> Fix | None:
     return fix(Message("move it to the device of its inputs where it is built"), draft)
 
 
+def owner_told(fault: Fault, stray: Operand) -> Fix | None:
+    """`Replay("cpu")` is told the right device, where its methods make tensors on the one that `__init__` was given."""
+    at = code_at(stray.birth)
+    owner = at[0].owner(at[1]) if at is not None else None
+    found = _parameter_asked(at[0], at[1], owner, stray) if at is not None and owner is not None else None
+    line = _built_outside(_files(fault, at[0]), owner.name) if at is not None and owner is not None and found else None
+    if line is None or found is None:
+        return None
+    (code, call), (name, position) = line, found
+    statement, draft = code.statement_of(call), Draft(code)
+    if statement is None or not isinstance(call, ast.Call) or any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    device = written_device(code, statement, fault.target)
+    if position < len(call.args):
+        draft.replace(call.args[position], device)
+    else:
+        draft.keyword(call, name, device)
+    return fix(Message("give it the right device where it is built"), draft)
+
+
+def _parameter_asked(code: Code, birth: ast.stmt, owner: ast.ClassDef, stray: Operand) -> tuple[str, int] | None:
+    """The parameter of `__init__` that became the `self.device` of a birth, and its place in a call."""
+    calls = [node for node in code.alike(birth, stray.birth_call) if isinstance(node, ast.Call)]
+    asked = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "device"]
+    start = next((each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    if len(asked) != 1 or start is None or not ast.unparse(asked[0]).startswith("self."):
+        return None
+    names = [each.arg for each in (*start.args.posonlyargs, *start.args.args)][1:]
+    for target, value in _pairs(start):
+        used = [n.id for n in ast.walk(value) if isinstance(n, ast.Name) and n.id in names]
+        if ast.unparse(target) == ast.unparse(asked[0]) and len(used) == 1:
+            return used[0], names.index(used[0])
+    return None
+
+
+def _pairs(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a function assigns to what, tuples opened."""
+    for node in (each for each in ast.walk(function) if isinstance(each, ast.Assign)):
+        for target in node.targets:
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from zip(target.elts, node.value.elts, strict=False)
+            else:
+                yield target, node.value
+
+
 def _is_module_state(statement: ast.stmt) -> bool:
     """`self.register_buffer(...)`, `self.layer = nn.Linear(...)`, `self.scale = nn.Parameter(...)`: what `.to` moves."""
     value = getattr(statement, "value", None)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Given, Operand
 from devwidget.rules.repairs.code import Code, Function, code_at, root_of
+from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, fix
+from devwidget.rules.repairs.refusals import IN_WORKERS
 
 
 def on_entry(fault: Fault, stray: Operand) -> Fix | None:
@@ -35,6 +37,54 @@ def on_entry(fault: Fault, stray: Operand) -> Fix | None:
     else:
         _where_given(draft, function, statement, given)
     return fix(Message("move it where it comes in"), draft)
+
+
+def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
+    """`words = words.to(device)` at the head of the loop that took it from a loader, for what fails in a function below.
+
+    Moved in `forward`, it would still be on the CPU where the loss needs it.
+    """
+    at, birth = code_at(stray.birth), stray.birth
+    if at is None or birth is None or fault.site is None:
+        return None
+    loops = [
+        each
+        for each in _loops_over(at[0], at[1], birth.function)
+        if _left_there(at[0], each, stray) and getattr(at[0].scope(each), "name", "<module>") != fault.site.function
+    ]
+    if len(loops) != 1 or loops[0].body[0].lineno == loops[0].lineno:
+        return None
+    name, draft = _left_there(at[0], loops[0], stray), Draft(at[0])
+    draft.before(loops[0].body[0], f"{name} = {name}.to({written_device(at[0], loops[0].body[0], fault.target)})")
+    return fix(Message("move it where it comes in"), draft)
+
+
+def _loops_over(code: Code, birth: ast.stmt, function: str) -> Iterator[ast.For]:
+    """The loop that took a tensor from a loader; of what a data set made in this process any loop of its file may be it."""
+    if isinstance(birth, ast.For):
+        yield birth
+    elif function in IN_WORKERS:
+        loops = (each for each in ast.walk(code.tree) if isinstance(each, ast.For))
+        yield from (each for each in loops if code.scope(each) is not code.scope(birth))
+
+
+def _left_there(code: Code, loop: ast.For, stray: Operand) -> str:
+    """The variable of a loop that its body hands on and never gives another value: the stray's namesake, or the only one."""
+    counted = isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "enumerate"
+    target = loop.target.elts[-1] if counted and isinstance(loop.target, ast.Tuple) else loop.target
+    names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+    inside = [node for each in loop.body for node in ast.walk(each) if isinstance(node, ast.Name) and node.id in names]
+    names -= {node.id for node in inside if isinstance(node.ctx, ast.Store) or not _is_argument(code, node)}
+    used = {node.id for node in inside} & names
+    if stray.expression in used:
+        return stray.expression
+    return next(iter(used)) if len(used) == 1 and stray.birth is not None and stray.birth.line == loop.lineno else ""
+
+
+def _is_argument(code: Code, node: ast.Name) -> bool:
+    """Whether a name is handed to a call as it is, which a tensor may be and a dict or tuple of them is not moved by."""
+    around = code.parents.get(node)
+    return isinstance(around, ast.Call) and node in around.args
 
 
 def _where_passed(draft: Draft, statement: ast.stmt, given: Given) -> None:

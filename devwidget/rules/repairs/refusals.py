@@ -17,7 +17,7 @@ from devwidget.records.trace import Fault
 from devwidget.rules.repairs.code import Code, Function, code_of, root_of, targets
 
 _MAKES_ARRAYS = ("np.", "numpy.")
-_IN_WORKERS = ("__getitem__", "__getitems__", "collate", "collate_fn")
+IN_WORKERS = ("__getitem__", "__getitems__", "collate", "collate_fn")
 _HIGHEST = 20
 """Statements of an edit beyond which its names are not looked up: no repair writes as many."""
 
@@ -250,10 +250,10 @@ def _in_worker(code: Code, statement: ast.stmt) -> bool:
     if function is None:
         return False
     owner = code.owner(function)
-    if function.name in _IN_WORKERS[:2] and owner is not None:
+    if function.name in IN_WORKERS[:2] and owner is not None:
         return any("Dataset" in ast.unparse(base) for base in owner.bases)
     passed = (n for n in ast.walk(code.tree) if isinstance(n, ast.keyword) and n.arg in ("collate_fn", "worker_init_fn"))
-    return function.name in _IN_WORKERS[2:] or any(root_of(ast.unparse(each.value)) == function.name for each in passed)
+    return function.name in IN_WORKERS[2:] or any(root_of(ast.unparse(each.value)) == function.name for each in passed)
 
 
 def _is_generated(file: str) -> bool:

@@ -12,13 +12,14 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from devwidget.records.device import CPU
+from devwidget.records.device import CPU, PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
+from devwidget.rules.repairs.code import Code, targets
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import strays_in
 
@@ -91,14 +92,40 @@ def _wrappers(draft: Draft, statement: ast.stmt) -> Iterator[ast.Call]:
             yield node
 
 
+def _is_move(call: ast.Call, method: ast.Attribute) -> bool:
+    """`.cuda()`, `.to(device)`; `.to(torch.half)` moves nothing."""
+    first = call.args[0] if call.args else None
+    typed = isinstance(first, ast.Attribute) and ast.unparse(first.value) == "torch"
+    return method.attr in PLACING_METHODS and not typed and (method.attr != "to" or first is not None)
+
+
 def _unwrapped(draft: Draft, statement: ast.stmt) -> None:
     for node in _wrappers(draft, statement):
         draft.replace(node, draft.code.text(node.args[0]))
 
 
 def _moved(draft: Draft, statement: ast.stmt, target: str) -> None:
+    """What is wrapped is moved before; where the wrapper is moved as well, that move decides, and goes elsewhere."""
     for node in _wrappers(draft, statement):
-        draft.append(node.args[0], f".to({target!r})")
+        moves = _moves_of(draft.code, statement, node)
+        for move, wrapper in moves:
+            draft.replace(move, f"{draft.code.text(wrapper)}.to({target!r})")
+        if not moves:
+            draft.append(node.args[0], f".to({target!r})")
+
+
+def _moves_of(code: Code, statement: ast.stmt, wrapper: ast.Call) -> list[tuple[ast.Call, ast.expr]]:
+    """`nn.DataParallel(model).cuda()`, and `model.to(...)` further down in the same function, each with what it moves."""
+    names = {ast.unparse(target) for target in targets(statement)}
+    found = []
+    for node in ast.walk(code.scope(statement)):
+        method = node.func if isinstance(node, ast.Call) else None
+        if not isinstance(node, ast.Call) or not isinstance(method, ast.Attribute) or not _is_move(node, method):
+            continue
+        below = ast.unparse(method.value) in names and node.lineno > (statement.end_lineno or statement.lineno)
+        if method.value is wrapper or below:
+            found.append((node, method.value))
+    return found
 
 
 def _first_id(draft: Draft, statement: ast.stmt, first: int) -> None:

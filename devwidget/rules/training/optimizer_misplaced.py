@@ -18,7 +18,7 @@ from devwidget.rules.claim_words import words_of
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import targets
+from devwidget.rules.repairs.code import Code, targets
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.wording import described, first_stray, right_device
@@ -180,13 +180,20 @@ def _restored_there(draft: Draft, statement: ast.stmt) -> None:
 
 
 def _before_the_step(draft: Draft, statement: ast.stmt) -> None:
-    """The state of `optimizer.step()` goes to its parameters just above it."""
+    """The state of `optimizer.step()` goes to its parameters just above it, and that of `scaler.step(optimizer)`."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
             moved = "{key: value.to(parameter.device) for key, value in kept.items() if key != 'step' and hasattr(value, 'to')}"
-            owner = draft.code.text(node.func.value)
+            given = node.args[0] if node.args and not _is_closure(draft.code, node.args[0]) else node.func.value
+            owner = draft.code.text(given)
             draft.before(statement, f"for parameter, kept in {owner}.state.items():\n    kept.update({moved})")
             return
+
+
+def _is_closure(code: Code, argument: ast.expr) -> bool:
+    """`optimizer.step(closure)`: a function is called by the step, an optimizer is stepped by what scales its gradients."""
+    names = {each.name for each in ast.walk(code.tree) if isinstance(each, ast.FunctionDef)}
+    return isinstance(argument, ast.Lambda | ast.Constant) or ast.unparse(argument).rpartition(".")[2] in names
 
 
 def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:

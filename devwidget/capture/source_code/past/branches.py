@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,6 +45,32 @@ def may_have_run(around: tuple[Branch, ...], value: Value) -> bool:
     return all(decided(node.test, node.lineno, value) in (None, side) for node, side in around)
 
 
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_COMPUTED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Sub: operator.sub}
+
+
+def _compared(test: ast.Compare, line: int, value: Value) -> bool | None:
+    """`step == steps - 1` of whole numbers, and texts that are the same or not."""
+    left, right = (_plain(each, line, value) for each in (test.left, test.comparators[0]))
+    alike = type(left) is type(right) and type(left) in (int, bool, str)
+    return _COMPARED[type(test.ops[0])](left, right) if alike else None
+
+
+def _plain(node: ast.expr, line: int, value: Value) -> Any:
+    """What an expression of whole numbers was, and of a name or a constant."""
+    if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
+        left, right = _plain(node.left, line, value), _plain(node.right, line, value)
+        return _COMPUTED[type(node.op)](left, right) if type(left) is type(right) is int else UNKNOWN
+    return value(node, line)
+
+
 def decided(test: ast.expr, line: int, value: Value) -> bool | None:
     """What a test gave; None if that cannot be told."""
     if isinstance(test, ast.BoolOp):
@@ -56,5 +83,7 @@ def decided(test: ast.expr, line: int, value: Value) -> bool | None:
         left, right = value(test.left, line), value(test.comparators[0], line)
         known = left is not UNKNOWN and right is None
         return (left is None) == isinstance(test.ops[0], ast.Is) if known else None
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _COMPARED:
+        return _compared(test, line, value)
     found = value(test, line)
     return bool(found) if found is not UNKNOWN and is_scalar(found) else None

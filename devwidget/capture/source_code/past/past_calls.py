@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -104,8 +104,7 @@ class PastCall(Scope):
         return self._known[key]
 
     def _variable_was(self, node: ast.Name, line: int) -> Any:
-        stores = [each for each in statements_of(self.node) for target in targets(each) for n in ast.walk(target)
-                  if isinstance(n, ast.Name) and n.id == node.id]  # fmt: skip
+        stores = [each for each in statements_of(self.node) if node.id in _names_in(_given_in(each))]
         if not stores and (now := self.value(node)) is not UNKNOWN:
             return now
         first = self._given(node.id) if self._called else UNKNOWN
@@ -114,6 +113,22 @@ class PastCall(Scope):
         changed = [each for each in self.ran_above(line) if each in stores] if stores else []
         of_torch = all(_is_of_torch(getattr(each, "value", None), self) for each in changed)
         return first if not changed else SOMETHING if of_torch else UNKNOWN
+
+    def is_still(self, name: str, line: int) -> bool:
+        """Whether a living frame holds of a variable what the test at a line saw.
+
+        The variable of a loop was another in the rounds before: what a branch gave then may be there still, unless both
+        branches give it.
+        """
+        stores = [each for each in statements_of(self.node) if name in _names_in(_given_in(each))]
+        looped = any(isinstance(each, ast.For | ast.AsyncFor) for each in stores)
+        return all(each.lineno < line for each in stores) and (not looped or self._gives_both(line))
+
+    def _gives_both(self, line: int) -> bool:
+        """Whether the two branches of the `if` at a line give one variable a value."""
+        ifs = [each for each in statements_of(self.node) if isinstance(each, ast.If) and each.lineno == line]
+        sides = [[_stored_in(side) for side in (each.body, each.orelse)] for each in ifs]
+        return bool(sides) and all(body & other for body, other in sides)
 
     def _given(self, name: str) -> Any:
         """What a parameter was, when the call began."""
@@ -129,6 +144,20 @@ class PastCall(Scope):
         for each in statements_of(self.node):
             if isinstance(each, ast.Return) and each.value is not None and may_have_run(self._branches[each], self.was):
                 yield each.value, self.site(each)
+
+
+def _names_in(nodes: Iterable[ast.expr]) -> set[str]:
+    return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def _given_in(statement: ast.stmt) -> list[ast.expr]:
+    """What a statement itself gives a value: its targets, and the variable of a loop."""
+    return [statement.target] if isinstance(statement, ast.For | ast.AsyncFor) else targets(statement)
+
+
+def _stored_in(block: Iterable[ast.stmt]) -> set[str]:
+    inside = (part for each in block for part in ast.walk(each) if isinstance(part, ast.stmt))
+    return {name for each in inside for name in _names_in(targets(each))}
 
 
 def _is_of_torch(node: ast.AST | None, scope: Scope) -> bool:

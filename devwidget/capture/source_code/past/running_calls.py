@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from types import FrameType
+from typing import Any
 
 from devwidget.capture import torch_internals
-from devwidget.capture.object_fields import items_of
+from devwidget.capture.object_fields import is_scalar, items_of
 from devwidget.capture.source_code.call_sites import call_text, is_library, line_of, locals_of, site_of, to_site
 from devwidget.capture.source_code.definitions import definition_around, statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
@@ -32,6 +33,10 @@ class RunningCall(PastCall):
         self._locals = {name: UNKNOWN if name in gone else value for name, value in locals_of(frame).items()}
         self._globals = frame.f_globals
         self.describe(frame.f_code, node, given)
+
+    def _variable_was(self, node: ast.Name, line: int) -> Any:
+        now = self.value(node)
+        return now if is_scalar(now) and self.is_still(node.id, line) else super()._variable_was(node, line)
 
 
 def running_call(frame: FrameType, above: FrameType | None, line: int) -> Scope:

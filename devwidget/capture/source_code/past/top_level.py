@@ -48,6 +48,10 @@ class TopLevel(PastCall):
             name: UNKNOWN if name in made and not _is_plain(value) else value for name, value in frame.f_globals.items()
         }
 
+    def _variable_was(self, node: ast.Name, line: int) -> Any:
+        now = self.value(node)
+        return now if is_scalar(now) and self.is_still(node.id, line) else super()._variable_was(node, line)
+
     def site(self, node: ast.stmt) -> Site:
         """Where one of its statements is, for the search: lines of earlier cells are counted."""
         return Site(self._files[node.lineno // _LINES], node.lineno, "", "<module>")

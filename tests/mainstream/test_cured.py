@@ -1,0 +1,136 @@
+"""Small programs with one fault each: what is said of it, which line its first edit changes, and that it runs after that."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import sys
+import tempfile
+from unittest import mock
+
+import pytest
+
+from devwidget import applying
+from tests.mainstream.test_mainstream import run
+
+HERE = pathlib.Path(__file__).parent / "cured"
+SAID = {
+    "attribute_made_in_forward": ("unregistered-tensor", "grid = torch.arange(y.shape[0], dtype=y.dtype, device=y.device)"),
+    "batch_moved_in_the_model": ("wrong-device", "words = words.to('cuda:0')"),
+    "branch_in_a_function": ("wrong-device", "alive = alive.to(following.device)"),
+    "branch_of_the_first_round": ("wrong-device", "state = torch.zeros(3, 2, device=x.device)"),
+    "branch_not_run": ("wrong-device", "nonterminal = nonterminal.to(nextvalues.device)"),
+    "buffer_of_an_injected_module": (
+        "unregistered-tensor",
+        "self.gain = torch.full((base.out_features,), 2.0, device='cuda:0')",
+    ),
+    "device_of_an_array": ("wrong-device", "adjacency = adjacency.to(features.device)"),
+    "loader_moved_in_the_data_set": ("wrong-device", "y = y.to(x.device)"),
+    "mask_named_bias": (
+        "unregistered-tensor",
+        "self.register_buffer('bias', torch.tril(torch.ones(4, 4)).view(1, 4, 4), persistent=False)",
+    ),
+    "metric_in_a_dict": (
+        "wrong-device",
+        "self.head, self.accs = nn.Linear(4, 2), {\"val\": Accuracy().to('cuda:0')}",
+    ),
+    "model_in_another_file": ("wrong-device", "model = Net().to('cuda:0')"),
+    "move_before_pin": ("wrong-device", "y = y.to(x.device)"),
+    "name_bound_later": ("wrong-device", "x, y = torch.randn(4, 4).to(device), torch.randint(0, 5, (4,), device=device)"),
+    "other_models_attribute": ("wrong-device", "target = Actor().to(device)"),
+    "other_place_built": ("wrong-device", "model = GPT(4).to(device)"),
+    "parallel_misplaced": ("parallel-misplaced", "model.to('cuda:0')"),
+    "parallel_misplaced_cuda": (
+        "parallel-misplaced",
+        "model = torch.nn.DataParallel(nn.Linear(4, 2)).to('cuda:0')",
+    ),
+    "parameter_copied_in_forward": (
+        "wrong-device",
+        "self.a = nn.Parameter(torch.randn(2, base.in_features, device=base.weight.device) * 0.02)",
+    ),
+    "replay_buffer_device": ("wrong-device", "rb = ReplayBuffer(device)"),
+    "scaler_state": ("optimizer-misplaced", "for parameter, kept in optimizer.state.items():"),
+    "target_network_forgotten": ("wrong-device", "target = Net().to('cuda:0')"),
+    "where_of_a_bool": ("host-sync", 'pos = self.length[0] if self.mode == "exact" else self.length[0]'),
+    "which_network": ("wrong-device", "target = Q().to(device)"),
+}
+"""Program -> the kind of its finding, and the line that its first edit writes."""
+QUICK = {"branch_not_run", "mask_named_bias", "scaler_state"}
+FOREIGN = ("biglib", "network_apart", "tinymodel")
+
+
+@pytest.fixture(autouse=True)
+def foreign_modules(monkeypatch, tmp_path):
+    """Modules that the programs write and import are gone after each run, with their folders."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(HERE / "parts")])
+    elsewhere = tmp_path / "temporary"
+    elsewhere.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    yield
+    for name in FOREIGN:
+        sys.modules.pop(name, None)
+
+
+def ran(path):
+    for name in FOREIGN:
+        sys.modules.pop(name, None)
+    with mock.patch.object(sys.modules["__main__"], "__file__", str(path), create=True):  # as `python program.py` has it
+        return run(path)
+
+
+def placed(name, folder):
+    return pathlib.Path(shutil.copy(HERE / f"{name}.py", folder))
+
+
+def marked(names):
+    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.fuzz]) for name in names]
+
+
+@pytest.mark.parametrize("name", marked(SAID))
+def test_the_first_edit_cures_the_program(name, tmp_path):
+    kind, line = SAID[name]
+    path = placed(name, tmp_path)
+    (finding,) = ran(path).findings
+    edits = applying.edits_of([finding])[str(path)]
+    assert finding.kind == kind
+    assert line in [row.strip() for edit in edits for row in edit.text.splitlines()]
+    path.write_text(applying.after(str(path), edits), encoding="utf-8")
+    again = ran(path)
+    assert not again.error
+    assert [each.kind for each in again.findings if each.severity != "info"] == []
+
+
+@pytest.mark.fuzz
+def test_every_program_is_a_test():
+    others = {"generated_code", "item_in_list", "own_assert"}
+    assert {path.stem for path in HERE.glob("*.py")} == SAID.keys() | others
+
+
+@pytest.mark.fuzz
+def test_a_value_that_a_list_of_numbers_keeps_has_no_edit():
+    (finding,) = ran(HERE / "item_in_list.py").findings
+    assert (finding.kind, finding.severity) == ("host-sync", "info")
+    assert not any(fix.edits for fix in finding.fixes)
+
+
+@pytest.mark.fuzz
+def test_code_that_a_library_wrote_is_not_edited():
+    (finding,) = ran(HERE / "generated_code.py").findings
+    assert finding.birth.file.endswith("generated_code.py")
+    assert {edit.file for fix in finding.fixes for edit in fix.edits} <= {finding.birth.file}
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    ("name", "line"), [("branch_in_a_function", 10), ("branch_not_run", 9), ("branch_of_the_first_round", 9)]
+)
+def test_only_a_branch_that_ran_has_made_a_tensor(name, line):
+    (finding,) = ran(HERE / f"{name}.py").findings
+    assert finding.birth.line == line
+
+
+@pytest.mark.fuzz
+def test_what_forward_made_anew_did_not_stay_behind():
+    (finding,) = ran(HERE / "attribute_made_in_forward.py").findings
+    assert finding.birth.function == "forward"
+    assert "stayed" not in str(finding.headline)
