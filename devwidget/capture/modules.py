@@ -31,8 +31,17 @@ class ModuleSet:
 
     def add(self, module: nn.Module) -> None:
         """Remember a module as long as it lives."""
-        known, key = self._known, id(module)
-        known[key] = weakref.ref(module, lambda _: known.pop(key, None))
+        key, own = id(module), weakref.ref(self)  # weak: no reference to a module may be left to the garbage collector
+
+        def forget(_: object) -> None:
+            if (living := own()) is not None:
+                living._known.pop(key, None)
+
+        self._known[key] = weakref.ref(module, forget)
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._known.clear()
 
     def __contains__(self, module: nn.Module) -> bool:
         known = self._known.get(id(module))

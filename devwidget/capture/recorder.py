@@ -241,7 +241,7 @@ class Recorder:
                 self._failure = failure_of(error, message(error), self._state.tracker.failed)
                 self._meet_current(error)
             self._facts = self._read()
-        self._state.forget()
+        self._state.let_go()
         self._state.watching = self._modes  # what stood beside them holds the whole model
 
     def _meet_current(self, error: BaseException) -> None:

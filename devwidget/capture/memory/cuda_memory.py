@@ -68,8 +68,10 @@ class CudaMemory:
         return ()
 
     def leave(self, listener: Any) -> None:
-        """Tell it no more."""
-        self._listener = None
+        """Tell it no more, and hold no reference to a storage: see `State.let_go`."""
+        with self._lock:
+            self._listener = None
+            self._storages.clear()
 
     def mode(self) -> contextlib.AbstractContextManager[object]:
         """Sees the results of operators in this thread."""

@@ -97,6 +97,10 @@ class Roles:
         """What is left of a computation that an exception ended."""
         self.kept(list(tensors_of_frames(trace)))
 
+    def let_go(self) -> None:
+        """Hold no reference to an optimizer any more: see `State.let_go`."""
+        self._optimizers.clear()
+
     def everything(self) -> None:
         """All that can be found at any time: the model, its plain attributes, the optimizers."""
         self.model(module for _, module in self._state.tracker.modules())

@@ -69,6 +69,7 @@ class MemoryWatch:
     def watch(self, undo: Undo) -> None:
         """Listen."""
         undo.add(self._source.leave, self._curves)
+        undo.add(self._roles.let_go)
         self._curves.begin(self._source.listen(self._curves))
         self.mark()
         MODULE_ENDS.call(self._left, undo)

@@ -229,6 +229,11 @@ class Births:
         self._sweep()
         return self._size()
 
+    def clear(self) -> None:
+        """Forget all but what those that are asked for older ones know."""
+        for known in (self.tensors, self._others, self._storages):
+            known.clear()
+
     def _size(self) -> int:
         return len(self.tensors) + len(self._others) + len(self._storages)
 

@@ -61,8 +61,11 @@ class _Named(weakref.ref[nn.Module]):
     path: str
 
 
-def _forget(paths: dict[int, _Named], named: _Named) -> None:
-    paths.pop(named.key, None)
+def _forget(tracker: weakref.ref[ModuleTracker], named: _Named) -> None:
+    # Weak: paths, references and their callback would be a cycle. Before 3.13 Python dies where it collects references to a
+    # module in the moment in which that module dies.
+    if (living := tracker()) is not None:
+        living._paths.pop(named.key, None)
 
 
 class Place:
@@ -106,7 +109,7 @@ class ModuleTracker:
         self.made: MutableMapping[nn.Module, RawSite | None] = WeakIdKeyDictionary()
         self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
         self._paths: dict[int, _Named] = {}
-        self._forget = functools.partial(_forget, self._paths)
+        self._forget = functools.partial(_forget, weakref.ref(self))
         self.forward_lines = ForwardLines()
         self.step = -1
         self._forwarded = False
@@ -115,6 +118,11 @@ class ModuleTracker:
         self._outermost: Counter[int] = Counter()
         self._trainable = ModuleSet()
         self._module_call = module_call()
+
+    def let_go(self) -> None:
+        """Hold no reference to a module any more, also where a traceback holds this tracker."""
+        for known in (self._paths, self._trainable, self.made, self.strangers, self.roots):
+            known.clear()
 
     @property
     def here(self) -> Place:

@@ -78,8 +78,20 @@ class State:
         modes = [*dispatch_modes(), *torch_internals.function_modes()]
         return any(getattr(mode, "_state", None) is self for mode in modes)
 
+    def let_go(self) -> None:
+        """The recording is over: hold nothing that its records do not need.
+
+        All weak references go here and now, and none is left to the garbage collector, which a traceback could leave them to:
+        until 3.13 Python dies where it collects a weak reference in the moment in which the object that it is to dies.
+        """
+        for known in (self.births, self.attempts, self.given, self.frozen, self.saved):
+            known.clear()
+        self.tracker.let_go()
+        self.ties.let_go()
+        self.forget()
+
     def forget(self) -> None:
-        """Begin with nothing; or, when the recording is over, let go of all that its records do not need."""
+        """Begin with nothing."""
         self.log = Log(self.started, self._first_number)
         self.births = Births(self._older)
         self.attempts = Births()

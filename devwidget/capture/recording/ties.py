@@ -40,6 +40,11 @@ class Ties:
         self._looked = ModuleSet()
         self._pairs: list[tuple[Fault, weakref.ref[nn.Parameter], weakref.ref[nn.Parameter]]] = []
 
+    def let_go(self) -> None:
+        """Hold no reference to a parameter or a root any more."""
+        self._looked.clear()
+        self._pairs.clear()
+
     def look(self, root: nn.Module) -> None:
         """Before a root first runs: which parameters on different devices hold the same values?"""
         if root in self._looked or torch_internals.tracing_state() is not None:  # `torch.jit.trace` would trace us

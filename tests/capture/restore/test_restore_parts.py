@@ -75,6 +75,37 @@ def test_nothing_that_was_kept_outlives_the_block():
         gc.enable()
 
 
+def left_to_the_collector(act):
+    """Weak references that have a callback, or more than a callback, among what reference counts have not freed."""
+    act()
+    gc.collect()
+    gc.disable()
+    try:
+        act()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        found = [each for each in gc.garbage if isinstance(each, weakref.ref)]
+        return [each for each in found if "devwidget" in f"{type(each).__module__} {each.__callback__!r} {each()!r}"]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_no_weak_reference_to_a_module_is_left_to_the_garbage_collector(device):
+    """Until 3.13 Python dies where it collects one in the moment in which the module dies."""
+    kept = []
+
+    def act():
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(device)
+        kept.append(model)
+        devwidget.trace(model, torch.rand(2, 4), loss_fn=torch.sum)  # on the GPU a fault, whose traceback is kept
+
+    with devwidget.simulate(1):
+        assert left_to_the_collector(act) == []
+
+
 def test_a_forward_pass_saves_no_large_storage():
     model = nn.Sequential(nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 400))
     with keeping(model) as kept:
