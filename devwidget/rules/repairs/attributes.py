@@ -51,6 +51,7 @@ def registered(held: Held, together: Collection[str] = (), dtype: str = "float32
         return
     if held.note:
         yield _modules(code, owner, statement, attribute, held)
+        yield _beside(code, owner, statement, attribute) if is_taken(held) else None
     elif held.name == attribute:
         yield _one_tensor(code, owner, statement, attribute, dtype)
     elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
@@ -171,6 +172,23 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
         text = text[1:-1] if isinstance(inner, ast.GeneratorExp) and text.startswith("(") else text
         draft.replace(value, f"{spelled(code, kind)}({text})")
     return fix(Message("register the modules"), draft, "sure")
+
+
+def _beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
+    """The dict stays, because `nn.ModuleDict` refuses a key of it, and a list beside it registers the modules."""
+    value = getattr(statement, "value", None)
+    listed = f"{attribute}_modules"
+    if (
+        owner is None
+        or len(_assignments(code, owner, statement, attribute)) != 1
+        or not isinstance(value, ast.Dict | ast.DictComp)
+    ):
+        return None
+    if _is_empty(value) or any(isinstance(n, ast.Attribute) and n.attr == listed for n in ast.walk(owner)):
+        return None
+    draft = Draft(code)
+    draft.after(statement, f"self.{listed} = {spelled(code, 'ModuleList')}(self.{attribute}.values())")
+    return fix(Message("register them in an nn.ModuleList beside the dict: nn.ModuleDict refuses these keys"), draft)
 
 
 def _is_plain_container_call(value: ast.expr) -> bool:

@@ -18,6 +18,7 @@ from devwidget.records.trace import Trace, Wait
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.loops import run_all_turns
 from devwidget.rules.repairs.value_uses import loop_over, uses_of
 
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
@@ -161,6 +162,8 @@ def _on_the_gpu(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     yield mended(
         wait.site, Message("decide on the GPU with torch.where"), lambda draft, statement: _where(draft, statement, wait)
     )
+    words = Message("take every turn, and keep with torch.where what the one had that was good enough")
+    yield mended(wait.site, words, lambda draft, statement: _unbroken(draft, statement, wait))
     if wait.call in ("item", "__float__") and uses <= {"computes"}:
         words = Message("keep the value on the GPU, as a tensor")
         yield mended(wait.site, words, lambda draft, statement: _kept(draft, statement, wait))
@@ -196,6 +199,11 @@ def _where(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
     for node in draft.code.parts(statement) if not isinstance(statement, ast.If) else ():
         if isinstance(node, ast.IfExp) and (test := _on_gpu(draft, node.test, wait)):
             draft.replace(node, f"torch.where({test}, {text(node.body)}, {text(node.orelse)})")
+
+
+def _unbroken(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
+    if isinstance(statement, ast.If) and (test := _on_gpu(draft, statement.test, wait)):
+        run_all_turns(draft, statement, test)
 
 
 def _sets_name(node: ast.stmt) -> bool:
