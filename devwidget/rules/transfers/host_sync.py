@@ -17,7 +17,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
 from devwidget.rules.repairs.loops import run_all_turns
 from devwidget.rules.repairs.value_uses import loop_over, uses_of
 
@@ -87,6 +87,9 @@ def _is_often(wait: Wait) -> bool:
 def _finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Finding:
     in_steps = steps if steps > 1 and wait.turns > 1 else 0
     waits = Claim("waits", name=_shown(wait), device=wait.device, count=wait.count, total=in_steps, site=wait.site)
+    fixes = chosen(_fixes(wait, uses))
+    rewritten = wait.call in ("numpy", "__array__") and wait.in_step and severity == "warning"
+    why_not = without_edit(fixes, Message("no edit is written: what numpy computes has to be written with torch"))
     called = (Claim("called", site=wait.called),) if wait.called is not None else ()
     return Finding(
         kind="host-sync",
@@ -94,9 +97,9 @@ def _finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -
         module=wait.module,
         headline=words_of(waits),
         why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
-        notes=(*_costs(wait), *map(words_of, called)),
+        notes=(*_costs(wait), *map(words_of, called), *(why_not if rewritten else ())),
         fault=wait.site,
-        fixes=chosen(_fixes(wait, uses)),
+        fixes=fixes,
         claims=(waits, *called),
     )
 

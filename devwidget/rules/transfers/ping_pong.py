@@ -17,7 +17,7 @@ from devwidget.records.trace import Crossing, Trace
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import Code, code_at
-from devwidget.rules.repairs.edits import Draft, chosen, fix
+from devwidget.rules.repairs.edits import Draft, chosen, fix, without_edit
 from devwidget.rules.transfers.needless_hop import stay
 from devwidget.rules.writes import made_there
 
@@ -54,6 +54,7 @@ def _finding(chain: list[Crossing]) -> Finding:
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
     pair = tuple(sorted((first.source, first.target)))
     claim = Claim("chained", devices=pair, count=len(chain), bytes=total, site=fault)
+    fixes = chosen((_stay(chain), made_there(first), _grouped(chain), Fix(_GROUP, "", "likely")))
     return Finding(
         kind="ping-pong",
         severity="warning",
@@ -62,14 +63,8 @@ def _finding(chain: list[Crossing]) -> Finding:
         why=Message("each crossing waits for the computation before it, so neither device is busy for long"),
         fault=fault,
         birth=chain[0].site if chain[0].site != fault else None,
-        fixes=chosen(
-            (
-                _stay(chain),
-                made_there(first),
-                _grouped(chain),
-                Fix(_GROUP, "", "likely"),
-            )
-        ),
+        fixes=fixes,
+        notes=without_edit(fixes, Message("no edit is written: no line was found that deals the layers out in turn")),
         claims=(claim,),
         cause=f"{pair[0]}, {pair[1]} at {fault}",
     )
