@@ -48,6 +48,14 @@ Net().to('cuda:1')(torch.randn(3, 4, device='cuda:1'))
         return x
 Net()(torch.randn(3, 4, device='cuda:0'))
 """,
+    "an input moved for the first of two layers": f"""{NET}        self.a = nn.Linear(4, 4).to('cuda:0')
+        self.b = nn.Linear(4, 4).to('cuda:1')
+    def forward(self, x):
+        x = x.to('cuda:0')
+        h = self.b(self.a(x).to('cuda:1'))
+        return h + x
+Net()(torch.randn(3, 4).to('cuda:1'))
+""",
     "a target that is the input too": """
 enc, dec = nn.Linear(6, 3).to('cuda:0'), nn.Linear(3, 6).to('cuda:1')
 x = torch.randn(5, 6, device='cuda:0')

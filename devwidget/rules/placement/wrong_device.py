@@ -139,14 +139,16 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     elsewhere = is_right_elsewhere(fault, stray)
     yield made if str(fault.target) != "cpu" and not elsewhere else None
-    moved = moved_there(fault, stray) if str(fault.target) != "cpu" else None
+    moved = moved_there(fault, stray) if str(fault.target) != "cpu" and not elsewhere else None
     yield moved if stray.device.is_accelerator else None  # what goes to the host may be meant to stay there
     yield _new_module(fault, stray) if literal else None
     yield use
     yield on_entry(fault, stray)
-    yield moved if not elsewhere else None
+    yield moved
     yield from_helper(fault, stray) if stray.birth is None else None
-    if literal and not elsewhere and not _same_line(stray.birth, fault.site):  # moved there it would come too late
+    if (
+        literal and (stray.from_move or not elsewhere) and not _same_line(stray.birth, fault.site)
+    ):  # moved there it would come too late
         yield value_moved(stray, device_for(stray.birth, fault.target))
     device = right_device(fault)
     name = stray.expression or stray.source

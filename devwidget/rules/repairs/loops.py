@@ -27,7 +27,7 @@ def run_all_turns(draft: Draft, statement: ast.stmt, test: str) -> None:
     names = {target.id for target, _ in pairs if isinstance(target, ast.Name)}
     carried = sorted(names & code.bound(loop))
     done = next((name for name in _NAMES if name not in {n.id for n in _names_in(code.scope(loop))}), "")
-    if not carried or not done or _is_read_later(code, loop, names - set(carried)) or _starts_as_number(code, loop, carried):
+    if not carried or not done or _is_read_later(code, loop, names - set(carried)) or _is_no_tensor(code, loop, carried):
         return
     for target, value in pairs:
         if isinstance(target, ast.Name) and target.id in carried:
@@ -41,6 +41,8 @@ def _loop_that_ends(code: Code, statement: ast.stmt) -> ast.For | None:
     loop = code.parents.get(statement)
     if not isinstance(loop, ast.For) or loop.orelse or loop.body[-1] is not statement:
         return None
+    if not isinstance(loop.iter, ast.Call) or ast.unparse(loop.iter.func) != "range":
+        return None  # what hands out its items may do more than that
     ends = isinstance(statement, ast.If) and not statement.orelse and [*map(type, statement.body)] == [ast.Break]
     return loop if ends else None
 
@@ -69,7 +71,8 @@ def _is_read_later(code: Code, loop: ast.For, names: set[str]) -> bool:
     return any(n.id in told and isinstance(n.ctx, ast.Load) and n.lineno > last for n in _names_in(code.scope(loop)))
 
 
-def _starts_as_number(code: Code, loop: ast.For, names: list[str]) -> bool:
-    """Whether a name begins as a plain number: it would become a tensor."""
-    values = [n for n in ast.walk(code.scope(loop)) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Constant)]
+def _is_no_tensor(code: Code, loop: ast.For, names: list[str]) -> bool:
+    """Whether a name is seen to be a number, a tuple or the like, of which `torch.where` chooses none."""
+    plain = (ast.Constant, ast.Tuple, ast.List, ast.Dict)
+    values = [n for n in ast.walk(code.scope(loop)) if isinstance(n, ast.Assign) and isinstance(n.value, plain)]
     return any(isinstance(t, ast.Name) and t.id in names for each in values for t in each.targets)

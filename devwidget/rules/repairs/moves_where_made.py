@@ -107,10 +107,10 @@ def _has_value(code: Code, statement: ast.stmt, device: str) -> bool:
 
 
 def is_right_elsewhere(fault: Fault, stray: Operand) -> bool:
-    """Whether somebody wrote on which GPU a stray is to be made, and other lines than the failing call use it there."""
+    """Whether somebody wrote to which GPU a stray belongs, and other lines than the failing call use it there."""
     at, used = code_at(stray.birth), code_at(fault.site)
     call = parsed_expression(stray.birth_call)
-    told = isinstance(call, ast.Call) and any(keyword.arg == "device" for keyword in call.keywords)
+    told = stray.from_move or (isinstance(call, ast.Call) and any(keyword.arg == "device" for keyword in call.keywords))
     if at is None or used is None or not told or not stray.device.is_accelerator or str(fault.target) == "cpu":
         return False
     code, statement = at
