@@ -111,6 +111,14 @@ opt.step()
         return self.heads['train'](x)
 Net().cuda()(torch.randn(3, 4).cuda())
 """,
+    "a list and a dict of tensors": f"""{NET}        self.grids = [torch.ones(4) * n for n in (1, 2)]
+        self.tables = {{'cos': torch.ones(4).cos(), 'sin': torch.ones(4).sin()}}
+        self.lin = nn.Linear(4, 4)
+    def forward(self, x):
+        x = self.lin(x) * self.tables['cos'] + self.tables['sin']
+        return sum(x * grid for grid in self.grids)
+Net().cuda()(torch.randn(3, 4).cuda()).sum().backward()
+""",
     "modules put into a registry after the move": f"""class Queue(nn.Module):
     def __init__(self, rows):
         super().__init__()
