@@ -103,4 +103,4 @@ def test_a_key_that_modules_refuse_makes_no_module_dict(tmp_path):
            "    def forward(self, x):\n        return self.m['train'](x)\n")  # fmt: skip
     said = run(tmp_path, main=f"{HEAD}{net}Net().to(device)(torch.ones(4, device=device))\n")
     assert "+ self.m = nn.ModuleDict" not in said
-    assert "under other keys" in said
+    assert "+ self.m_modules = nn.ModuleList(self.m.values())" in said

@@ -23,9 +23,9 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended
-from devwidget.rules.repairs.modules import owner_built, owner_told, where_built
+from devwidget.rules.repairs.modules import buffers_too, owner_built, owner_told, where_built
 from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry
-from devwidget.rules.repairs.moves_where_made import from_helper, value_moved, where_made
+from devwidget.rules.repairs.moves_where_made import from_helper, is_right_elsewhere, moved_there, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.repairs.refusals import refused
 from devwidget.rules.wording import about, about_kept, devices_met, one_target, right_device, strays_in
@@ -140,12 +140,18 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
         yield in_the_loop(fault, stray)
     use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
-    yield made if str(fault.target) != "cpu" else None
+    elsewhere = is_right_elsewhere(fault, stray)
+    yield made if str(fault.target) != "cpu" and not elsewhere else None
+    moved = moved_there(fault, stray) if str(fault.target) != "cpu" and not elsewhere else None
+    yield moved if stray.device.is_accelerator else None  # what goes to the host may be meant to stay there
     yield _new_module(fault, stray) if literal else None
     yield use
     yield on_entry(fault, stray)
+    yield moved
     yield from_helper(fault, stray) if stray.birth is None else None
-    if literal and not _same_line(stray.birth, fault.site):  # moved there it would come too late
+    if (
+        literal and (stray.from_move or not elsewhere) and not _same_line(stray.birth, fault.site)
+    ):  # moved there it would come too late
         yield value_moved(stray, device_for(stray.birth, fault.target))
     device = right_device(fault)
     name = stray.expression or stray.source
@@ -219,8 +225,11 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
     if held is not None and held.left_behind is None:  # its module is elsewhere, this one alone is not
         made = where_made(fault, stray, literal=literal)
         yield made if held.how == "parameter" and _names_a_tensor(made, fault) else None  # else it is copied at each use
+        yield buffers_too(fault, stray)
         yield where_used(fault, use, literal=literal)
         yield made
+        owner = f"{model}.get_submodule({held.module!r})" if held.module else model
+        yield Fix(Message("move its module with all that it holds, parameters and buffers"), f"{owner}.to({target!r})")
         return
     if stray.device.is_accelerator and fault.target is not None and fault.target.is_accelerator:
         yield where_used(fault, use, literal=literal)  # a model that is split on purpose

@@ -51,9 +51,11 @@ def registered(held: Held, together: Collection[str] = (), dtype: str = "float32
         return
     if held.note:
         yield _modules(code, owner, statement, attribute, held)
+        yield _beside(code, owner, statement, attribute) if is_taken(held) else None
     elif held.name == attribute:
         yield _one_tensor(code, owner, statement, attribute, dtype)
     elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
+        yield _many_buffers(code, owner, statement, attribute, is_named="'" in held.name)
         yield _many_tensors(code, owner, statement, attribute)
     elif isinstance(value, ast.Call) and re.fullmatch(rf"{attribute}(\.\w+)+", held.name):
         yield _rebuilt(code, owner, statement, attribute, value)
@@ -173,6 +175,23 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     return fix(Message("register the modules"), draft, "sure")
 
 
+def _beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
+    """The dict stays, because `nn.ModuleDict` refuses a key of it, and a list beside it registers the modules."""
+    value = getattr(statement, "value", None)
+    listed = f"{attribute}_modules"
+    if (
+        owner is None
+        or len(_assignments(code, owner, statement, attribute)) != 1
+        or not isinstance(value, ast.Dict | ast.DictComp)
+    ):
+        return None
+    if _is_empty(value) or any(isinstance(n, ast.Attribute) and n.attr == listed for n in ast.walk(owner)):
+        return None
+    draft = Draft(code)
+    draft.after(statement, f"self.{listed} = {spelled(code, 'ModuleList')}(self.{attribute}.values())")
+    return fix(Message("register them in an nn.ModuleList beside the dict: nn.ModuleDict refuses these keys"), draft)
+
+
 def _is_plain_container_call(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("list", "dict", "tuple")
 
@@ -186,6 +205,39 @@ def _module_container(value: ast.expr, path: str) -> str:
     if not re.match(r"\[[^\[\]]+\]\.", path):
         return ""
     return "ModuleDict" if re.match(r"\['[^.']+'\]", path) else "ModuleList" if re.match(r"\[\d+\]", path) else ""
+
+
+def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, *, is_named: bool) -> Fix | None:
+    """A list or dict of tensors that nobody changes: each becomes a buffer, and a property gives the list or dict of them."""
+    value, method = getattr(statement, "value", None), code.scope(statement)
+    kinds = (ast.Dict, ast.DictComp) if is_named else (ast.List, ast.ListComp)
+    if owner is None or not isinstance(value, kinds) or not isinstance(method, ast.FunctionDef) or _is_empty(value):
+        return None
+    uses = [n for n in ast.walk(owner) if is_self(n, attribute)]
+    taken = {n.id for n in ast.walk(method) if isinstance(n, ast.Name)} & {"key", "part"}
+    if taken or len(_assignments(code, owner, statement, attribute)) != 1 or any(_may_change(code, each) for each in uses):
+        return None
+    text, prefix = code.text(value), f"{attribute}_"
+    words = [n.value for n in ast.walk(owner) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    if "requires_grad" in text or any(word.startswith(prefix) for word in words):
+        return None  # what is trained is no buffer, and another name must not be taken for an item
+    items = f"{text}.items()" if is_named else f"enumerate({text})"
+    draft = Draft(code)
+    draft.rewrite(statement, f"for key, part in {items}:\n    self.register_buffer(f'{prefix}{{key}}', part, persistent=False)")
+    mine = f"for name, part in self.named_buffers(recurse=False) if name.startswith({prefix!r})"
+    built = f"{{name.removeprefix({prefix!r}): part {mine}}}" if is_named else f"[part {mine}]"
+    draft.before(_after(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
+    return fix(Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft)
+
+
+def _may_change(code: Code, node: ast.AST) -> bool:
+    """Whether `self.parts` gets or loses an item where it stands, or is asked for by another name: `parts = self.parts`."""
+    outer = code.parents.get(node)
+    if isinstance(outer, ast.Subscript):
+        return not isinstance(outer.ctx, ast.Load)
+    if isinstance(outer, ast.Attribute):
+        return outer.attr not in ("items", "keys", "values", "get", "index")
+    return isinstance(outer, ast.Assign | ast.AugAssign) and outer.value is node
 
 
 def _many_tensors(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:

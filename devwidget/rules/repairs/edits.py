@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from devwidget.records.finding import Confidence, Edit, Fix, applied
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
 from devwidget.records.trace import Fault
@@ -202,6 +203,11 @@ def _stretch(edit: Edit) -> tuple[int, int, str]:
     most = min(len(old), len(new)) - begin
     tail = next((i for i in range(most) if old[-1 - i] != new[-1 - i]), most)
     return begin, len(old) - tail, new[begin : len(new) - tail]
+
+
+def without_edit(fixes: Iterable[Fix], why: Message) -> tuple[Message, ...]:
+    """The note that says why none of the fixes of a finding is an edit; () if one is."""
+    return () if any(each.edits for each in fixes) else (why,)
 
 
 def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix, ...]:

@@ -23,7 +23,10 @@ def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None
     if at is None:
         return
     function = stray.birth.function if stray.birth is not None else ""
-    line = _construction(_files(fault, at[0]), at[1], held, function, _wanted(fault, held))
+    files = _files(fault, at[0])
+    line = _construction(files, at[1], held, function, _wanted(fault, held))
+    if line is not None and _is_empty_container(line[1]):  # what was put into it later stays where it is
+        line = _built_outside(files, held.owner_class)
     if line is not None:
         code, call = line
         draft = Draft(code)
@@ -31,6 +34,12 @@ def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None
         device = written_device(code, statement, fault.target) if statement is not None else repr(str(fault.target))
         draft.append(call, f".to({device})")
         yield fix(Message("move it to the device of its inputs where it is built"), draft)
+
+
+def _is_empty_container(node: ast.expr) -> bool:
+    """`nn.ModuleDict()`."""
+    empty = isinstance(node, ast.Call) and not node.args and not node.keywords
+    return empty and isinstance(node, ast.Call) and _called(node) in ("ModuleDict", "ModuleList", "Sequential")
 
 
 def _files(fault: Fault, first: Code) -> list[Code]:
@@ -178,6 +187,29 @@ def _is_module_state(statement: ast.stmt) -> bool:
     called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
     registers = called in ("self.register_buffer", "self.register_parameter")
     return registers or (called.rpartition(".")[2][:1].isupper() and called.rpartition(".")[2] not in ("Tensor", "Generator"))
+
+
+def buffers_too(fault: Fault, stray: Operand) -> Fix | None:
+    """`for p in block.parameters(): p.data = p.data.to(device)` takes the buffers along, where the stray is one."""
+    at = code_at(fault.site)
+    if at is None or stray.held is None or stray.held.how != "buffer":
+        return None
+    draft = Draft(at[0])
+    for loop in (n for n in ast.walk(at[0].tree) if isinstance(n, ast.For)):
+        method = loop.iter.func if isinstance(loop.iter, ast.Call) and not loop.iter.args else None
+        name = loop.target.id if isinstance(loop.target, ast.Name) else ""
+        if isinstance(method, ast.Attribute) and method.attr == "parameters" and _moves_data(loop, name):
+            owner = at[0].text(method.value)
+            draft.replace(loop.iter, f"(*{owner}.parameters(), *{owner}.buffers())")
+    return fix(Message("move the buffers with the parameters"), draft)
+
+
+def _moves_data(loop: ast.For, name: str) -> bool:
+    """Whether a loop does nothing but to move `.data` of its variable."""
+    (only, *more) = loop.body
+    value = getattr(only, "value", None)
+    moves = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in PLACING_METHODS
+    return not more and moves and [*map(ast.unparse, targets(only))] == [f"{name}.data"]
 
 
 def _called(node: ast.Call) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
@@ -67,7 +68,64 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
             draft.append(call, f".to({device})")
         else:
             return False
+    return _others_there(draft, statement, calls, device)
+
+
+def _others_there(draft: Draft, statement: ast.stmt, calls: list[ast.Call], device: str) -> bool:
+    """The same device for what other lines of the function make and an operator computes with it: `place * speed`.
+
+    False where they would stay apart.
+    """
+    code, scope = draft.code, draft.code.scope(statement)
+    mine = {target.id for target in targets(statement) if isinstance(target, ast.Name)}
+    for node in ast.walk(scope) if mine else ():
+        if isinstance(node, ast.BinOp) and code.scope(node) is scope and (names := _met(node, mine)):
+            for each in (n for n in ast.walk(scope) if isinstance(n, ast.Assign) and n is not statement):
+                made = [n for n in ast.walk(each.value) if isinstance(n, ast.Call) and _is_factory(n)]
+                if not made or not {ast.unparse(target) for target in targets(each)} & names:
+                    continue
+                if any(keyword.arg in ("device", None) for call in made for keyword in call.keywords):
+                    continue
+                if not _has_value(code, each, device):
+                    return False
+                for call in made:
+                    draft.keyword(call, "device", device)
     return True
+
+
+def _met(node: ast.BinOp, mine: set[str]) -> set[str]:
+    """The plain names on the other side of an operator than one of these."""
+    left, right = ({n.id for n in ast.walk(side) if isinstance(n, ast.Name)} for side in (node.left, node.right))
+    if left & mine:
+        return right - mine
+    return left - mine if right & mine else set()
+
+
+def _has_value(code: Code, statement: ast.stmt, device: str) -> bool:
+    node = parsed_expression(device)
+    return isinstance(node, ast.Constant) or root_of(device) in code.bound(statement) or root_of(device) == "self"
+
+
+def is_right_elsewhere(fault: Fault, stray: Operand) -> bool:
+    """Whether somebody wrote to which GPU a stray belongs, and other lines than the failing call use it there."""
+    at, used = code_at(stray.birth), code_at(fault.site)
+    call = parsed_expression(stray.birth_call)
+    told = stray.from_move or (isinstance(call, ast.Call) and any(keyword.arg == "device" for keyword in call.keywords))
+    if at is None or used is None or not told or not stray.device.is_accelerator or str(fault.target) == "cpu":
+        return False
+    code, statement = at
+    if used[0].file != code.file or code.scope(used[1]) is not code.scope(statement):
+        return True
+    names = {target.id for target in targets(statement) if isinstance(target, ast.Name)}
+    failing = code.alike(used[1], fault.expression)
+    reads = (n for n in ast.walk(code.scope(statement)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return any(n.id in names and statement.lineno < n.lineno <= used[1].lineno and code.parents.get(n) not in failing
+               and _is_given(code, n) for n in reads)  # fmt: skip
+
+
+def _is_given(code: Code, node: ast.expr) -> bool:
+    """Whether an expression is an argument of a call, or computed with: not only asked for its shape."""
+    return not isinstance(code.parents.get(node), ast.Attribute)
 
 
 def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
@@ -210,6 +268,39 @@ def from_helper(fault: Fault, stray: Operand) -> Fix | None:
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES:
                 draft.keyword(node, "device", device)
     return fix(Message("make it on the right device"), draft)
+
+
+def moved_there(fault: Fault, stray: Operand) -> Fix | None:
+    """`positions.cuda()` that goes to another device than it is needed on: `positions.to(tokens.device)`."""
+    at = code_at(stray.birth) if stray.from_move else None
+    if at is None:
+        return None
+    code, statement = at
+    device = _device_of_partner(fault, code, statement) or device_there(code, statement, stray, fault, literal=False)
+    draft = Draft(code)
+    for call in code.alike(statement, stray.birth_call):
+        method = call.func if isinstance(call, ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr in PLACING_METHODS and isinstance(call, ast.Call):
+            if not device or not _names_only_a_device(call) or code.local_names(call):
+                return None
+            draft.replace(call, f"{code.text(method.value)}.to({device})")
+    return fix(Message("move it to the right device at once"), draft)
+
+
+def _device_of_partner(fault: Fault, code: Code, statement: ast.stmt) -> str:
+    """The device of what the stray met, if that has the same value at an earlier statement of the same function; ""."""
+    used = code_at(fault.site)
+    if used is None or used[0].file != code.file or code.scope(used[1]) is not code.scope(statement):
+        return ""
+    scope, bound = code.scope(statement), code.bound(statement)
+    later = [n.id for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and
+             n.lineno >= statement.lineno]  # fmt: skip
+    names = [o.expression for o in fault.operands if not o.stray and o.device == fault.target and o.expression]
+    return next((f"{name}.device" for name in names if root_of(name) in bound and root_of(name) not in later), "")
+
+
+def _names_only_a_device(call: ast.Call) -> bool:
+    return len(call.args) + len(call.keywords) <= 1 and all(keyword.arg == "device" for keyword in call.keywords)
 
 
 def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") -> Fix | None:

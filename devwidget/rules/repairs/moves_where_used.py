@@ -115,12 +115,29 @@ def _plain(text: str) -> str:
 
 def _moved(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
     name = stray.expression
+    if only := _used_elsewhere(draft.code, statement, fault, stray):
+        for node in only:
+            draft.append(node, move)
+        return True
     if name.isidentifier() and _is_local(draft.code, statement, name) and not _is_compound(statement):
         uses = draft.code.alike(statement, name)
         if (uses and not any(name in draft.code.local_names(node) for node in uses)) or not uses:
             draft.before(statement, f"{name} = {name}{move}")
             return True
     return _inline(draft, statement, stray, move)
+
+
+def _used_elsewhere(code: Code, statement: ast.stmt, fault: Fault, stray: Operand) -> list[ast.expr]:
+    """The arguments of the failing call that are the stray, where another call of the line is right to take it as it is.
+
+    `F.mse_loss(model(x), x)`: the model is where `x` is, its output elsewhere.
+    """
+    uses = code.alike(statement, stray.expression) if stray.expression else []
+    failing = code.alike(statement, fault.expression) if fault.expression else []
+    direct = [node for node in uses if code.parents.get(node) in failing]
+    alone = sum(operand.stray for operand in fault.operands) == 1
+    others = [node for node in uses if node not in direct and isinstance(code.parents.get(node), ast.Call | ast.keyword)]
+    return direct if alone and others else []
 
 
 def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:

@@ -13,6 +13,8 @@ _PRINTS = frozenset({
     "set_description", "set_postfix", "warning", "write",
 })  # fmt: skip
 _KEEPS = frozenset({"add", "append", "extend", "setdefault", "update"})
+_OF_NUMBERS = ("np.", "numpy.", "math.", "statistics.")
+"""Libraries whose functions give numbers for numbers."""
 _PASSES = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "pow", "round", "str", "sum"})
 
 
@@ -27,7 +29,10 @@ def uses_of(site: Site | None, expression: str) -> frozenset[str]:
     if found is None:
         return frozenset()
     code, statement = found
-    return frozenset(use for node in code.alike(statement, expression) for use in _uses(code, node, follow=True))
+    nodes = code.alike(statement, expression)
+    if any(_is_formatting(node) for node in nodes):
+        return frozenset({"prints"})
+    return frozenset(use for node in nodes for use in _uses(code, node, follow=True))
 
 
 def loop_over(site: Site | None, expression: str) -> str:
@@ -65,7 +70,7 @@ def _use(outer: ast.AST, inner: ast.AST) -> str:
     """What the node around a value does with it; "" if it hands it on."""
     if isinstance(outer, ast.If | ast.While | ast.IfExp | ast.Assert) and outer.test is inner:
         return "branches"
-    if isinstance(outer, ast.FormattedValue) or (isinstance(outer, ast.BinOp) and _is_text(outer.left)):
+    if isinstance(outer, ast.FormattedValue) or _is_formatting(outer):
         return "prints"
     if isinstance(outer, ast.Slice) or (isinstance(outer, ast.Subscript) and outer.slice is inner):
         return "indexes"
@@ -86,7 +91,8 @@ def _use_of_argument(call: ast.Call) -> str:
         return "keeps"
     if name == "step":
         return "steps"
-    return "" if name in _PASSES and isinstance(call.func, ast.Name) else "calls"
+    passes = name in _PASSES and isinstance(call.func, ast.Name)
+    return "" if passes or ast.unparse(call.func).startswith(_OF_NUMBERS) else "calls"
 
 
 def _uses_of_name(code: Code, statement: ast.stmt, name: str) -> Iterator[str]:
@@ -94,6 +100,11 @@ def _uses_of_name(code: Code, statement: ast.stmt, name: str) -> Iterator[str]:
     for node in ast.walk(code.scope(statement)):
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and node.lineno not in own:
             yield from _uses(code, node, follow=False)
+
+
+def _is_formatting(node: ast.AST) -> bool:
+    """`'%.3f' % loss`."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left)
 
 
 def _is_text(node: ast.AST) -> bool:

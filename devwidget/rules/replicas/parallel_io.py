@@ -41,12 +41,17 @@ def _finding(fault: Fault) -> Finding:
         why=Message("DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it"),
         birth=birth,
         fixes=_fixes(fault, birth),
-        notes=(Message("the replica failed with {error}", error=fault.error),)
-        if fault.error and told.problem != "output"
-        else (),
+        notes=tuple(_notes(fault)),
         cause=f"{told.problem} {told.name}" if told.name else "",
     )
     return dataclasses.replace(found, explains=(*found.explains, *told.explains))
+
+
+def _notes(fault: Fault) -> Iterator[Message]:
+    if fault.error and fault.details.problem != "output":
+        yield Message("the replica failed with {error}", error=fault.error)
+    if fault.details.problem == "whole":
+        yield Message("no edit is written: the line that passes it and what `forward` does with it have to change together")
 
 
 def _headline(fault: Fault) -> Claim:

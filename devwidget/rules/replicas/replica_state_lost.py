@@ -17,7 +17,7 @@ from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import Code, is_self
-from devwidget.rules.repairs.edits import Draft, mended
+from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
 
 
 @rule("replica-state-lost", needs=("replicas",))
@@ -31,6 +31,8 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _finding(fault: Fault) -> Finding:
     written = fault.details.problem == "write"
     name = fault.details.attribute
+    fixes = chosen(_written(fault, name) if written else _looked_up(fault, name), fault)
+    why = Message("no edit is written: only a number that `__init__` begins and `forward` adds to can become a buffer")
     return finding_of(
         fault,
         "replica-state-lost",
@@ -38,7 +40,8 @@ def _finding(fault: Fault) -> Finding:
         why=Message("DataParallel makes its replicas anew at every call and throws them away")
         if written
         else Message("a replica keeps its parameters as plain tensors, so that gradients flow back through the copies"),
-        fixes=_written(fault, name) if written else _looked_up(fault, name),
+        fixes=fixes,
+        notes=without_edit(fixes, why) if written else (),
         operands=(),
     )
 

@@ -19,6 +19,7 @@ from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.code import Code, targets
+from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.wording import described, first_stray, right_device
@@ -106,6 +107,7 @@ def _fixes(fault: Fault) -> Iterator[Fix | None]:
             return
         words = Message("build the optimizer after the model has moved")
         yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
+        yield mended(fault.site, words, lambda draft, _: _where_built(draft, fault), "sure")
         yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
         return
     if told.reason == "loss":
@@ -143,8 +145,17 @@ def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     """The model whose parameters the line gives to the optimizer is moved above it."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters") and _is_optimizers(statement):
-            draft.before(statement, f"{draft.code.text(node.value)}.to({str(fault.target)!r})")
+            device = written_device(draft.code, statement, fault.target)
+            draft.before(statement, f"{draft.code.text(node.value)}.to({device})")
             return
+
+
+def _where_built(draft: Draft, fault: Fault) -> None:
+    """The same, where the state's own line is in the class of an optimizer that one line of the file builds."""
+    named = (n for n in ast.walk(draft.code.tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call))
+    built = [each for each in named if isinstance(each.value, ast.Call) and _kind(each.value) == fault.details.optimizer]
+    if len(built) == 1:
+        _after_the_move(draft, built[0], fault)
 
 
 def _is_optimizers(statement: ast.stmt) -> bool:

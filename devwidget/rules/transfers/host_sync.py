@@ -17,7 +17,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
+from devwidget.rules.repairs.loops import run_all_turns
 from devwidget.rules.repairs.value_uses import loop_over, uses_of
 
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
@@ -86,6 +87,9 @@ def _is_often(wait: Wait) -> bool:
 def _finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Finding:
     in_steps = steps if steps > 1 and wait.turns > 1 else 0
     waits = Claim("waits", name=_shown(wait), device=wait.device, count=wait.count, total=in_steps, site=wait.site)
+    fixes = chosen(_fixes(wait, uses))
+    rewritten = wait.call in ("numpy", "__array__") and wait.in_step and severity == "warning"
+    why_not = without_edit(fixes, Message("no edit is written: what numpy computes has to be written with torch"))
     called = (Claim("called", site=wait.called),) if wait.called is not None else ()
     return Finding(
         kind="host-sync",
@@ -93,9 +97,9 @@ def _finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -
         module=wait.module,
         headline=words_of(waits),
         why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
-        notes=(*_costs(wait), *map(words_of, called)),
+        notes=(*_costs(wait), *map(words_of, called), *(why_not if rewritten else ())),
         fault=wait.site,
-        fixes=chosen(_fixes(wait, uses)),
+        fixes=fixes,
         claims=(waits, *called),
     )
 
@@ -161,6 +165,8 @@ def _on_the_gpu(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     yield mended(
         wait.site, Message("decide on the GPU with torch.where"), lambda draft, statement: _where(draft, statement, wait)
     )
+    words = Message("take every turn, and keep with torch.where what the one had that was good enough")
+    yield mended(wait.site, words, lambda draft, statement: _unbroken(draft, statement, wait))
     if wait.call in ("item", "__float__") and uses <= {"computes"}:
         words = Message("keep the value on the GPU, as a tensor")
         yield mended(wait.site, words, lambda draft, statement: _kept(draft, statement, wait))
@@ -196,6 +202,11 @@ def _where(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
     for node in draft.code.parts(statement) if not isinstance(statement, ast.If) else ():
         if isinstance(node, ast.IfExp) and (test := _on_gpu(draft, node.test, wait)):
             draft.replace(node, f"torch.where({test}, {text(node.body)}, {text(node.orelse)})")
+
+
+def _unbroken(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
+    if isinstance(statement, ast.If) and (test := _on_gpu(draft, statement.test, wait)):
+        run_all_turns(draft, statement, test)
 
 
 def _sets_name(node: ast.stmt) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Crossing, Held, Trace
@@ -74,7 +75,7 @@ def _every_time(crossing: Crossing, held: Held) -> Finding:
         if held.module is not None
         else Message("move it once")
     )
-    fixes = list(registered(held)) if held.module is not None else [_moved_once(crossing, held)]
+    fixes = list(registered(held, dtype="")) if held.module is not None else [_moved_once(crossing, held)]
     claim = Claim(
         "repeated", name=held.name, source=crossing.source, target=crossing.target, bytes=crossing.bytes, site=crossing.site
     )
@@ -100,20 +101,44 @@ def _moved_once(crossing: Crossing, held: Held) -> Fix | None:
 
 
 def without_move(crossing: Crossing, summary: str) -> Fix | None:
-    """The line of a crossing without the call that makes it."""
-    return mended(crossing.site, summary, lambda draft, statement: stay(draft, statement, crossing))
+    """The line of a crossing without the call that makes it; of a device that has a name, the only move there."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        stay(draft, statement, crossing)
+        moves = [] if draft.changes else [each for each in _moves(draft, statement) if _may_go(*each, crossing)]
+        for node, method in moves if len(moves) == 1 else ():
+            draft.replace(node, draft.code.text(method.value))
+
+    return mended(crossing.site, summary, change)
 
 
 def stay(draft: Draft, statement: ast.stmt, crossing: Crossing) -> None:
     """Take `.cpu()`, or `.to('cpu')`, off every tensor of a statement."""
+    for node, method in _moves(draft, statement):
+        if _goes(node, method, crossing):
+            draft.replace(node, draft.code.text(method.value))
+
+
+def _moves(draft: Draft, statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_move(node, node.func, crossing):
-            draft.replace(node, draft.code.text(node.func.value))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLACING_METHODS:
+            yield node, node.func
 
 
-def _is_move(node: ast.Call, method: ast.Attribute, crossing: Crossing) -> bool:
-    target = str(crossing.target)
+def _goes(node: ast.Call, method: ast.Attribute, crossing: Crossing) -> bool:
+    """Whether a call names the device that a crossing went to."""
+    target, kind = crossing.target, crossing.target.kind
     if method.attr == "cpu":
-        return target == "cpu"
-    kind = crossing.target.kind
-    return method.attr in ("to", kind) and target in ast.unparse(node).replace(f"{kind}(", f"{kind}:")
+        return kind == "cpu"
+    given = [ast.unparse(each).replace(f"{kind}(", f"{kind}:") for each in _given(node)]
+    return method.attr in ("to", kind) and any(str(target) in each for each in given)
+
+
+def _may_go(node: ast.Call, method: ast.Attribute, crossing: Crossing) -> bool:
+    """Whether a call goes to a device that it does not write down: `.cuda()`, `.to(device)`."""
+    bare = method.attr == crossing.target.kind and method.attr != "cpu"
+    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in _given(node)))
+
+
+def _given(node: ast.Call) -> list[ast.expr]:
+    return [*node.args, *(keyword.value for keyword in node.keywords)]

@@ -8,6 +8,7 @@ Source: https://docs.pytorch.org/tutorials/intermediate/model_parallel_tutorial.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
@@ -15,10 +16,12 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Crossing, Trace
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import code_at
-from devwidget.rules.repairs.edits import Draft, chosen, fix
+from devwidget.rules.repairs.code import Code, code_at
+from devwidget.rules.repairs.edits import Draft, chosen, fix, without_edit
 from devwidget.rules.transfers.needless_hop import stay
+from devwidget.rules.writes import made_there
 
+_GROUP = Message("group the layers: consecutive ones on the same device, so that the data crosses once")
 ENOUGH = 3
 """Crossings of one chain of data: one excursion there and back is two, and may be meant."""
 
@@ -34,8 +37,10 @@ def check(trace: Trace) -> Iterator[Finding]:
         computed = all(c.computed for c in chain[:-1])
         if len(chain) >= ENOUGH and computed and len(chain) > len(longest.get((pair, crossing.step), [])):
             longest[pair, crossing.step] = chain
+    misplaced = {o.birth for fault in trace.faults for o in fault.operands if o.stray and o.birth is not None}
     for chain in longest.values():
-        yield _finding(chain)
+        if not any(crossing.into is not None and crossing.into.birth in misplaced for crossing in chain):
+            yield _finding(chain)  # else a tensor is in the wrong place, which another finding tells
 
 
 def _belongs(other: Crossing, last: Crossing, pair: frozenset[object]) -> bool:
@@ -49,6 +54,7 @@ def _finding(chain: list[Crossing]) -> Finding:
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
     pair = tuple(sorted((first.source, first.target)))
     claim = Claim("chained", devices=pair, count=len(chain), bytes=total, site=fault)
+    fixes = chosen((_stay(chain), made_there(first), _grouped(chain), Fix(_GROUP, "", "likely")))
     return Finding(
         kind="ping-pong",
         severity="warning",
@@ -57,19 +63,45 @@ def _finding(chain: list[Crossing]) -> Finding:
         why=Message("each crossing waits for the computation before it, so neither device is busy for long"),
         fault=fault,
         birth=chain[0].site if chain[0].site != fault else None,
-        fixes=chosen(
-            (
-                _stay(chain),
-                Fix(
-                    Message("group the layers: consecutive ones on the same device, so that the data crosses once"),
-                    "",
-                    "likely",
-                ),
-            )
-        ),
+        fixes=fixes,
+        notes=without_edit(fixes, Message("no edit is written: no line was found that deals the layers out in turn")),
         claims=(claim,),
         cause=f"{pair[0]}, {pair[1]} at {fault}",
     )
+
+
+def _grouped(chain: list[Crossing]) -> Fix | None:
+    """`f"cuda:{i % 2}" for i in range(depth)` becomes `f"cuda:{i * 2 // depth}" for i in range(depth)`."""
+    at = code_at(chain[-1].site)
+    if at is None:
+        return None
+    draft = Draft(at[0])
+    for node in ast.walk(at[0].tree):
+        place = _dealt(at[0], node) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) else None
+        if place is not None and isinstance(node, ast.BinOp):
+            index, many = ast.unparse(node.left), ast.unparse(node.right)
+            draft.replace(node, f"{index} * {many} // {ast.unparse(place)}")
+    return fix(_GROUP, draft, "likely")
+
+
+def _dealt(code: Code, node: ast.BinOp) -> ast.expr | None:
+    """How many layers a loop deals out, `depth`, if a device is chosen by this remainder: `cuda:{i % 2}`, `devices[i % n]`."""
+    around = code.parents.get(node)
+    words = code.text(code.parents.get(around) or around) if isinstance(around, ast.FormattedValue) else ""
+    chosen_by = isinstance(around, ast.Subscript) and around.slice is node and "device" in ast.unparse(around.value)
+    if not isinstance(node.left, ast.Name) or not (chosen_by or "cuda:{" in words.replace(" ", "")):
+        return None
+    for outer in code.around(node):
+        for loop in [outer] if isinstance(outer, ast.For) else getattr(outer, "generators", []):
+            index = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
+            if not isinstance(index, ast.Name) or index.id != node.left.id or not isinstance(loop.iter, ast.Call):
+                continue
+            (first, *more), by = loop.iter.args or (None,), ast.unparse(loop.iter.func)
+            if by == "range" and not more:
+                return first
+            if by == "enumerate" and not more and first is not None:
+                return ast.Call(ast.Name("len"), [first], [])
+    return None
 
 
 def _stay(chain: list[Crossing]) -> Fix | None:
