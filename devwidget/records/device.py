@@ -41,6 +41,11 @@ KINDS = {
 PLACING_METHODS = frozenset({"to", "cpu", *KINDS})
 """Methods of a tensor and of a module that put it on a device."""
 
+HOST_CONSTRUCTORS = frozenset(
+    f"{kind}Tensor" for kind in ("", "Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+)
+"""Torch's constructors of old, which take no device and make a tensor on the host; `torch.cuda` has namesakes."""
+
 CURRENT_SETTERS = frozenset({"set_device", "set_device_index"})
 """Functions of torch that make a device the current one, by its number."""
 

@@ -35,6 +35,8 @@ class Held:
         shared: full paths under which other modules hold the same parameter.
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
         left_class: class name of that module.
+        left_root: it is the outermost one, of a program with several.
+        built: the user's line that built it, if the source tells.
         model_devices: where the parameters and buffers of the model are, for what is none of them.
         moves_along: the class of the owner has an `_apply` of its own, so that `.to` may take along what is not registered.
         went: the user's line that moved those of them that are where the tensor is wanted, if it is known.
@@ -53,6 +55,8 @@ class Held:
     model_devices: tuple[DeviceId, ...] = ()
     went: Site | None = None
     moves_along: bool = False
+    left_root: bool = False
+    built: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)

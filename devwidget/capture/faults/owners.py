@@ -20,6 +20,7 @@ from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
 from devwidget.capture.source_code.class_functions import functions_in
 from devwidget.capture.source_code.definitions import ClassName
+from devwidget.capture.source_code.past.histories import construction
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.trace import Held
@@ -35,7 +36,7 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
         kind = type(module)
         along = how == "attribute" and not note and any(each == "_apply" for each, _ in class_values(kind, nn.Module))
         held = Held(path, name, how, class_name(kind), _assigned_in_class(kind, name), note=note, moves_along=along)
-        return _registered(tracker, held, tensor) if how in ("parameter", "buffer") else held
+        return _registered(tracker, frames, held, tensor) if how in ("parameter", "buffer") else held
     return in_optimizer(frames, family) or _held_by_name(frames, family)
 
 
@@ -134,7 +135,7 @@ def _owned_by(module: nn.Module, search: Search) -> Iterator[tuple[str, str, tor
             yield from (("class attribute", *found) for found in search.tensors(name, value))
 
 
-def _registered(tracker: ModuleTracker, held: Held, tensor: torch.Tensor) -> Held:
+def _registered(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held, tensor: torch.Tensor) -> Held:
     """A registered tensor with the other modules that share it, and the module that was left behind."""
     paths = {
         f"{path}.{name}".strip(".")
@@ -144,8 +145,18 @@ def _registered(tracker: ModuleTracker, held: Held, tensor: torch.Tensor) -> Hel
     }
     shared = tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")}))
     left = _left_behind(tracker, held.module or "", tensor.device)
-    kind = next((class_name(type(module)) for path, module in tracker.modules() if path == left), "")
-    return dataclasses.replace(held, shared=shared, left_behind=left, left_class=kind)
+    module = next((module for path, module in tracker.modules() if path == left), None)
+    if module is None:
+        return dataclasses.replace(held, shared=shared)
+    made = construction(frames, module)
+    return dataclasses.replace(
+        held,
+        shared=shared,
+        left_behind=left,
+        left_class=class_name(type(module)),
+        left_root=any(ref() is module for ref in tracker.roots),
+        built=made.site if made is not None else None,
+    )
 
 
 def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str | None:
@@ -154,10 +165,10 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str
     elsewhere = {
         owner for owner, module in tracker.modules() if any(tensor.device != device for tensor in own_tensors(module).values())
     }
-    names = path.split(".") if path else []
+    names, known = path.split(".") if path else [], {owner for owner, _ in tracker.modules()}
     for length in range(len(names) + 1):
         top = ".".join(names[:length])
-        if not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):
+        if top in known and not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):
             return top
     return None
 

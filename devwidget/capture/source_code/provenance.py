@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -24,7 +25,7 @@ from devwidget.capture.source_code.past.top_level import top_level
 from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of, selected
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_expression, parsed_statement
+from devwidget.records.syntax import parsed, parsed_expression, parsed_statement
 
 MOST_STEPS = 16
 
@@ -89,7 +90,7 @@ class _Step:
 
 def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step, aspect: Aspect) -> _Step | None:
     """What gave a tensor its value: the line that assigned it, else what the caller wrote for the argument that it is."""
-    assigned = _assignment(frames, tensor, last.frame, last.site.line if last.site is not None else 0)
+    assigned = _assignment(frames, tensor, last.frame, last.site.line if last.site is not None else 0, aspect)
     if assigned is None:
         return _of_sources(None, None, tensor, argument_sources(frames, tensor, aspect), aspect)
     frame, site, keys = assigned
@@ -141,7 +142,7 @@ def _told(last: _Step, tensors: tuple[torch.Tensor, ...], target: torch.device) 
 
 
 def _assignment(
-    frames: Sequence[FrameType], tensor: torch.Tensor, home: FrameType | None, before: int
+    frames: Sequence[FrameType], tensor: torch.Tensor, home: FrameType | None, before: int, aspect: Aspect
 ) -> tuple[FrameType, Site, Keys] | None:
     """The frame and line that gave a tensor its name, and what of the name it is. In `home` only lines above `before` count."""
     for frame in frames:
@@ -155,9 +156,10 @@ def _assignment(
         site = _last_assignment(frames, frame, name, above)
         if site is None and name in frame.f_globals:
             site = statements.cell_assignment(name)
-        own = site is not None and (name not in code.co_varnames or site.function == code.co_name)  # no argument's namesake
-        if site is not None and own and not _denied(frame, site, tensor):
-            return frame, site, keys_of(site, name) + keys
+        for each in (site, _of_last_turn(frame, name, above)):
+            own = each is not None and (name not in code.co_varnames or each.function == code.co_name)  # no argument's namesake
+            if each is not None and own and not _denied(frames, frame, each, keys_of(each, name) + keys, tensor, aspect):
+                return frame, each, keys_of(each, name) + keys
     return None
 
 
@@ -194,12 +196,23 @@ def _at_top_level(frame: FrameType, name: str, site: Site, before: int) -> Site:
     return top.shown(top.site(found)) if found is not None else site
 
 
-def _denied(frame: FrameType, site: Site, tensor: torch.Tensor) -> bool:
-    """Whether the line names another device than the tensor has: it is in a branch that did not run."""
-    value = _value(site.text)
-    asked = [k.value for k in value.keywords if k.arg == "device"] if isinstance(value, ast.Call) else []
-    device = Scope(frame).value(asked[0]) if asked else UNKNOWN
-    return isinstance(device, torch.device) and device != tensor.device
+def _of_last_turn(frame: FrameType, name: str, line: int) -> Site | None:
+    """The last line that assigns a variable further down in a loop around a line, which ran in the turn before."""
+    file = frame.f_code.co_filename
+    tree = definition_of(frame.f_code) or parsed("".join(linecache.getlines(file)), deep=True)
+    loops = [each for each in ast.walk(tree) if isinstance(each, ast.For | ast.While)] if tree is not None else []
+    ends = [each.end_lineno or 0 for each in loops if each.lineno < line <= (each.end_lineno or 0)]
+    site = statements.assignment(file, name, max(ends) + 1) if ends else None
+    return site if site is not None and site.line >= line else None
+
+
+def _denied(
+    frames: Sequence[FrameType], frame: FrameType, site: Site, keys: Keys, tensor: torch.Tensor, aspect: Aspect
+) -> bool:
+    """Whether what the line says gives another device than the tensor has: it is in a branch or a turn that did not run."""
+    value = _value(site.text, site.line)
+    found = makers(value, _scope(frames, frame, site), site, keys, aspect) if value is not None else []
+    return bool(found) and all(isinstance(each, Maker) and not each.decides(tensor, aspect) for each in found)
 
 
 def _given(frames: Sequence[FrameType], home: FrameType, site: Site) -> list[torch.Tensor]:

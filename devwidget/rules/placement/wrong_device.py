@@ -23,7 +23,7 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended
-from devwidget.rules.repairs.modules import buffers_too, owner_built, owner_told, where_built
+from devwidget.rules.repairs.modules import buffers_too, built_at, owner_built, owner_told, where_built
 from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry
 from devwidget.rules.repairs.moves_where_made import from_helper, is_right_elsewhere, moved_there, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
@@ -57,11 +57,17 @@ def _finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool)
         "wrong-device",
         headline=_headline(fault, stray),
         why=_why(fault),
-        birth=stray.birth,
+        birth=_birth(stray),
         fixes=_fixes(fault, stray, literal=literal),
         notes=(strongest(evidence, _whereabouts(fault, stray)),),
         cause=_cause(fault, stray),
     )
+
+
+def _birth(stray: Operand) -> Site | None:
+    """The line that decided where it is: of a module that is left behind the one that built it, not one of its class."""
+    held = stray.held if stray.held is not None and stray.held.how in ("parameter", "buffer") else None
+    return held.built if held is not None and built_at(held) is not None else stray.birth
 
 
 def _cause(fault: Fault, stray: Operand) -> str:
@@ -245,7 +251,7 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
     path = held.left_behind if held is not None else None
     if path == "" and literal:
         yield Fix(Message("move the model that is there now"), f"{model}.to({target!r})", "choice")
-    if path:
+    if path and held is not None and not held.left_root:  # of several models, which are no parts of one
         yield Fix(Message("move this module alone"), f"{model}.get_submodule({path!r}).to({target!r})", "choice")
     other = next((o for o in fault.operands if not o.stray and o.expression.isidentifier()), None)
     if other is not None:

@@ -75,12 +75,20 @@ def _construction(
     """The call that builds the module that is left behind, outside its own class, and its file."""
     if held.how == "buffer" and held.left_behind is None:
         return None
-    at = _built_outside(files, held.left_class, model)
+    at = built_at(held) or _built_outside(files, held.left_class, model)
     if at is not None:
         return at
     inside = "__init__" in (getattr(files[0].scope(birth), "name", ""), function)
     value = getattr(birth, "value", None)
     return (files[0], value) if not inside and isinstance(value, ast.Call) and len(targets(birth)) == 1 else None
+
+
+def built_at(held: Held) -> tuple[Code, ast.expr] | None:
+    """The construction that is known to have built it; None where its name is moved: then it was changed afterwards."""
+    at = code_at(held.built)
+    calls = [n for n in at[0].parts(at[1]) if isinstance(n, ast.Call) and _called(n) == held.left_class] if at else []
+    found = (at[0], _moved_already(at[0], calls[0])) if at is not None and len(calls) == 1 else None
+    return found if found is not None and not _is_moved(*found) else None
 
 
 def _built_outside(files: Sequence[Code], name: str, model: str = "?") -> tuple[Code, ast.expr] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from devwidget.records.device import PLACING_METHODS
+from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
@@ -14,7 +14,16 @@ from devwidget.rules.repairs.code import Code, code_at, root_of, targets
 from devwidget.rules.repairs.devices import device_at_hand, written_device
 from devwidget.rules.repairs.edits import Draft, fix
 
-_ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load", "as_tensor", "asarray", "Parameter", "clone"})
+_ARRIVALS = HOST_CONSTRUCTORS | {
+    "from_numpy",
+    "frombuffer",
+    "from_dlpack",
+    "load",
+    "as_tensor",
+    "asarray",
+    "Parameter",
+    "clone",
+}
 _CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 _PER_STEP = ("forward", "__call__")
 

@@ -5,7 +5,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def main():
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    loader = DataLoader(TensorDataset(torch.rand(24, 6), torch.randint(0, 3, (24,))), batch_size=8)
+    loader = DataLoader(TensorDataset(torch.rand(24, 6), torch.randint(0, 3, (24,))), batch_size=8)  #^
     model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3)).to(device)
     weight = torch.tensor([1.0, 2.0, 1.0]).to(device)  #! wrong-device: weight = torch.tensor([1.0, 2.0, 1.0])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

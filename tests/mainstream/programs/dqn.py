@@ -7,7 +7,7 @@ device = torch.device("cuda")
 policy, target = (nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)).to(device) for _ in range(2))
 target.load_state_dict(policy.state_dict())
 optimizer = torch.optim.Adam(policy.parameters())
-replay = [(torch.rand(4), random.randrange(2), random.random(), torch.rand(4)) for _ in range(64)]
+replay = [(torch.rand(4), random.randrange(2), random.random(), torch.rand(4)) for _ in range(64)]  #^
 for _ in range(3):
     states, actions, rewards, following = zip(*random.sample(replay, 16))
     states = torch.stack(states).to(device)  #! wrong-device: states = torch.stack(states)

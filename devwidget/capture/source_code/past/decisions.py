@@ -11,12 +11,12 @@ import torch
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.past.past_calls import PastCall
 from devwidget.capture.tensors import is_tensor
-from devwidget.records.device import PLACING_METHODS
+from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
 from devwidget.records.site import Site
 
 Aspect = Literal["device", "dtype", "object"]
 """What is asked of a value: who decided where it is, who decided its dtype, or who made it."""
-ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"})
+ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"}) | HOST_CONSTRUCTORS
 _CASTS = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
 THEMSELVES = frozenset({*PLACING_METHODS, "eval", "train", "requires_grad_", "apply", "type", *_CASTS})
 """Methods of a module that return the module."""

@@ -11,9 +11,12 @@ import torch
 
 from devwidget.capture.object_fields import dict_of, is_a, is_scalar, stored
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
+from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import MOST_ITEMS
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.makers import makers
+from devwidget.capture.source_code.past.past_calls import PastCall
+from devwidget.capture.source_code.past.running_calls import running_call
 from devwidget.capture.source_code.past.top_level import TopLevel, top_level
 from devwidget.capture.source_code.value_paths import Keys, path_of
 from devwidget.records.site import Site
@@ -55,15 +58,26 @@ def _keys(path: str) -> Keys:
 
 
 def _made(frames: Sequence[FrameType], wanted: object, keys: Keys, aspect: Aspect, *, moves: bool) -> list[Maker]:
-    for frame in frames:
-        scope = top_level(frame) if frame.f_code.co_name == "<module>" else None
-        path = _path(frame, wanted) if scope is not None else None
-        if path is not None and isinstance(scope, TopLevel):
-            here = scope.site_of_line(frame.f_code.co_filename, frame.f_lineno)
+    for index, frame in enumerate(frames):
+        is_top = frame.f_code.co_name == "<module>"
+        path = _path(frame, wanted) if is_top or aspect == "object" else None
+        scope = _as_source(frame, frames[index + 1 :]) if path is not None else None
+        if path is not None and isinstance(scope, PastCall):
+            file, line = frame.f_code.co_filename, frame.f_lineno
+            here = scope.site_of_line(file, line) if isinstance(scope, TopLevel) else Site(file, line, "", scope.name)
             name, own = path
             found = makers(ast.Name(name, ast.Load()), scope, here, (*own, *keys), aspect, moves=moves)
-            return [_shown(each) for each in found if isinstance(each, Maker)]
+            made = [_shown(each) for each in found if isinstance(each, Maker)]
+            if made or is_top:
+                return made
     return []
+
+
+def _as_source(frame: FrameType, above: Sequence[FrameType]) -> Scope | None:
+    """A frame as its source tells it: what it has assigned is not read, but followed."""
+    if frame.f_code.co_name == "<module>":
+        return top_level(frame)
+    return running_call(frame, above[0] if above else None, 0)
 
 
 def _shown(made: Maker) -> Maker:

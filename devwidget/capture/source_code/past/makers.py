@@ -22,6 +22,7 @@ from devwidget.capture.source_code.past.past_calls import Argument, PastCall, en
 from devwidget.capture.source_code.source_index import MOVES
 from devwidget.capture.source_code.value_paths import Keys, fields_of_class, parts_of_value, selected
 from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.records.device import HOST_CONSTRUCTORS
 from devwidget.records.site import Site
 
 MOST_NODES = 400
@@ -177,6 +178,8 @@ class _Search:
         told = next((keyword.value for keyword in node.keywords if keyword.arg == self._aspect), None)
         if beside := self._beside(told, scope, site):
             yield from beside
+        elif name in HOST_CONSTRUCTORS and ast.unparse(node.func).rpartition(".")[0].endswith("cuda"):
+            return  # its namesake, which makes it there
         elif name in _factories():
             made = made_by_factory(node, name, scope, site, self._aspect)
             if made is not None:
