@@ -21,6 +21,7 @@ from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
+from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended
 from devwidget.rules.repairs.modules import owner_built, where_built
@@ -58,7 +59,7 @@ def _finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool)
         headline=_headline(fault, stray),
         why=_why(fault),
         birth=stray.birth,
-        fixes=_fixes(fault, stray, literal=literal),
+        fixes=_fixes(evidence.trace, fault, stray, literal=literal),
         notes=(strongest(evidence, _whereabouts(fault, stray)),),
         cause=_cause(fault, stray),
     )
@@ -118,8 +119,12 @@ def _whereabouts(fault: Fault, stray: Operand) -> Iterator[Claim]:
     yield about("lies", fault, stray, target=target, how="" if stray.birth is not None else "unplaced")
 
 
-def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
+def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
+        if stray.held.left_behind is not None and is_moved_away(trace, stray.birth, fault.target):
+            yield copy_moved(stray.birth, fault.model_name)
+            yield _move_back(fault, stray.held.left_behind)
+            return
         yield from _move_the_module(fault, stray, literal=literal)
         return
     if stray.held is not None and stray.held.moves_along:
@@ -129,6 +134,10 @@ def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | Non
         yield Fix(
             Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
         )
+        return
+    if stray.argument == "saved tensor":
+        told = Message("keep the device when it is packed, and bring it back there when it is unpacked")
+        yield Fix(told, "saved_tensors_hooks(lambda t: (t.device, t.cpu()), lambda kept: kept[1].to(kept[0]))")
         return
     if fault.call == "pin_memory":
         yield _unpinned(fault)
@@ -192,6 +201,13 @@ def _new_module(fault: Fault, stray: Operand) -> Fix | None:
     return mended(fault.site, Message("move the module that is made there"), change) if unnamed else None
 
 
+def _read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
+    """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "load"):
+            draft.keyword(node, "map_location", device)
+
+
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
     """`torch.Generator()` on the line that made it, with the device of the numbers."""
     at = code_at(stray.birth)
@@ -204,9 +220,22 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
     return fix(Message("make the generator on the device of the numbers"), draft, "sure")
 
 
+def _move_back(fault: Fault, path: str) -> Fix:
+    """It had been where it is used: building it elsewhere mends nothing."""
+    model = fault.model_name or "model"
+    moved = f"{model}.get_submodule({path!r})" if path else model
+    return Fix(Message("move it back before it is used"), f"{moved}.to({str(fault.target)!r})")
+
+
 def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     """The stray is a parameter: its module, or the whole model, is not where its inputs are."""
     held, model, target = stray.held, fault.model_name or "model", str(fault.target)
+    if stray.birth_op == "load" and literal:
+        words = Message("read the checkpoint to where the parameters are")
+        yield mended(
+            stray.birth, words, lambda draft, statement: _read_to(draft, statement, device_for(stray.birth, fault.target))
+        )
+        held = None  # building it elsewhere mends nothing
     use = [o for o in fault.operands if o.stray]
     if held is not None and held.left_behind is None:  # its module is elsewhere, this one alone is not
         made = where_made(fault, stray, literal=False)  # beside what it is computed with; else it is copied at each use
