@@ -198,3 +198,51 @@ def test_data_that_goes_around_a_residual_is_one_chain(record, out):
 
 def test_one_excursion_beside_a_residual_is_silent(record):
     assert serious(record(written(RESIDUAL.format(out=f"x + {OVER_THE_HOST}", count=1)))) == []
+
+
+def test_a_loader_that_shuffles_is_given_a_generator_of_the_default_device(record):
+    text = """
+    from torch.utils.data import DataLoader, TensorDataset
+    torch.set_default_device('cuda')
+    loader = DataLoader(TensorDataset(torch.randn(12, 5)), batch_size=4, shuffle=True)
+    batch = next(iter(loader))
+    """
+    text = written(text)
+    (found,) = serious(record(text))
+    assert (found.kind, found.fault.line) == ("wrong-device", line(text, "batch = "))
+    after = "\n".join(applied(text.splitlines(), found.fixes[0].edits)) + "\n"
+    assert serious(record(after, "mended.py")) == []
+
+
+ATTRIBUTES = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.mask, self.parts = torch.zeros(4), [torch.zeros(4), torch.zeros(4)]
+        table = torch.zeros(4)
+        self.tables = {{'one': table.cos(), 'two': table.sin()}}
+    def reset(self):
+        self.mask = torch.ones(4)
+        self.parts[1] = torch.full((4,), 2.0)
+    def forward(self, x):
+        return self.lin(x) * self.{name}
+net = Net().cuda()
+net.reset()
+net(torch.randn(2, 4).cuda())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "birth"),
+    [
+        ("mask", "torch.ones"),
+        ("parts[1]", "torch.full"),
+        ("parts[0]", "self.mask, self.parts"),
+        ("tables['two']", "table = "),
+    ],
+)
+def test_the_last_line_that_gave_an_attribute_its_value_is_its_birth(record, name, birth):
+    text = written(ATTRIBUTES.format(name=name))
+    (found,) = serious(record(text))
+    assert (found.kind, found.birth.line) == ("unregistered-tensor", line(text, birth))

@@ -131,6 +131,7 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iter
         yield from _move_the_owner(fault, stray, stray.held)
     if stray.argument == "generator":
         yield _generator(fault, stray)
+        yield _loader(fault) if not stray.expression else None
         yield Fix(
             Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
         )
@@ -225,6 +226,18 @@ def _move_back(fault: Fault, path: str) -> Fix:
     model = fault.model_name or "model"
     moved = f"{model}.get_submodule({path!r})" if path else model
     return Fix(Message("move it back before it is used"), f"{moved}.to({str(fault.target)!r})")
+
+
+def _loader(fault: Fault) -> Fix | None:
+    """A loader that shuffles makes a generator on the CPU, whatever the default device is: it is given one."""
+    at = code_at(fault.site)
+    calls = [n for n in ast.walk(at[0].tree) if isinstance(n, ast.Call)] if at is not None else []
+    loaders = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "DataLoader"]
+    if at is None or len(loaders) != 1 or any(keyword.arg == "generator" for keyword in loaders[0].keywords):
+        return None
+    draft = Draft(at[0])
+    draft.keyword(loaders[0], "generator", f"torch.Generator(device={str(fault.target)!r})")
+    return fix(Message("make the generator on the device of the numbers"), draft)
 
 
 def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
