@@ -27,6 +27,7 @@ from devwidget.capture.patches.exported import exports
 from devwidget.capture.patches.external_tensors import arrivals
 from devwidget.capture.patches.higher_order import higher_order
 from devwidget.capture.patches.optimizers import optimizers
+from devwidget.capture.patches.saved_hooks import saved_hooks
 from devwidget.capture.patches.state_dicts import checkpoints
 from devwidget.capture.patches.tensor_swaps import swaps
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS
@@ -215,6 +216,7 @@ class Recorder:
             higher_order,
             swaps,
             exports,
+            saved_hooks,
         )
         undo.gather()
         for put_in in patches:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.data_parallel.constructions import built_at
+from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import TENSOR_GROUPS, registered, walk
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -55,8 +56,9 @@ def report_misplaced(
     path = state.tracker.path_of(wrapper)
     owner = class_name(type(wrapper.module))
     held = Held(f"{path}.module".strip(".") if path is not None else None, name, "parameter", owner)
-    operand = operand_of(tensor, name, "", stray=True, held=held)
     wanted = wrapper.src_device_obj
+    names = operand_names.Names(state, sys._getframe(1))
+    operand = names.with_birth(operand_of(tensor, name, "", stray=True, held=held), tensor, wanted)
     devices = {str(tensor.device) for _, tensor in _named_tensors(wrapper.module)}
     state.log.fault(
         fault_at(

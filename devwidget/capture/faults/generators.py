@@ -40,5 +40,6 @@ def meet(call: FailedCall) -> Any:
 def _target(call: FailedCall, generator: torch.Generator) -> torch.device | None:
     """Where the numbers are wanted."""
     asked = call.kwargs.get("device")
-    device = torch.device(asked) if asked is not None else next((t.device for t in call.tensors()), torch.device("cpu"))
+    there = (tensor.device for tensor in call.tensors())
+    device = torch.device(asked) if asked is not None else next(there, torch.get_default_device())
     return None if device.type == generator.device.type else device

@@ -30,10 +30,11 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
 
     The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; an accelerator
     beats the CPU, because somebody asked for it; between accelerators a parameter that several modules share loses,
-    because it cannot be in two places; then the parameters of the running module win unless it is split; then outside
-    of modules what a gradient flows to, because a target follows the output; then one that did not come by a `.cuda()` without
-    a number, which means whichever GPU is current; then what is indexed; then the youngest tensor, because the data has
-    moved on to where it is and the older one was left behind.
+    because it cannot be in two places, and what a file has put where it was saved, because nobody asked for that; then
+    the parameters of the running module win unless it is split; then outside of modules what a gradient flows to, because
+    a target follows the output; then one that did not come by a `.cuda()` without a number, which means whichever GPU is
+    current; then what is indexed; then the youngest tensor, because the data has moved on to where it is and the older
+    one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
@@ -43,7 +44,7 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     accelerators = {device for device in devices if is_accelerator(device)}
     if len(accelerators) == 1:
         return next(iter(accelerators))
-    alone = [t for t in tensors if is_accelerator(t.device) and not state.tracker.is_shared(t)]
+    alone = [t for t in tensors if is_accelerator(t.device) and not state.tracker.is_shared(t) and not _is_as_saved(t, state)]
     if len({t.device for t in alone}) == 1:
         return alone[0].device
     module = state.tracker.running
@@ -65,6 +66,13 @@ def _is_unnumbered(tensor: torch.Tensor, state: State) -> bool:
     birth = state.births.get(tensor)
     root = None if birth is None else birth.root()
     return root is not None and root.is_move and root.site is not None and bool(_UNNUMBERED.search(call_text(root.site)))
+
+
+def _is_as_saved(tensor: torch.Tensor, state: State) -> bool:
+    """Whether `torch.load` left it where it was when the file was written."""
+    birth = state.births.get(tensor)
+    root = None if birth is None else birth.root()
+    return root is not None and root.call == "load" and "map_location" not in call_text(root.site)
 
 
 def _age(tensor: torch.Tensor, state: State) -> int:

@@ -135,7 +135,8 @@ class BirthWatch(FunctionMode):
             if birth is None or birth() is not tensor:
                 birth = births.of(tensor)
             if birth.transfers:
-                data = birth if data is None else data
+                if data is None or len(birth.transfers) > len(data.transfers):  # `x + layer(x)` has been where the layer was
+                    data = birth
                 if name not in MOVES and name not in VIEWS:
                     self._used(birth, site)
             if tensor.device == device:

@@ -32,7 +32,7 @@ def _watched(name: str, state: State, original: Callable[..., Any]) -> Callable[
             return out
         site = raw_site(sys._getframe(1))
         for tensor in tensors_in(out):
-            if state.births.get(tensor) is None:
+            if name == "load" or state.births.get(tensor) is None:  # read from a file it was an empty tensor at first
                 state.births.put(tensor, Birth.of(tensor, state.log.number(), call=name, site=site))
         return out
 

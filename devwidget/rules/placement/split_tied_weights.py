@@ -27,12 +27,19 @@ def check(trace: Trace) -> Iterator[Finding]:
     for fault, _ in strays_in(trace, "operands"):
         for stray in fault.operands:
             held = stray.held
-            if held is not None and held.shared and held.left_behind != "" and stray.device.is_accelerator:
+            split = held is not None and (held.left_behind != "" or _is_carried(trace, fault))
+            if held is not None and held.shared and split and stray.device.is_accelerator:
                 yield _finding(fault, stray, held)
                 break
     for fault, stray in strays_in(trace, "tie"):
         if stray.held is not None:
             yield _copied(fault, stray, stray.held)
+
+
+def _is_carried(trace: Trace, fault: Fault) -> bool:
+    """Whether `forward` takes its activations to the GPU that the module was on before it was tied."""
+    inside = (c for c in trace.crossings if c.phase == "forward" and c.module is not None and c.number < fault.number)
+    return any(c.target == fault.target and c.site == fault.site for c in inside)
 
 
 def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
@@ -55,8 +62,19 @@ def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
         headline=Claim("shared", fault.number, name=path_of(stray), device=stray.device, others=held.shared),
         why=Message("a shared parameter is one tensor and lives on one device"),
         birth=stray.birth,
-        fixes=_fixes(fault, held, stray),
+        fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_fixes(fault, held, stray)),
     )
+
+
+def _brought(fault: Fault, stray: Operand) -> Fix | None:
+    """`self.head(h.to('cuda:1'))` takes the activations to where the shared weight is."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for node in draft.code.parts(statement):
+            if isinstance(node, ast.Constant) and node.value == str(fault.target):
+                draft.replace(node, repr(str(stray.device)))
+
+    return mended(fault.site, Message("keep the tied modules together, and bring the activations to them"), change)
 
 
 def _fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:

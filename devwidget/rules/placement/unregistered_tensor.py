@@ -21,7 +21,7 @@ from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import is_taken, registered
-from devwidget.rules.repairs.code import code_at, is_self, targets
+from devwidget.rules.repairs.code import code_at, is_self, root_of, targets
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.wording import about_kept, one_target
@@ -72,6 +72,8 @@ def _birth(stray: Operand, held: Held) -> Site | None:
     later = held.assigned is not None and (calls.starts_empty(held.assigned.text) or _is_made_again(stray.birth, held))
     if held.assigned is None or later or "." in held.name or calls.hands_on(held.assigned.text):
         return stray.birth or held.assigned
+    if stray.birth is not None and _binds(stray.birth, held.name):
+        return stray.birth
     return stray.birth if _made_for(stray.birth, held.assigned) else held.assigned
 
 
@@ -85,16 +87,34 @@ def _is_made_again(birth: Site | None, held: Held) -> bool:
     return any(is_self(target, held.name) for target in stored)
 
 
+def _binds(birth: Site, name: str) -> bool:
+    """Whether a line gives the attribute, or the item of it that this is, its value: the last one to do so counts."""
+    statement = parsed_statement(birth.text)
+    return statement is not None and any(
+        ast.unparse(each) in (f"self.{name}", f"self.{root_of(name)}") for each in targets(statement)
+    )
+
+
 def _made_for(birth: Site | None, assigned: Site | None) -> bool:
     """Whether a line above in the same function made the variable whose method gives the attribute."""
     if birth is None or assigned is None or (birth.file, birth.function) != (assigned.file, assigned.function):
         return False
     made, given = parsed_statement(birth.text), parsed_statement(assigned.text)
-    value = given.value if isinstance(given, ast.Assign) else None
-    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):  # `pe` of `pe.unsqueeze(0)[:5]`
-        value = value.func if isinstance(value, ast.Call) else value.value
+    parts = _items(given.value) if isinstance(given, ast.Assign) else []
     names = {target.id for target in made.targets if isinstance(target, ast.Name)} if isinstance(made, ast.Assign) else set()
-    return birth.line < assigned.line and isinstance(value, ast.Name) and value.id in names
+    return birth.line < assigned.line and bool(parts) and all(_owner(part) in names for part in parts)
+
+
+def _items(value: ast.expr) -> list[ast.expr | None]:
+    """What a literal list, tuple or dict holds; of anything else itself."""
+    return list(value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [value]))
+
+
+def _owner(value: ast.expr | None) -> str:
+    """`pe` of `pe.unsqueeze(0)[:5]`."""
+    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return value.id if isinstance(value, ast.Name) else ""
 
 
 def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:

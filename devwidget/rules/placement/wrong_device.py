@@ -21,6 +21,7 @@ from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
+from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended
 from devwidget.rules.repairs.modules import buffers_too, built_at, owner_built, owner_told, where_built
@@ -58,7 +59,7 @@ def _finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool)
         headline=_headline(fault, stray),
         why=_why(fault),
         birth=_birth(stray),
-        fixes=_fixes(fault, stray, literal=literal),
+        fixes=_fixes(evidence.trace, fault, stray, literal=literal),
         notes=(strongest(evidence, _whereabouts(fault, stray)),),
         cause=_cause(fault, stray),
     )
@@ -66,7 +67,8 @@ def _finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool)
 
 def _birth(stray: Operand) -> Site | None:
     """The line that decided where it is: of a module that is left behind the one that built it, not one of its class."""
-    held = stray.held if stray.held is not None and stray.held.how in ("parameter", "buffer") else None
+    kept = stray.held is not None and stray.held.how in ("parameter", "buffer") and stray.birth_op != "load"
+    held = stray.held if kept else None
     return held.built if held is not None and built_at(held) is not None else stray.birth
 
 
@@ -124,17 +126,26 @@ def _whereabouts(fault: Fault, stray: Operand) -> Iterator[Claim]:
     yield about("lies", fault, stray, target=target, how="" if stray.birth is not None else "unplaced")
 
 
-def _fixes(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
+def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
+        if stray.held.left_behind is not None and is_moved_away(trace, stray.birth, fault.target):
+            yield copy_moved(stray.birth, fault.model_name)
+            yield _move_back(fault, stray.held.left_behind)
+            return
         yield from _move_the_module(fault, stray, literal=literal)
         return
     if stray.held is not None and stray.held.moves_along:
         yield from _move_the_owner(fault, stray, stray.held)
     if stray.argument == "generator":
         yield _generator(fault, stray)
+        yield _loader(fault) if not stray.expression else None
         yield Fix(
             Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
         )
+        return
+    if stray.argument == "saved tensor":
+        told = Message("keep the device when it is packed, and bring it back there when it is unpacked")
+        yield Fix(told, "saved_tensors_hooks(lambda t: (t.device, t.cpu()), lambda kept: kept[1].to(kept[0]))")
         return
     if fault.call == "pin_memory":
         yield _unpinned(fault)
@@ -207,6 +218,13 @@ def _new_module(fault: Fault, stray: Operand) -> Fix | None:
     return mended(fault.site, Message("move the module that is made there"), change) if unnamed else None
 
 
+def _read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
+    """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "load"):
+            draft.keyword(node, "map_location", device)
+
+
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
     """`torch.Generator()` on the line that made it, with the device of the numbers."""
     at = code_at(stray.birth)
@@ -224,9 +242,34 @@ def _names_a_tensor(made: Fix | None, fault: Fault) -> bool:
     return made is not None and repr(str(fault.target)) not in made.code
 
 
+def _move_back(fault: Fault, path: str) -> Fix:
+    """It had been where it is used: building it elsewhere mends nothing."""
+    model = fault.model_name or "model"
+    moved = f"{model}.get_submodule({path!r})" if path else model
+    return Fix(Message("move it back before it is used"), f"{moved}.to({str(fault.target)!r})")
+
+
+def _loader(fault: Fault) -> Fix | None:
+    """A loader that shuffles makes a generator on the CPU, whatever the default device is: it is given one."""
+    at = code_at(fault.site)
+    calls = [n for n in ast.walk(at[0].tree) if isinstance(n, ast.Call)] if at is not None else []
+    loaders = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "DataLoader"]
+    if at is None or len(loaders) != 1 or any(keyword.arg == "generator" for keyword in loaders[0].keywords):
+        return None
+    draft = Draft(at[0])
+    draft.keyword(loaders[0], "generator", f"torch.Generator(device={str(fault.target)!r})")
+    return fix(Message("make the generator on the device of the numbers"), draft)
+
+
 def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     """The stray is a parameter: its module, or the whole model, is not where its inputs are."""
     held, model, target = stray.held, fault.model_name or "model", str(fault.target)
+    if stray.birth_op == "load" and literal:
+        words = Message("read the checkpoint to where the parameters are")
+        yield mended(
+            stray.birth, words, lambda draft, statement: _read_to(draft, statement, device_for(stray.birth, fault.target))
+        )
+        held = None  # building it elsewhere mends nothing
     use = [o for o in fault.operands if o.stray]
     if held is not None and held.left_behind is None:  # its module is elsewhere, this one alone is not
         made = where_made(fault, stray, literal=literal)

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from devwidget.records.device import CPU, PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Fault, Trace
+from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.code import Code, targets
+from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import strays_in
 
@@ -29,7 +30,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each wrapper that could not run."""
     for fault in trace.faults:
         if fault.what == "parallel":
-            finding = _finding(fault)
+            finding = _finding(trace, fault)
             yield dataclasses.replace(finding, explains=(*finding.explains, *_met_inside(trace, fault)))
 
 
@@ -41,19 +42,27 @@ def _met_inside(trace: Trace, wrapper: Fault) -> Iterator[int]:
             yield fault.number
 
 
-def _finding(fault: Fault) -> Finding:
+def _finding(trace: Trace, fault: Fault) -> Finding:
     ids, found = fault.details.device_ids, fault.details.found
     outside = fault.operands[0]
+    away = is_moved_away(trace, outside.birth, fault.target)
     return finding_of(
         fault,
         "parallel-misplaced",
         headline=Claim("wrapped", fault.number, numbers=ids, devices=found),
         why=Message("the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there"),
-        birth=fault.birth or fault.site,
-        fixes=_fixes(fault),
+        birth=outside.birth if away else fault.birth or fault.site,
+        fixes=_fixes_of_move(fault, outside) if away else _fixes(fault),
         notes=(Claim("outside", fault.number, argument=outside.argument, device=outside.device, target=fault.target),),
         operands=(),
     )
+
+
+def _fixes_of_move(fault: Fault, outside: Operand) -> Iterator[Fix | None]:
+    """It was right when it was wrapped, and its parameters were moved later."""
+    model = fault.model_name or "model"
+    yield copy_moved(outside.birth, model)
+    yield Fix(Message("move it back before it is used"), f"{model}.to({str(fault.target)!r})")
 
 
 def _fixes(fault: Fault) -> Iterator[Fix | None]:

@@ -1,0 +1,95 @@
+"""Hooks on what forward saves for backward: one that brings a tensor back on another device than it was saved on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import saved_tensors_hooks
+
+from devwidget.capture import torch_internals
+from devwidget.capture.faults import operand_names
+from devwidget.capture.object_fields import is_a
+from devwidget.capture.patching.registry import patched
+from devwidget.capture.recording.descriptions import fault_at, operand_of
+from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.state import State
+from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
+from devwidget.capture.tensors import is_tensor, seen
+from devwidget.capture.undo import Undo
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Packed:
+    """What a hook of the user made of a tensor, with where that was, and the line and module that saved it."""
+
+    value: Any
+    device: torch.device
+    site: RawSite | None
+    module: str | None
+
+
+def saved_hooks(state: State, undo: Undo) -> None:
+    """Watch the `saved_tensors_hooks` that the user enters."""
+    recording = [True]  # a graph may outlive the recording, and its hooks must then be as if we had never been there
+    undo.add(recording.clear)
+
+    def entering(original: Callable[..., Any]) -> Callable[..., Any]:
+        def enter(self: saved_tensors_hooks) -> Any:
+            pack, unpack = self.pack_hook, self.unpack_hook
+            if state.is_elsewhere() or not _is_users(unpack):
+                return original(self)
+            self.pack_hook = functools.partial(_pack, state, pack)
+            self.unpack_hook = functools.partial(_unpack, state, recording, unpack)
+            try:
+                return original(self)
+            finally:
+                self.pack_hook, self.unpack_hook = pack, unpack
+
+        return enter
+
+    undo.enter(patched(saved_tensors_hooks, "__enter__", entering))
+
+
+def _is_users(hook: Any) -> bool:
+    return is_a(hook, FunctionType) and not is_library(hook.__code__.co_filename)
+
+
+def _pack(state: State, hook: Any, tensor: torch.Tensor) -> _Packed:
+    site, module, device = raw_site(sys._getframe(1)), state.tracker.module, tensor.device
+    return _Packed(hook(tensor), device, site, module)
+
+
+def _unpack(state: State, recording: list[bool], hook: Any, packed: _Packed) -> Any:
+    """The tensor, which an operator of torch needs where it was; what a `Function` of the user saved is that one's business."""
+    result = hook(packed.value)
+    node: Any = torch_internals.current_autograd_node()
+    if not recording or node is None or is_a(node, BackwardCFunction) or not is_tensor(result):
+        return result
+    if result.device == packed.device or not seen(result, "ndim"):
+        return result
+    names = operand_names.Names(state, sys._getframe(1))
+    operand = names.with_birth(operand_of(result, "saved tensor", "", stray=True), result, packed.device)
+    if state.log.is_new_fault(("operands", packed.site, hook.__code__, packed.module)):
+        state.log.fault(
+            fault_at(
+                state.tracker,
+                "operands",
+                hook.__qualname__,
+                packed.site,
+                module=packed.module,
+                phase="backward",
+                error=f"RuntimeError: expected a saved tensor on {packed.device} but got {result.device}",
+                operands=(operand,),
+                target=device_id(packed.device),
+                healed=state.heal,
+                model_name=names.model_name(),
+            )
+        )
+    return result.to(packed.device) if state.heal else result

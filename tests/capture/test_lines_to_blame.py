@@ -1,0 +1,248 @@
+"""Programs whose fault stands elsewhere than where it strikes: the line that is blamed, and whether its first edit cures."""
+
+import runpy
+import textwrap
+
+import pytest
+import torch
+
+import devwidget
+from devwidget.records.finding import applied
+
+NET = """
+    import io
+    import torch
+    from torch import nn
+"""
+
+
+@pytest.fixture
+def record(tmp_path):
+    def run(text, name="program.py"):
+        file = tmp_path / name
+        file.write_text(text)
+        with devwidget.simulate(gpus=2), devwidget.record(heal=True) as recording:
+            runpy.run_path(str(file))
+        return recording.trace
+
+    yield run
+    torch.set_default_device(None)
+
+
+def written(text):
+    return textwrap.dedent(NET).lstrip() + textwrap.dedent(text).lstrip("\n")
+
+
+def line(text, part):
+    return next(number for number, row in enumerate(text.splitlines(), 1) if part in row)
+
+
+def serious(trace):
+    return [found for found in trace.findings if found.severity != "info"]
+
+
+def is_blamed(record, text, kind, fault, birth, *, cured=True):
+    """One finding, at these lines; its first edit leaves nothing to find."""
+    (found,) = serious(record(text))
+    assert (found.kind, found.fault.line, found.birth.line) == (kind, line(text, fault), line(text, birth))
+    if cured:
+        after = "\n".join(applied(text.splitlines(), found.fixes[0].edits)) + "\n"
+        assert serious(record(after, "mended.py")) == []
+    return found
+
+
+def test_a_wrapped_model_that_was_moved_later_is_blamed_on_the_move(record):
+    text = """
+    def save(net):
+        return {k: v.clone() for k, v in net.module.cpu().state_dict().items()}
+    net = nn.Linear(6, 2).cuda()
+    model = nn.DataParallel(net, device_ids=[0, 1])
+    x = torch.randn(8, 6).cuda()
+    model(x)
+    save(model)
+    model(x)  # fails
+    """
+    is_blamed(record, written(text), "parallel-misplaced", "# fails", "module.cpu()")
+
+
+SHARED = """
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 2)
+    def forward(self, x):
+        return self.body(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        "deployed = nn.Sequential(policy.body, nn.Tanh())\n    deployed.cpu()\n    return deployed.state_dict()",
+        "policy.cpu()\n    return policy.state_dict()",
+        "policy = policy.cpu()\n    return policy.state_dict()",
+        "return policy.body.cpu().state_dict()",
+    ],
+)
+def test_layers_that_were_taken_away_in_place_are_copied_first(record, export):
+    text = written(f"{SHARED}\ndef export(policy):\n    {export}\n")
+    text += "policy = Policy().cuda()\nx = torch.randn(3, 4).cuda()\nexport(policy)\npolicy(x)\n"
+    is_blamed(record, text, "wrong-device", "return self.body(x)", ".cpu()")
+
+
+def test_a_model_that_is_run_where_it_was_taken_is_not_replaced_by_a_copy(record):
+    text = written(f"{SHARED}\ndef check(policy, x):\n    policy.cpu()\n    return policy(x.cpu())\n")
+    text += "policy = Policy().cuda()\nx = torch.randn(3, 4).cuda()\ncheck(policy, x)\npolicy(x)\n"
+    (found,) = serious(record(text))
+    assert found.birth.line == line(text, "policy.cpu()")
+    assert "deepcopy" not in str(found)
+
+
+def test_weights_that_are_tied_after_the_split_are_split_tied_weights(record):
+    text = """
+    class LM(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(9, 4).to('cuda:0')
+            self.head = nn.Linear(4, 9, bias=False).to('cuda:1')
+            self.head.weight = self.embed.weight
+        def forward(self, ids):
+            h = self.embed(ids)
+            return self.head(h.to('cuda:1'))
+    LM()(torch.randint(0, 9, (2, 3), device='cuda:0'))
+    """
+    is_blamed(record, written(text), "split-tied-weights", "return self.head", "self.embed = ")
+
+
+@pytest.mark.parametrize("where", ["", ", map_location='cpu'", ", map_location='cuda:1'"])
+def test_weights_that_a_checkpoint_brought_are_read_to_where_the_model_was(record, where):
+    text = f"""
+    file = io.BytesIO()
+    torch.save(nn.Linear(5, 3).to('cuda:1').state_dict(), file)
+    file.seek(0)
+    model = nn.Linear(5, 3).to('cuda:0')
+    weights = torch.load(file{where})
+    model.load_state_dict(weights, assign=True)
+    x = torch.randn(4, 5, device='cuda:0')
+    model(x)
+    """
+    if "cuda" in where:  # somebody has asked for that GPU
+        assert len(serious(record(written(text)))) == 1
+    else:
+        is_blamed(record, written(text), "wrong-device", "model(x)", "torch.load")
+
+
+HOOKS = """
+left, right = nn.Linear(6, 8).to('cuda:0'), nn.Linear(8, 3).to('cuda:1')
+def pack(t):
+    return (t.device, t.cpu())
+def unpack(kept):
+    return kept[1].to({target})
+with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+    h = torch.tanh(left(torch.randn(4, 6, device='cuda:0')))
+    loss = right(h.to('cuda:1')).sum()
+loss.backward()
+"""
+
+
+def test_a_saved_tensor_that_a_hook_unpacks_elsewhere_is_the_hooks_fault(record):
+    text = written(HOOKS.format(target="'cuda:1'"))
+    found = is_blamed(record, text, "wrong-device", "h = torch.tanh", "return kept[1]", cured=False)
+    assert "kept[1].to(kept[0])" in found.fixes[0].code
+
+
+def test_saved_tensors_that_come_back_to_their_device_are_silent(record):
+    assert serious(record(written(HOOKS.format(target="kept[0]")))) == []
+
+
+def test_what_an_own_function_saved_may_be_unpacked_anywhere(record):
+    text = """
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+        @staticmethod
+        def backward(ctx, grad):
+            x, = ctx.saved_tensors
+            return grad * 2 + 0 * x.to(grad.device)
+    def unpack(t):
+        return t
+    x = torch.ones(3, device='cuda:0', requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.cpu(), unpack):
+        out = Doubled.apply(x)
+    out.sum().backward()
+    """
+    assert serious(record(written(text))) == []
+
+
+RESIDUAL = """
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+    def forward(self, x):
+        return {out}
+layers = nn.Sequential(*(Layer() for _ in range({count}))).cuda()
+layers(torch.randn(3, 4).cuda())
+"""
+OVER_THE_HOST = "self.a(x).cpu().softmax(-1).to(x.device)"
+
+
+@pytest.mark.parametrize("out", [f"x + {OVER_THE_HOST}", f"{OVER_THE_HOST} + x", f"torch.cat([x, {OVER_THE_HOST}])"])
+def test_data_that_goes_around_a_residual_is_one_chain(record, out):
+    (found,) = serious(record(written(RESIDUAL.format(out=out, count=4))))
+    assert found.kind == "ping-pong"
+    assert "8 times" in found.headline
+
+
+def test_one_excursion_beside_a_residual_is_silent(record):
+    assert serious(record(written(RESIDUAL.format(out=f"x + {OVER_THE_HOST}", count=1)))) == []
+
+
+def test_a_loader_that_shuffles_is_given_a_generator_of_the_default_device(record):
+    text = """
+    from torch.utils.data import DataLoader, TensorDataset
+    torch.set_default_device('cuda')
+    loader = DataLoader(TensorDataset(torch.randn(12, 5)), batch_size=4, shuffle=True)
+    batch = next(iter(loader))
+    """
+    text = written(text)
+    (found,) = serious(record(text))
+    assert (found.kind, found.fault.line) == ("wrong-device", line(text, "batch = "))
+    after = "\n".join(applied(text.splitlines(), found.fixes[0].edits)) + "\n"
+    assert serious(record(after, "mended.py")) == []
+
+
+ATTRIBUTES = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.mask, self.parts = torch.zeros(4), [torch.zeros(4), torch.zeros(4)]
+        table = torch.zeros(4)
+        self.tables = {{'one': table.cos(), 'two': table.sin()}}
+    def reset(self):
+        self.mask = torch.ones(4)
+        self.parts[1] = torch.full((4,), 2.0)
+    def forward(self, x):
+        return self.lin(x) * self.{name}
+net = Net().cuda()
+net.reset()
+net(torch.randn(2, 4).cuda())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "birth"),
+    [
+        ("mask", "torch.ones"),
+        ("parts[1]", "torch.full"),
+        ("parts[0]", "self.mask, self.parts"),
+        ("tables['two']", "table = "),
+    ],
+)
+def test_the_last_line_that_gave_an_attribute_its_value_is_its_birth(record, name, birth):
+    text = written(ATTRIBUTES.format(name=name))
+    (found,) = serious(record(text))
+    assert (found.kind, found.birth.line) == ("unregistered-tensor", line(text, birth))
