@@ -209,6 +209,16 @@ def test_a_factory_that_was_told_no_device_is_blamed_though_its_partner_is_gone(
     assert found.notes == ("`torch.zeros(2)` was made on cpu; the others are on cuda:0",)
 
 
+class Returned(nn.Linear):
+    """Its weight is on the GPU, and what it returns is not."""
+
+    def __init__(self):
+        super().__init__(2, 2, device="cuda:0")
+
+    def forward(self, x):
+        return super().forward(x).cpu()
+
+
 ON_GPU, ON_CPU = [], [torch.ones(2)]
 out_of_sight = operator.itemgetter(0)
 
@@ -217,9 +227,14 @@ out_of_sight = operator.itemgetter(0)
     "act",
     [
         lambda: torch.addcmul(out_of_sight(ON_GPU), torch.tensor(2.0), out_of_sight(ON_CPU)),
-        lambda: ON_GPU[0][torch.arange(2)] + torch.Tensor([1, 2]),
+        lambda: out_of_sight(ON_GPU)[torch.arange(2)] + torch.Tensor([1, 2]),
+        lambda: Returned()(ON_GPU[0]) + out_of_sight(ON_GPU),
     ],
-    ids=["a scalar may be on the host", "an index may be on the host"],
+    ids=[
+        "a scalar may be on the host",
+        "an index may be on the host",
+        "a layer may answer from anywhere",
+    ],
 )
 def test_a_tensor_that_may_be_innocent_is_not_blamed(gpu, act):
     ON_GPU[:] = [torch.ones(2, device="cuda:0")]
@@ -443,6 +458,104 @@ def test_without_source_the_variables_of_the_frame_are_told(gpu):
     assert "left float32[2] cpu" in str(explanation)
 
 
+def test_without_source_only_what_the_line_reads_is_blamed(gpu):
+    code = "import torch\nleft, bystander = torch.ones(2, device='cuda:0'), torch.ones(2)\nleft + make()"
+    explanation = devwidget.explain(failing(lambda: exec(code, {"make": lambda: torch.zeros(2)})))
+    assert explanation.findings == ()
+    assert "bystander" not in str(explanation)
+
+
+class Wrapped:
+    """Hands on the attributes of another object."""
+
+    def __init__(self, **fields):
+        self.fields = fields
+
+    def __getattr__(self, name):
+        return self.__dict__["fields"][name]
+
+
+class Source:
+    """Of values that no source tells the origin of."""
+
+    def __init__(self, make):
+        self._made = {"sample": make}
+
+    def __getattr__(self, name):
+        return self.__dict__["_made"][name]
+
+
+NOISE = Source(lambda *size: torch.zeros(*size))
+
+
+def added(x):
+    return x + NOISE.sample(3)
+
+
+def added_by_method(x):
+    return x.add(NOISE.sample(3))
+
+
+def joined(x):
+    return torch.cat([x, NOISE.sample(3)])
+
+
+def convolved(x):
+    return nn.functional.conv2d(x.expand(1, 3, 1, 3), NOISE.sample(2, 3, 1, 1))
+
+
+def added_in_place(x):
+    x += NOISE.sample(3) * 2
+
+
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (added, "NOISE.sample(3)"),
+        (added_by_method, "NOISE.sample(3)"),
+        (joined, "NOISE.sample(3)"),
+        (convolved, "NOISE.sample(2, 3, 1, 1)"),
+        (added_in_place, "NOISE.sample(3) * 2"),
+    ],
+)
+def test_the_one_operand_that_is_gone_was_on_the_other_device(gpu, act, text):
+    x = torch.ones(3, device="cuda:0")
+    (found,) = devwidget.explain(failing(lambda: act(x))).findings
+    assert found.kind == "wrong-device"
+    assert f"`{text}` is on cpu" in str(found)
+    assert ".to(x.device)" in found.fixes[0].edits[0].text
+
+
+def test_of_two_operands_that_are_gone_none_is_blamed(gpu):
+    there = Source(lambda *size: torch.zeros(*size, device="cuda:0"))
+    assert devwidget.explain(failing(lambda: NOISE.sample(3) + there.sample(3))).findings == ()
+
+
+@pytest.mark.parametrize("gpus", [2, 3])
+def test_an_index_that_is_gone_was_on_the_other_gpu_if_there_is_only_one(gpus):
+    with devwidget.simulate(gpus=gpus):
+        table, batch = torch.zeros(3, device="cuda:0"), Wrapped(index=torch.tensor([0, 1], device="cuda:1"))
+        explanation = devwidget.explain(failing(lambda: table[batch.index]))
+    assert len(explanation.findings) == (gpus == 2)
+    assert ("`batch.index` is on cuda:1" in str(explanation)) == (gpus == 2)
+
+
+def test_an_element_of_a_comprehension_is_moved_and_not_the_list():
+    with devwidget.simulate(gpus=2):
+        layers = [torch.nn.Linear(2, 2).to(f"cuda:{index}") for index in range(2)]
+        for layer in layers:
+            layer(torch.ones(1, 2, device=layer.weight.device)).sum().backward()
+        (found,) = devwidget.explain(failing(lambda: torch.stack([m.weight.grad.norm() for m in layers]))).findings
+    assert "torch.stack([m.weight.grad.norm().to('cuda:0') for m in layers])" in found.fixes[0].edits[0].text
+
+
+def test_a_state_written_into_the_call_is_named_as_it_is_written(gpu):
+    lstm, x = nn.LSTM(4, 5).to("cuda:0"), torch.ones(3, 1, 4, device="cuda:0")
+    explanation = devwidget.explain(failing(lambda: lstm(x, (torch.zeros(1, 1, 5), torch.zeros(1, 1, 5)))))
+    assert "batch_sizes" not in str(explanation)
+    assert "torch.zeros(1, 1, 5)" in [value.name for value in explanation.values]
+
+
 def test_it_works_inside_a_recording_and_leaves_it_whole(gpu):
     model = Reader().to("cuda:0")
     with devwidget.record() as recording:
@@ -471,6 +584,24 @@ def test_a_plain_attribute_that_a_worker_missed_is_named():
     assert (found.kind, found.module) == ("unregistered-tensor", "module")
     assert found.birth.text == "self.scale = torch.ones(2)"
     assert "DataParallel worker" in explanation.notes[0]
+
+
+FIRST = torch.device("cuda:0")
+
+
+class Fixed(nn.Module):
+    def forward(self, x):
+        logits = torch.zeros(2).to(FIRST)
+        shares = logits.softmax(0)
+        return x * shares
+
+
+def test_what_a_worker_puts_on_a_device_of_its_file_is_followed_to_the_line():
+    with devwidget.simulate(gpus=2):
+        model = nn.DataParallel(Fixed())
+        (found,) = devwidget.explain(failing(lambda: model(torch.ones(4, 2, device="cuda:0")))).findings
+    assert found.kind == "wrong-device"
+    assert found.birth.text == "logits = torch.zeros(2).to(FIRST)"
 
 
 def test_an_error_of_a_worker_that_nobody_can_read_blames_nothing():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import re
 from collections.abc import Iterator
 from types import FrameType
 
@@ -18,11 +20,15 @@ from devwidget.capture.recording.event_log import device_id, short
 from devwidget.capture.source_code.call_sites import call_text, raw_site
 from devwidget.capture.source_code.expressions import failing_call
 from devwidget.capture.source_code.past.decisions import Maker
-from devwidget.capture.source_code.past.lost_values import Temporaries, temporaries
+from devwidget.capture.source_code.past.lost_values import Temporaries, element_of, temporaries, unknown_operands
 from devwidget.capture.tensors import tensors_in
-from devwidget.records.device import DEVICE_NAME
+from devwidget.records.device import CPU, DEVICE_NAME, DeviceId
 from devwidget.records.errors import message
 from devwidget.records.trace import Fault, Operand
+
+_MOST = re.compile(rf"different from other tensors on ({DEVICE_NAME.pattern})")
+_TENSOR_TYPE = re.compile(r"\btorch\.(?:(\w+)\.)?[A-Z]\w*Tensor\b")
+_INDEXED = re.compile("same device as the indexed tensor")
 
 
 def made_there(context: ErrorContext) -> None:
@@ -39,17 +45,73 @@ def made_there(context: ErrorContext) -> None:
         if device != target and (stray := _temporary(context, text, found, device, target, at_hand)) is not None
     ]
     if strays:
-        call, raw = failing_call(user), raw_site(user)
-        name = getattr(call.func, "__name__", "operation") if call is not None else "operation"
-        fault = fault_at(context.state.tracker, "operands", name, raw, error=context.error_text, target=device_id(target),
-                         operands=(*others, *strays), expression=call_text(raw))  # fmt: skip
-        context.state.log.fault(fault)
+        _report(context, user, (*others, *strays), device_id(target))
+
+
+def _report(context: ErrorContext, user: FrameType, operands: tuple[Operand, ...], target: DeviceId) -> None:
+    call, raw = failing_call(user), raw_site(user)
+    name = getattr(call.func, "__name__", "operation") if call is not None else "operation"
+    fault = fault_at(context.state.tracker, "operands", name, raw, error=context.error_text, target=target,
+                     operands=operands, expression=call_text(raw))  # fmt: skip
+    context.state.log.fault(fault)
+
+
+def left_over(context: ErrorContext) -> None:
+    """Nothing is known of one operand alone: all others are on one of the two devices that met, so it was on the other."""
+    user = context.user
+    if user is None or len(context.below) > 1:  # what a library met below may be a tensor of its own
+        return
+    unknown, others = unknown_operands(user), tuple(_there(context, user))
+    homes = {each.device for each in others if each.shape or each.device.is_accelerator}
+    if len(unknown) != 1:
+        return
+    text = ast.unparse(element_of(unknown[0]))
+    if len(homes) == 1:
+        (home,) = homes
+        device = _met(context, home)
+        if device is not None and (home.is_accelerator or not device.is_accelerator or _INDEXED.search(message(context.error))):
+            _report(context, user, (*others, lost_operand(device, text, "", stray=True, source=text)), home)
+    elif not others and isinstance(unknown[0], ast.ListComp | ast.GeneratorExp):
+        _mixed(context, user, text)
+
+
+def _mixed(context: ErrorContext, user: FrameType, text: str) -> None:
+    """The elements of a comprehension are on both devices."""
+    named, target = devices_named(context)
+    if target is not None and len(named) == 2:
+        stray = next(device for device in named if device != target)
+        first = lost_operand(device_id(target), "tensors", "")
+        rest = lost_operand(device_id(stray), text, "", stray=True, source=text)
+        _report(context, user, (first, rest), device_id(target))
+
+
+def _met(context: ErrorContext, home: DeviceId) -> DeviceId | None:
+    """The other device that a message speaks of beside one; None if it does not, or may mean several."""
+    text = message(context.error)
+    types = {kind or "cpu" for kind in _TENSOR_TYPE.findall(text)}
+    if _INDEXED.search(text):  # an index may be on the host, so it is on another accelerator
+        rest = _accelerators(home)
+    elif types:
+        rest = [each for each in (CPU, *_accelerators(home)) if each.kind in types - {home.kind}] if home.kind in types else []
+    else:
+        named = [DeviceId.parse(word) for word in dict.fromkeys(DEVICE_NAME.findall(text))]
+        rest = named if home in named else []
+    others = [each for each in rest if each != home]
+    return others[0] if len(others) == 1 else None
+
+
+def _accelerators(home: DeviceId) -> list[DeviceId]:
+    """The accelerators that there are, of the kind of a device if that is one."""
+    kind = torch.accelerator.current_accelerator() if not home.is_accelerator else torch.device(home.kind)
+    count = torch.get_device_module(kind).device_count() if kind is not None else 0
+    return [DeviceId(kind.type, index) for index in range(count)] if kind is not None else []
 
 
 def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:
     """The devices that the message names, and the accelerator that the call belongs on."""
     named = [torch.device(word) for word in dict.fromkeys(DEVICE_NAME.findall(message(context.error)))]
-    return named, next((device for device in named if is_accelerator(device)), None)
+    most = [torch.device(word) for word in _MOST.findall(message(context.error))]
+    return named, next((device for device in (*most, *named) if is_accelerator(device)), None)
 
 
 def _there(context: ErrorContext, user: FrameType) -> Iterator[Operand]:
@@ -74,7 +136,7 @@ def _temporary(
     kept = next((t for t in found if not isinstance(t, Maker) and t.device == device and t.dim()), None)
     if kept is None or context.user is None:
         return None
-    operand = operand_of(kept, text, "", stray=True, source=text)
+    operand = lost_operand(device_id(device), text, "", stray=True, source=text)
     return operand_names.Names(context.state, context.user).with_birth(operand, kept, target)
 
 

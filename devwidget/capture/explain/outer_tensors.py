@@ -1,10 +1,11 @@
-"""Tensors that a function of a model has from outside, in a closure or a global variable, found without its frame."""
+"""What a function of a model has from outside, in a closure or a global variable, found without its frame."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from types import FunctionType
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,6 +23,11 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 def outer_tensors(model: nn.Module, site: Site) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors that a line names and that its function does not own, of the functions that a model's modules hold."""
+    yield from ((name, value) for name, value in outer_values(model, site) if is_tensor(value))
+
+
+def outer_values(model: nn.Module, site: Site) -> Iterator[tuple[str, Any]]:
+    """All values of that kind."""
     tree = parsed(site.text, deep=True)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree is not None else set()
     for function in _functions(model):
@@ -29,7 +35,7 @@ def outer_tensors(model: nn.Module, site: Site) -> Iterator[tuple[str, torch.Ten
         lines = [line for _, _, line in code.co_lines() if line is not None]
         if (code.co_filename, code.co_name) == (site.file, site.function) and min(lines) <= site.line <= max(lines):
             known = {name: dict.get(function.__globals__, name) for name in code.co_names} | closure_of(function)
-            yield from ((name, value) for name, value in known.items() if name in names and is_tensor(value))
+            yield from ((name, value) for name, value in known.items() if name in names)
 
 
 def _functions(model: nn.Module) -> Iterator[FunctionType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import torch
 
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
-from devwidget.capture.explain.lost_operands import devices_named, made_there, trace_back
+from devwidget.capture.explain.lost_operands import devices_named, left_over, made_there, trace_back
 from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here, output_not_joined
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
@@ -20,7 +21,7 @@ from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a
-from devwidget.capture.source_code.call_sites import forget_sites, locals_of
+from devwidget.capture.source_code.call_sites import forget_sites, locals_of, names_read, site_of
 from devwidget.capture.source_code.expressions import Call, failing_call
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import message
@@ -82,12 +83,12 @@ def _read(error: BaseException) -> Reading:
         from_worker = CAUGHT.search(message(error)) is not None
         for step in (
             *library_frames.ALL,
-            *((from_replica,) if from_worker else (output_not_joined, _failed_call, _by_its_words, made_there)),
+            *((from_replica,) if from_worker else (output_not_joined, _failed_call, _by_its_words, made_there, left_over)),
         ):
             if not context.state.log.faults:
                 _guarded(step, context)
         faults = context.state.log.faults_seen()
-        values = tuple(_values(context))
+        values = tuple(_values(context, _written(faults)))
         site = here(context)
     finally:
         forget_sites()
@@ -142,9 +143,16 @@ def _calls(frame: FrameType) -> Iterator[Call]:
     if call is not None:
         yield call
     else:
-        held = {name: value for name, value in locals_of(frame).items() if is_tensor(value)}
+        names = None if _has_source(frame) else names_read(site_of(frame))
+        here = locals_of(frame).items()
+        held = {name: value for name, value in here if is_tensor(value) and (names is None or name in names)}
         name = frame.f_code.co_name
         yield Call(_Function("operation" if name.startswith("<") else name), (), held)
+
+
+def _has_source(frame: FrameType) -> bool:
+    """A cell under `%%time` has none; its variables are those of the whole notebook, and few of them are on its line."""
+    return bool(linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip())
 
 
 class _Function:
@@ -154,18 +162,25 @@ class _Function:
         self.__name__ = name
 
 
-def _values(context: ErrorContext) -> Iterator[Operand]:
+def _values(context: ErrorContext, written: dict[str, str]) -> Iterator[Operand]:
     """Tensors that the failing line names, then what the library call below it was given."""
     user = context.user
     seen: list[Any] = []
     for frame in [user, *context.below] if user is not None else []:
         call = failing_call(frame)
         for label, tensor in _named(call) if call is not None else []:
-            name = (operand_names.Names(context.state, user).expression(tensor) if user is not None else "") or label
+            name = operand_names.Names(context.state, user).expression(tensor) if user is not None else ""
+            name = name or written.get(label) or label
             known = not name[0].isdigit() and name != "input"  # a position, or torch's word for it, tells the reader nothing
             if known and not any(tensor is other for other in seen) and len(seen) < MOST_VALUES:
                 seen.append(tensor)
                 yield library_frames.described(name, tensor)
+
+
+def _written(faults: tuple[Fault, ...]) -> dict[str, str]:
+    """What the user wrote for the values that a library has names of its own for, where the fault knows that."""
+    operands = [operand for fault in faults[:1] for operand in fault.operands]
+    return {each.argument: each.expression or each.source for each in operands}
 
 
 def _named(call: Call) -> Iterator[tuple[str, torch.Tensor]]:

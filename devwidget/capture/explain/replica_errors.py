@@ -16,7 +16,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.library_frames import built_at, described
-from devwidget.capture.explain.outer_tensors import outer_tensors
+from devwidget.capture.explain.outer_tensors import outer_tensors, outer_values
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import own, walk
 from devwidget.capture.object_fields import is_a
@@ -26,14 +26,18 @@ from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
 from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.tensors import is_tensor, tensors_in
-from devwidget.records.device import DEVICE_NAME, DeviceId
+from devwidget.records.device import DEVICE_NAME, PLACING_METHODS, DeviceId
 from devwidget.records.errors import message
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed
+from devwidget.records.syntax import parsed, parsed_statement
 from devwidget.records.trace import FaultDetails, Operand
 
 CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device (\d+)")
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
+
+_PLACES = re.compile(rf"\bdevice\b|\.(?:{'|'.join(sorted(PLACING_METHODS))})\(")
+MOST_ASSIGNMENTS = 4
+"""How many assignments back a value is followed."""
 
 
 def from_replica(context: ErrorContext) -> None:
@@ -58,7 +62,7 @@ def from_replica(context: ErrorContext) -> None:
         return
     known = _wrong_cut(context, wrapper, module, site) or _left_behind(context, target, owners, site)
     if not known and not _from_outside(context, wrapper, target, module, site):
-        _wrong_device(context, device_id(target), module, site)
+        _wrong_device(context, device_id(target), module, site, wrapper.module)
 
 
 def _too_few(context: ErrorContext, wrapper: Any, replica: int) -> bool:
@@ -167,21 +171,41 @@ def _wrong_cut(context: ErrorContext, wrapper: Any, module: str | None, site: Si
     return True
 
 
-def _wrong_device(context: ErrorContext, target: DeviceId, module: str | None, site: Site | None) -> None:
+def _wrong_device(context: ErrorContext, target: DeviceId, module: str | None, site: Site | None, model: nn.Module) -> None:
     """A tensor that the worker's function puts on a device by name, where it should follow its replica."""
     text = message(context.error).strip().splitlines()[-1]
     if site is None or not re.search("device", text, re.IGNORECASE):
         return
-    for name in _names_in(site.text):
-        birth = statements.assignment(site.file, name, site.line)
-        fixed = next((d for d in DEVICE_NAME.findall(birth.text) if d != str(target)), "") if birth else ""
-        if birth is not None and birth.function == site.function and fixed:
+    named = DEVICE_NAME.findall(text)
+    for name, birth in [(read, birth) for read in _names_in(site.text) for birth in _decisions(site, read)]:
+        fixed = next((d for d in _devices_in(birth, model) if d != target and (not named or str(d) in named)), None)
+        if fixed is not None:
             call, op = statements.assigned_call(birth.text)
             partner = statements.first_parameter(site.file, site.line)
-            stray = lost_operand(DeviceId.parse(fixed), name, name, stray=True, birth=birth, birth_call=call, birth_op=op,
+            stray = lost_operand(fixed, name, name, stray=True, birth=birth, birth_call=call, birth_op=op,
                                  birth_direct=True, birth_partner=partner)  # fmt: skip
             _write(context, module, site, text, stray, target)
             return
+
+
+def _decisions(site: Site, name: str, depth: int = MOST_ASSIGNMENTS) -> Iterator[Site]:
+    """The assignment of a variable above a line, and those of what it was computed from, if it was put nowhere on the way."""
+    birth = statements.assignment(site.file, name, site.line)
+    if birth is None or birth.function != site.function or birth.line >= site.line or depth == 0:
+        return
+    yield birth
+    value = getattr(parsed_statement(birth.text), "value", None)
+    if value is not None and not _PLACES.search(birth.text):
+        for each in [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]:
+            yield from _decisions(birth, each, depth - 1)
+
+
+def _devices_in(site: Site, model: nn.Module) -> Iterator[DeviceId]:
+    """Devices that a statement of a worker names: in words, or by a variable of its file or around its function."""
+    yield from map(DeviceId.parse, DEVICE_NAME.findall(site.text))
+    for _, value in outer_values(model, site):
+        if isinstance(value, torch.device) or (type(value) is str and DEVICE_NAME.fullmatch(value)):
+            yield DeviceId.parse(str(value))
 
 
 def _write(context: ErrorContext, module: str | None, site: Site | None, text: str, stray: Operand, target: DeviceId) -> None:

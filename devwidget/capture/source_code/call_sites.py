@@ -57,6 +57,7 @@ _RELAY = handle_torch_function.__code__
 USERS, MACHINERY, INSTALLED, STEP, ENGINE = range(5)
 """Whose a file is: the user's; torch's, Python's or ours; another library's. Two files mark where the user's lines end: ours
 that runs a step, which no line of theirs has called, and torch's that runs backward, on whatever line asked for it."""
+_READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF")
 CLICK = "<panel>"
 """What the code is called that stands where a cell would, if a click and no line of the user has asked for a step."""
 _STEP = _PACKAGE + "capture/step/step.py"
@@ -204,6 +205,23 @@ def call_text(raw: RawSite | None) -> str:
     """Source of the very expression that was running, such as `torch.zeros(1, batch)`; "" if not at hand."""
     where = positions(raw) if raw is not None else None
     return statements.segment(raw.code.co_filename, where) if raw is not None and where is not None else ""
+
+
+def names_read(raw: RawSite) -> frozenset[str]:
+    """The variables that the very expression that was running read, told by its bytecode where there is no source."""
+    where = positions(raw)
+    found: set[str] = set()
+    for step in dis.get_instructions(raw.code) if where is not None else ():
+        if where is not None and step.opname.startswith(_READS) and _is_inside(step.positions, where):
+            found.update(step.argval if isinstance(step.argval, tuple) else (step.argval,))  # two at once from 3.13 on
+    return frozenset(found)
+
+
+def _is_inside(part: dis.Positions | None, whole: tuple[int, int, int, int]) -> bool:
+    if part is None or part.lineno is None or part.end_lineno is None or part.col_offset is None or part.end_col_offset is None:
+        return False
+    begins, ends = (part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset)
+    return (whole[0], whole[2]) <= begins and ends <= (whole[1], whole[3])
 
 
 def locals_of(frame: FrameType) -> dict[str, Any]:
