@@ -881,8 +881,7 @@ def show(
 
         return RanksWidget(model, asker_of(model))
 
-    from devwidget.live import Engine, open_panel
-    from devwidget.rereading import Rereader
+    from devwidget.live import Engine, Rereader, open_panel
 
     refuse_loss(loss_fn)
 

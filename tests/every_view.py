@@ -11,10 +11,9 @@ from devwidget.records.loading.json_io import dumps
 from devwidget.records.schema.record import Record
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.exports import export
 from devwidget.report.page.content import detail_content
-from devwidget.report.page.html import page_facts
-from devwidget.report.page.panel_text import panel_html, panel_text
+from devwidget.report.page.exports import export
+from devwidget.report.page.html import page_facts, panel_html, panel_text
 from devwidget.views.placement import place
 
 if TYPE_CHECKING:

@@ -151,7 +151,7 @@ def commands() -> list[tuple[str, str]]:
 
 def test_every_command_of_a_page_is_understood() -> None:
     from devwidget.cli.main import _parser
-    from devwidget.magic_lines import __dict__ as magics
+    from devwidget.magics import __dict__ as magics
     from devwidget.pytest_plugin import __file__ as plugin
 
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))

@@ -3,21 +3,88 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
+import inspect
 import os
 import pathlib
 import sys
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, get_args
 
 from devwidget.cli import program
-from devwidget.records.errors import DevwidgetError, PlacementError
-from devwidget.records.finding import Severity
+from devwidget.language.speaking import say
+from devwidget.records.errors import DevwidgetError, PlacementError, nearest
+from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.schema.message import Message
+from devwidget.records.site import cell_label
+from devwidget.records.trace import Trace
 
-if TYPE_CHECKING:
-    from devwidget.records.trace import Trace
+EXAMPLE = 'def step(): return model, batch    # or {"model": model, "batch": batch, "loss_fn": loss_fn, ...}'
+
+
+def arguments(name: str, call: Callable[..., Any]) -> dict[str, Any]:
+    """What the function `module:function`, or `file.py:function`, has made for a call of ours.
+
+    Raises:
+        DevwidgetError: if there is no such function, or what it returns does not fit.
+    """
+    where, _, function = name.rpartition(":")
+    if not where:
+        raise DevwidgetError(
+            Message("{name} names no function", name=repr(name)),
+            instead=Message("module:function, such as train:step or train.py:step"),
+        )
+    made = _function(_module(where), where, function)()
+    return _known(dict(made) if isinstance(made, Mapping) else _pair(made, name), call)
+
+
+def _module(where: str) -> ModuleType:
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    path = os.path.abspath(where)
+    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
+    if spec is None or spec.loader is None or not os.path.isfile(path):
+        raise DevwidgetError(Message("there is no file {where}", where=where))
+    sys.path.insert(0, os.path.dirname(path))
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _function(module: ModuleType, where: str, name: str) -> Callable[[], Any]:
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise DevwidgetError(
+            Message("{where} has no function `{name}`{hint}", where=where, name=name, hint=nearest(name, vars(module))),
+            instead=EXAMPLE,
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _pair(made: Any, name: str) -> dict[str, Any]:
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise DevwidgetError(
+            Message("{name} returned a `{kind}`, not a model and a batch", name=name, kind=type(made).__name__), instead=EXAMPLE
+        )
+    return {"model": made[0], "batch": made[1]}
+
+
+def _known(given: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(call).parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())  # then it refuses what it does not know
+    for name in () if takes_any else sorted(given.keys() - parameters.keys()):
+        raise DevwidgetError(
+            Message("`{kind}` knows no argument `{name}`{hint}", kind=call.__name__, name=name, hint=nearest(name, parameters)),
+            instead=EXAMPLE,
+        )
+    for name in {"model", "batch"} - given.keys():
+        raise DevwidgetError(Message("there is no `{name}` in what the function returned", name=name), instead=EXAMPLE)
+    return given
+
 
 FINE, FOUND, FAILED = 0, 1, 2
 FILES = {
@@ -191,7 +258,6 @@ def load_record(file: pathlib.Path, kind: type = object) -> Any:
 def _of_subject(name: str, call: Callable[..., Any], run: Callable[[dict[str, Any]], Any]) -> Any:
     """What comes of the user's function; None if their code raised, which is shown."""
     from devwidget import api
-    from devwidget.cli.subject import arguments
 
     try:
         return run(arguments(name, call))
@@ -253,3 +319,47 @@ def _told(words: str) -> None:
     """The phase that runs, on one line of a terminal."""
     with contextlib.suppress(OSError):  # a terminal that went away
         print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
+
+
+def apply(options: Namespace) -> int:
+    """Write the first edit of every finding, each file with a backup; nothing is written if one of them cannot be."""
+    from devwidget import api
+
+    edits = api.edits_of(_chosen(load_record(options.file, Trace).findings, options.kind))
+    if not edits:
+        print(say("no finding of {name} has an edit to write", name=options.file.name))
+        return FINE
+    _refuse_cells(edits)
+    api.refuse_edits(edits)
+    for changes in edits.values():
+        print("\n".join(edit.diff() for edit in changes))
+    if not options.yes and not _is_agreed(edits):
+        print(say("nothing was written"))
+        return FOUND
+    for file, changes in edits.items():
+        print(say("{file} is written, and {backup} has what it was", file=file, backup=api.write_edits(file, changes)))
+    return FINE
+
+
+def _chosen(findings: Iterable[Finding], kind: str | None) -> list[Finding]:
+    """Those whose first fix is no mere choice among designs, which only the user can make; of one kind if asked."""
+    return [
+        finding
+        for finding in findings
+        if finding.fixes and finding.fixes[0].confidence != "choice" and kind in (None, finding.kind)
+    ]
+
+
+def _refuse_cells(edits: Mapping[str, list[Edit]]) -> None:
+    cell = next(filter(None, map(cell_label, edits)), None)
+    if cell:
+        raise DevwidgetError(Message("{cell} is a cell of a notebook, not a file", cell=cell), instead="%devwidget fix apply")
+
+
+def _is_agreed(edits: Mapping[str, list[Edit]]) -> bool:
+    """The answer on the input stream; none there is a no."""
+    print(say("write this into {files}? [y/N] ", files=", ".join(edits)), end="", flush=True)
+    answer = sys.stdin.readline().strip().lower()
+    if not answer:
+        print()
+    return answer in ("y", "yes")

@@ -150,14 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     apply.add_argument("--kind", metavar="KIND", help=say("only findings of this kind, such as wrong-device"))
     apply.add_argument("--yes", action="store_true", help=say("write without the question"))
-    apply.set_defaults(command=_apply)
+    apply.set_defaults(command=commands.apply)
     return parser
-
-
-def _apply(options: argparse.Namespace) -> int:
-    from devwidget.cli import fixing  # with the command that needs it
-
-    return fixing.apply(options)
 
 
 def _path(text: str) -> pathlib.Path:

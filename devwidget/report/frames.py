@@ -20,7 +20,7 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.style.words import device_list, piece_words, site_words
-from devwidget.report.text.step_text import difference_words
+from devwidget.report.text.cluster_text import difference_words
 from devwidget.views.placement import join, place
 from devwidget.views.ranks.meetings import meetings
 

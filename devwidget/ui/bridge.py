@@ -14,8 +14,7 @@ from typing import Any
 import anywidget
 from traitlets import Bool, Bytes, Dict, Int, Unicode
 
-from devwidget.report.page.assets import PANEL, TREE, joined, static_text
-from devwidget.report.page.plotly_file import plotly_path
+from devwidget.report.page.assets import PANEL, TREE, joined, plotly_path, static_text
 
 
 class Control(anywidget.AnyWidget):

@@ -28,14 +28,13 @@ from devwidget.report.page.content import (
     traced_content,
     tree_content,
 )
-from devwidget.report.page.panel_text import panel_html, panel_text, saved_html
-from devwidget.report.style.code_words import code_word
+from devwidget.report.page.html import panel_html, panel_text, saved_html
 from devwidget.report.style.safe_text import safe_block
+from devwidget.report.style.words import code_word
 from devwidget.ui import refresh
-from devwidget.ui.actions import PanelActions, TraceRequest
+from devwidget.ui.actions import MainThreadJobs, PanelActions, TraceRequest
 from devwidget.ui.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
 from devwidget.ui.displayed import Displayed, fall_silent, speak_along
-from devwidget.ui.jobs import MainThreadJobs
 from devwidget.ui.questions import PanelQuestions
 from devwidget.ui.ranks_panel import RanksWidget
 from devwidget.views.memory import Held, categorize_memory, held_by

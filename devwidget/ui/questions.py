@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from devwidget.language.speaking import say
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.report.exports import export
 from devwidget.report.page.content import detail_content
+from devwidget.report.page.exports import export
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.actions import Panel, TraceRequest
 

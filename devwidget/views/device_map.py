@@ -1,13 +1,14 @@
-"""A model that lives on several devices: its blocks in order, a column for each device, and what crosses between them."""
+"""A model on several devices, or proposed for them: blocks in order, a column for each device, what crosses between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from devwidget.records.answers.layout import BlockCost, Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move, Trace
-from devwidget.views.backward_hops import with_forward_copies
+from devwidget.views.hops import with_forward_copies
 from devwidget.views.placement import Placement, device_order
 
 MOST_BLOCKS = 60
@@ -169,3 +170,37 @@ def _source(blocks: tuple[Block, ...], move: Move, target: int) -> int:
     """The last block before it on the device that it leaves."""
     before = [at for at, block in enumerate(blocks) if at != target and 0 <= block.start < move.number]
     return next((at for at in reversed(before) if blocks[at].device == move.source), -1)
+
+
+def proposed_map(layout: Layout, table: Placement) -> DeviceMap:
+    """Blocks in the order in which they run, and what they pass on; the way back of the output is among it.
+
+    Args:
+        table: of the model, for the classes of its modules; those that it does not have are drawn without.
+    """
+    classes = dict(zip(table.paths, table.classes, strict=True))
+    blocks = joined_blocks(
+        [
+            Block((cost.path,), classes.get(cost.path, ""), cost.device, cost.weights, at)
+            for at, cost in enumerate(layout.blocks)
+        ]
+    )
+    devices = tuple(sorted({block.device for block in blocks}, key=device_order))
+    return DeviceMap(devices, tuple(blocks), tuple(_proposed_crossings(layout, blocks)))
+
+
+def _proposed_crossings(layout: Layout, blocks: list[Block]) -> list[Crossing]:
+    """From block to block where the device changes, and from the last to the first."""
+    ends = [max(at for at, cost in enumerate(layout.blocks) if cost.path in block.paths) for block in blocks]
+    found = []
+    for source, (block, end) in enumerate(zip(blocks, ends, strict=True)):
+        target = (source + 1) % len(blocks)
+        if blocks[target].device != block.device:
+            found.append(
+                Crossing(source, target, (_proposed_move(layout.blocks[end], blocks[target].device, blocks[target].path),))
+            )
+    return found
+
+
+def _proposed_move(cost: BlockCost, target: DeviceId, module: str) -> Move:
+    return Move(cost.device, target, cost.passed, cost.shape, cost.dtype, module, "forward", None, "hook")

@@ -186,7 +186,11 @@ def _parts(event: ModuleEvent, ran: list[tuple[int, DeviceId]], copies: list[int
         own = [at for at, (_, device) in enumerate(ran) if device == lane]
         first, last = own[0], own[-1]
         start = ran[first - 1][0] + 1 if first else event.number
-        yield lane, float(start), _next_place(ran[last][0], ran[last + 1][0], copies) if last + 1 < len(ran) else _stop(event)
+        yield (
+            lane,
+            float(start),
+            _next_place(ran[last][0], ran[last + 1][0], copies) if last + 1 < len(ran) else _stop(event),
+        )
 
 
 def _next_place(last: int, following: int, copies: list[int]) -> float:

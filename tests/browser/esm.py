@@ -10,10 +10,9 @@ from playwright.sync_api import Browser
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, RANKS, TREE, joined, static_text
+from devwidget.report.page.assets import PANEL, RANKS, TREE, joined, plotly_path, static_text
 from devwidget.report.page.html import as_text, as_value, page_facts
-from devwidget.report.page.plotly_file import plotly_path
-from devwidget.report.page.ranks.content import ranks_content
+from devwidget.report.page.ranks import ranks_content
 from tests.browser.chromium import Watched
 from tests.views.builders import GPU0, tensor
 

@@ -9,8 +9,7 @@ from playwright.sync_api import expect
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Trace
 from devwidget.report.page.html import panel_page
-from devwidget.views.flow import flow
-from devwidget.views.parallel import parallel_calls
+from devwidget.views.parallel import flow, parallel_calls
 from tests.browser.esm import BarePage
 from tests.views.builders import data_parallel, one_step, split_model
 from tests.views.test_repeats import stack

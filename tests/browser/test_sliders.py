@@ -9,7 +9,7 @@ from devwidget.records.answers.fitted import Fitted, FittedGpu
 from devwidget.records.device import DeviceId
 from devwidget.report.page.assets import SLIDERS, joined, static_text
 from devwidget.report.page.html import as_value
-from devwidget.report.page.sliders_card import sliders_content
+from devwidget.ui.sliders import sliders_content
 from tests.browser.chromium import Watched
 
 GIB = 1 << 30

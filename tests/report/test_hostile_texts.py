@@ -21,8 +21,8 @@ from devwidget.records.schema.process_local import saved_fields
 from devwidget.records.schema.record import Record
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.exports import export
 from devwidget.report.page import content
+from devwidget.report.page.exports import export
 from devwidget.report.style.safe_text import element, file_name, plotly_text, safe_text, script_json
 from tests.every_view import cards, files, frames, pages, show_all, texts
 

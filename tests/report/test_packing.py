@@ -3,8 +3,7 @@
 import gzip
 import json
 
-from devwidget.report.page.packing import packed_table
-from devwidget.report.page.tree_table import tree_table
+from devwidget.report.page.tree_table import packed_table, tree_table
 from devwidget.views.placement import place
 from tests.browser.esm import large
 from tests.views.builders import split_model

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from devwidget.records.parallel import Piece
-from devwidget.report.advice.parallel_advice import advice
+from devwidget.report.text.advice import advice
 from devwidget.report.text.parallel_words import card_words, parallel_summary, parallel_words
 from devwidget.views.parallel import parallel_calls
 from tests.views.builders import CPU, GIB, GPU0, GPU1, MIB, data_parallel

@@ -3,8 +3,7 @@
 import dataclasses
 
 from devwidget.records.ranks.rank import GroupProgress
-from devwidget.views.ranks.job import lanes, spans, standings
-from devwidget.views.ranks.modules import module_rows
+from devwidget.views.ranks.job import lanes, module_rows, spans, standings
 from tests.records.ranks.made_up import cluster, faulty, reports, with_change
 
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
-from devwidget.views.overlay import overlay
+from devwidget.views.overlay import overlay, repeated_blocks
 from devwidget.views.placement import place
-from devwidget.views.repeats import repeated_blocks
 from tests.views.builders import GPU0, GPU1, one_step, tensor
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.report.page.spread_card import spread_cards
+from devwidget.report.page.parallel_cards import spread_cards
 from devwidget.views.spread import spreads, whole_bytes
 from tests.views.builders import CPU, GPU0, GPU1, split_model, tensor
 

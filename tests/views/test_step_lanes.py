@@ -5,8 +5,7 @@ from __future__ import annotations
 from devwidget.records.parallel import ProcessGroup
 from devwidget.records.ranks.steps import job_of
 from devwidget.records.ranks.traced import ModuleSpan, TracedStep
-from devwidget.views.ranks.placing import MOST_BOXES
-from devwidget.views.ranks.step_lanes import StepLanes, step_lanes
+from devwidget.views.ranks.step_lanes import MOST_BOXES, StepLanes, step_lanes
 from tests.records.ranks.made_up_steps import begun, sharded, step, world
 
 

@@ -10,11 +10,10 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.trace import Held, ModuleEvent, Operand, OpEvent, Trace
 from devwidget.report.figures import timeline_figure
 from devwidget.views.clock import Clock
-from devwidget.views.flow import flow
 from devwidget.views.hops import fold_phases, group_hops
 from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
 from devwidget.views.overlay import overlay
-from devwidget.views.parallel import parallel_calls
+from devwidget.views.parallel import flow, parallel_calls
 from devwidget.views.placement import place
 from devwidget.views.timeline import in_seconds, timeline
 from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, site, split_model, unregistered
@@ -127,7 +126,13 @@ def test_ribbons_of_one_box_do_not_cover_each_other():
 def test_without_backward_there_is_no_place_for_gradients():
     trace = data_parallel(2)
     forward = replace(trace, parallel=(replace(trace.parallel[0], backward=False),))
-    assert [box.what for box in flow(parallel_calls(forward)[0]).boxes] == ["batch", "model", "replica", "replica", "outputs"]
+    assert [box.what for box in flow(parallel_calls(forward)[0]).boxes] == [
+        "batch",
+        "model",
+        "replica",
+        "replica",
+        "outputs",
+    ]
 
 
 def test_bars_show_gpus_and_the_cpu_on_demand():

@@ -7,11 +7,10 @@ from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move
 from devwidget.report.figures.frame import Figure, base_layout, figure
 from devwidget.report.figures.parallel import CURVE, area
-from devwidget.report.style.code_words import code_word
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import module_words, row_words, site_words, tensor_words
+from devwidget.report.style.words import code_word, module_words, row_words, site_words, tensor_words
 from devwidget.views.device_map import Block, Crossing, DeviceMap
 
 _ROW_PX = 42
@@ -164,9 +163,8 @@ def _crossing_words(crossing: Crossing) -> str:
     first = crossing.moves[0]
     hops, seconds = sum(move.count for move in crossing.moves), sum(move.seconds for move in crossing.moves)
     cost = ", " + say("{time} in the host", time=format_seconds(seconds)) if seconds else ""
-    head = (
-        f"<b>{plotly_text(f'{first.source} → {first.target}')}</b> {format_bytes(crossing.bytes)}, {counted(hops, 'hop')}{cost}"
-    )
+    ends, size = plotly_text(f"{first.source} → {first.target}"), format_bytes(crossing.bytes)
+    head = f"<b>{ends}</b> {size}, {counted(hops, 'hop')}{cost}"
     return "<br>".join([head, *map(_move_words, crossing.moves[:_MOST_EXAMPLES])])
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.palette import CATEGORY_HUES, CATEGORY_PATTERNS
+from devwidget.report.style.words import part_name
 
 Figure = dict[str, Any]
 GRID = "rgba(128,128,128,0.22)"

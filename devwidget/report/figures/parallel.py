@@ -12,9 +12,8 @@ from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import counted, format_bytes, format_seconds
 from devwidget.report.style.words import row_words
-from devwidget.report.text.parallel_marks import mark_of
-from devwidget.views.flow import Box, Flow, Ribbon, Span, Step, flow
-from devwidget.views.parallel import ParallelCall
+from devwidget.report.text.parallel_words import mark_of
+from devwidget.views.parallel import Box, Flow, ParallelCall, Ribbon, Span, Step, flow
 
 _STEPS: dict[Step, Message] = {
     "scatter": Message("batch in"),

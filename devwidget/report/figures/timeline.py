@@ -11,11 +11,10 @@ from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move
 from devwidget.report.figures.frame import GRID, Figure, base_layout, differences, figure, label_axis
-from devwidget.report.style.code_words import code_word
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import columns_of, plotly_text
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import module_words, row_words, site_words, tensor_words
+from devwidget.report.style.words import code_word, module_words, row_words, site_words, tensor_words
 from devwidget.views.timeline import Arrow, Band, Box, Cross, Timeline
 
 _MOST_ARROWS = 200

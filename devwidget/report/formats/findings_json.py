@@ -11,7 +11,7 @@ from devwidget._version import __version__
 from devwidget.records.finding import Claim, Edit, Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
-from devwidget.report.formats.places import path_of
+from devwidget.report.style.words import path_of
 from devwidget.views.hops import group_hops
 
 Json = dict[str, Any]

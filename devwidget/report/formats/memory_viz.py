@@ -14,8 +14,7 @@ from typing import Any
 
 from devwidget.records.memory_curve import ROLES, MemoryCurve, MemoryPoint
 from devwidget.records.trace import Trace
-from devwidget.report.style.memory_names import part_name
-from devwidget.report.style.words import module_words
+from devwidget.report.style.words import module_words, part_name
 from devwidget.views.clock import Clock
 
 Event = dict[str, Any]

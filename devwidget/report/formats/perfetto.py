@@ -11,8 +11,7 @@ from typing import Any
 
 from devwidget.records.memory_curve import ROLES
 from devwidget.records.trace import ModuleEvent, Trace
-from devwidget.report.style.memory_names import part_name
-from devwidget.report.style.words import first_line, module_words, site_words, tensor_words
+from devwidget.report.style.words import first_line, module_words, part_name, site_words, tensor_words
 from devwidget.views.clock import Clock, with_real_times
 
 Json = dict[str, Any]
@@ -32,7 +31,13 @@ def perfetto_json(trace: Trace) -> str:
     def at(place: float) -> float:
         return clock.at(place) * 1e6 if clock.runs else place
 
-    events = [*_names(), *_modules(trace, at), *_moves(trace, at), *_memory(trace, at), *_findings(trace, at)]
+    events = [
+        *_names(),
+        *_modules(trace, at),
+        *_moves(trace, at),
+        *_memory(trace, at),
+        *_findings(trace, at),
+    ]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
 

@@ -16,7 +16,7 @@ from devwidget._version import __version__
 from devwidget.language.speaking import language, said, say
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.site import Site
-from devwidget.report.formats.places import path_of
+from devwidget.report.style.words import path_of
 from devwidget.report.text.finding_text import confidence_words, extra_notes
 
 Json = dict[str, Any]

@@ -1,15 +1,17 @@
-"""Static files as text: small ES modules joined into one, because a widget carries exactly one module; the words they say."""
+"""Static files as text: ES modules joined into one, as a widget carries exactly one; the words they say; plotly.js."""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
+import pathlib
 import re
 from importlib import resources
 
-from devwidget.language.speaking import ENGLISH, language, template
-from devwidget.report.style.code_words import CODES
+from devwidget.language.speaking import ENGLISH, language, say, template
 from devwidget.report.style.palette import page_hues
+from devwidget.report.style.words import CODES
 
 TREE = ("words.js", "dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
 PANEL = (
@@ -72,3 +74,11 @@ def _said_in(*files: str) -> tuple[str, ...]:
 @functools.cache
 def _counted_in(*files: str) -> tuple[tuple[str, str], ...]:
     return tuple((json.loads(one), json.loads(many)) for one, many in _COUNTED.findall(joined(*files)))
+
+
+def plotly_path() -> pathlib.Path:
+    """The minified bundle; found without importing plotly, which would take a second."""
+    found = importlib.util.find_spec("plotly")
+    if found is None or found.origin is None:
+        raise FileNotFoundError(say("plotly is not installed: pip install plotly"))
+    return pathlib.Path(found.origin).parent / "package_data" / "plotly.min.js"

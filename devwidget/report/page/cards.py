@@ -11,15 +11,21 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Fault, Trace
-from devwidget.report.style.code_words import code_word
 from devwidget.report.style.units import format_bytes, format_count, format_seconds
-from devwidget.report.style.words import and_more, first_line, module_words, site_words, spoken, tensor_words
+from devwidget.report.style.words import (
+    and_more,
+    code_word,
+    first_line,
+    module_words,
+    site_words,
+    spoken,
+    tensor_words,
+)
 from devwidget.report.text.finding_text import changed_lines, confidence_words, finding_text, further_places
 from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
-from devwidget.views.hops import Hop, group_hops
+from devwidget.views.hops import Hop, group_hops, group_waits
 from devwidget.views.placement import Placement
-from devwidget.views.waits import group_waits
 
 Card = dict[str, Any]
 

@@ -13,24 +13,21 @@ from devwidget.records.trace import Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.figures.device_map import device_map_figure, map_rows, map_words
 from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail, wait_cards
-from devwidget.report.page.packing import packed_table
-from devwidget.report.page.parallel_card import parallel_card
-from devwidget.report.page.spread_card import spread_cards
-from devwidget.report.page.tree_table import mark_columns, tree_table
+from devwidget.report.page.parallel_cards import parallel_card, spread_cards
+from devwidget.report.page.tree_table import mark_columns, packed_table, tree_table
 from devwidget.report.style.safe_text import displayed
-from devwidget.report.text.answers.layout_text import layout_sentence
+from devwidget.report.text.answers import layout_sentence
 from devwidget.report.text.comparison_text import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words, wait_words
 from devwidget.views.clock import Clock, with_real_times
 from devwidget.views.compare import comparison
-from devwidget.views.device_map import device_map
+from devwidget.views.device_map import device_map, proposed_map
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import Placement
-from devwidget.views.proposed_map import proposed_map
 from devwidget.views.timeline import in_seconds, timeline
 
 MOST_EAGER = 1500

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -13,9 +15,8 @@ from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.report.style.units import format_bytes, format_count
 from devwidget.report.style.words import dtype_words
-from devwidget.views.overlay import SEVERITIES, Overlay
+from devwidget.views.overlay import SEVERITIES, Overlay, repeated_blocks
 from devwidget.views.placement import Placement, device_order
-from devwidget.views.repeats import repeated_blocks
 
 GRADIENT, ATTRIBUTE = 1, 2
 """Bits of the column `flags`: has a gradient at or below; is a tensor in a plain attribute."""
@@ -188,3 +189,18 @@ def _flow_names(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> tupl
 def _rank(severity: str) -> int:
     """0 for none, 3 for an error."""
     return 0 if not severity else 1 + [*SEVERITIES].index(severity)  # type: ignore[arg-type]  # a str from RowMark
+
+
+def packed_table(table: dict[str, Any]) -> dict[str, Any]:
+    """The number of rows, and everything else in `packed`: the length of a JSON text (u32), that text, the columns.
+
+    In the text a column is `[start, length]` in what follows it, under `columns`; all other values stay as they are.
+    """
+    columns = {name: value for name, value in table.items() if isinstance(value, bytes)}
+    places, start = {}, 0
+    for name, column in columns.items():
+        places[name] = [start, len(column)]
+        start += len(column)
+    head = json.dumps({name: value for name, value in table.items() if name not in columns} | {"columns": places}).encode()
+    block = b"".join((len(head).to_bytes(4, "little"), head, *columns.values()))
+    return {"rows": table["rows"], "packed": gzip.compress(block, compresslevel=1, mtime=0)}

@@ -1,22 +1,106 @@
-"""A cluster as text: its ranks by state, the distinct placements, each rank that is not as the others, the findings."""
+"""A cluster as text: ranks by state, distinct placements, ranks unlike the others, findings; a step of all ranks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from devwidget.language.speaking import said, say
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Placement, Rank
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.ranks.runs import runs_of
+from devwidget.records.ranks.traced import TracedJob
 from devwidget.records.schema.record import presents
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import safe_text, text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import first_line, ranks_words, row_words, site_words
+from devwidget.report.style.words import (
+    and_more,
+    code_word,
+    columns,
+    first_line,
+    module_words,
+    ranks_words,
+    row_words,
+    site_words,
+)
 from devwidget.report.text.finding_text import finding_lines
-from devwidget.report.text.step_text import step_lines
+from devwidget.views.ranks.meetings import CollectiveRow, Meeting, collective_rows, given, meetings
+
+_MOST_ROWS = 24
+
+
+def step_lines(job: TracedJob) -> Iterator[str]:
+    """The step below the headline of a cluster."""
+    met = meetings(job)
+    rows, _ = collective_rows(met)
+    yield f"  {step_headline(job, met)}"
+    cells = [
+        (f"{row.count} x {row.kind}", size_words(row), cause_words(row), group_words(row), site_words(row.site)) for row in rows
+    ]
+    if cells:
+        yield from columns(cells[:_MOST_ROWS], right=(1,), indent="    ")
+    if len(rows) > _MOST_ROWS:
+        yield "    " + say("and {count} more", count=len(rows) - _MOST_ROWS)
+    for row in rows:
+        if row.meeting.difference:
+            yield f"    {difference_words(row.meeting)}"
+
+
+def step_headline(job: TracedJob, met: Iterable[Meeting]) -> str:
+    """`one step of ranks 0-3: 12 collectives, each rank gives 34 KiB`."""
+    count = sum(meeting.times for meeting in met)
+    least, most = given(job)
+    return say(
+        "one step of {ranks}: {collectives}, each rank gives {size}",
+        ranks=ranks_words(runs_of(rank.number for rank in job.ranks)),
+        collectives=counted(count, "collective"),
+        size=_span(least, most),
+    )
+
+
+def size_words(row: CollectiveRow) -> str:
+    """Bytes that a rank gives to one of them."""
+    return _span(row.least, row.most)
+
+
+def _span(least: int, most: int) -> str:
+    if least == most:
+        return format_bytes(most)
+    return say("{least} to {most}", least=format_bytes(least), most=format_bytes(most))
+
+
+def cause_words(row: CollectiveRow) -> str:
+    """Which part of torch asked, in which phase, for which modules."""
+    modules = [module_words(path) for path in row.modules if path is not None]
+    named = say("for {modules}", modules=and_more(modules[0], len(modules) - 1)) if modules else ""
+    return row_words((row.by or say("your call"), code_word(row.phase), named))
+
+
+def group_words(row: CollectiveRow) -> str:
+    """`default_pg, ranks 0-3`, or how many groups of a name."""
+    (first, _), *_ = row.groups
+    count = sum(times for _, times in row.groups)
+    if count == 1:
+        return row_words((first.label, ranks_words(runs_of(first.ranks))))
+    return say("{count} groups {label} of {ranks}", count=count, label=first.label, ranks=counted(len(first.ranks), "rank"))
+
+
+def difference_words(meeting: Meeting) -> str:
+    """What ranks of one collective do not agree on; "" if nothing."""
+    if not meeting.difference:
+        return ""
+    sized = meeting.difference == "size"
+    kinds = meeting.kinds or ((meeting.call.kind, 0, tuple(part.rank for part in meeting.parts)),)
+    parts = [
+        say("{kind} of {size} on {ranks}", kind=kind, size=format_bytes(size), ranks=ranks_words(runs_of(on)))
+        if sized
+        else say("{kind} on {ranks}", kind=kind, ranks=ranks_words(runs_of(on)))
+        for kind, size, on in kinds
+    ]
+    parts += [say("none on {ranks}", ranks=ranks_words(runs_of(meeting.missing)))] if meeting.missing else []
+    numbered = say("number {number} of group {group}", number=meeting.call.sequence, group=meeting.group.label)
+    return f"{numbered}: {', '.join(parts)}"
+
 
 _MOST_RANKS, _MOST_LINES = 16, 6
 
@@ -24,7 +108,7 @@ _MOST_RANKS, _MOST_LINES = 16, 6
 @presents("text", Cluster)
 def cluster_text(cluster: Cluster) -> str:
     """All ranks at one moment."""
-    return text_of(_lines(cluster))
+    return text_of(_cluster_lines(cluster))
 
 
 @presents("text", RankReport)
@@ -42,7 +126,7 @@ def report_text(report: RankReport) -> str:
     return safe_text(told)
 
 
-def _lines(cluster: Cluster) -> Iterator[str]:
+def _cluster_lines(cluster: Cluster) -> Iterator[str]:
     yield headline(cluster)
     for placement in cluster.placements:
         yield f"  {ranks_words(placement.ranks)}: {_placement_words(cluster, placement)}"

@@ -8,11 +8,9 @@ from typing import NamedTuple
 from devwidget.language.speaking import said, say
 from devwidget.records.comparing.comparison import Comparison, HopChange
 from devwidget.records.schema.record import presents
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import and_more, module_words, row_words
+from devwidget.report.style.words import and_more, code_word, columns, module_words, row_words
 from devwidget.report.text.finding_text import finding_lines
 
 Row = tuple[str, str, str]

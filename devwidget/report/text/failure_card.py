@@ -8,9 +8,8 @@ from typing import Any
 from devwidget.language.speaking import said, say
 from devwidget.records.failure import Failure
 from devwidget.records.trace import Trace
-from devwidget.report.advice.memory_advice import memory_advice
-from devwidget.report.advice.parallel_advice import Advice, advice
 from devwidget.report.style.words import labelled, module_words, row_words, site_words
+from devwidget.report.text.advice import Advice, advice, memory_advice
 from devwidget.report.text.memory_words import holding_card, memory_cards
 from devwidget.views.parallel import parallel_calls
 

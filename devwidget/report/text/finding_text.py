@@ -1,4 +1,4 @@
-"""A finding in the form of a good compiler's message: what, where, why, notes, help."""
+"""A finding in the form of a good compiler's message: what, where, why, notes, help; and an explanation, which leads to one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import difflib
 from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
+from devwidget.records.errors import of_worker
+from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
-from devwidget.report.style.code_words import code_word
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.words import first_line, labelled, mentions, module_words, row_words, site_words, spoken
+from devwidget.report.style.words import (
+    code_word,
+    columns,
+    first_line,
+    labelled,
+    mentions,
+    module_words,
+    row_words,
+    site_words,
+    spoken,
+    tensor_words,
+)
 
 _MOST_PATHS = 3
 _CONFIDENCE = {"sure": Message("sure"), "likely": Message("likely"), "choice": Message("choice")}
@@ -103,3 +115,27 @@ def _help(fix: Fix) -> Iterator[str]:
         return
     yield labelled(say("help"), say("{label}:", label=words))
     yield from (f"           {line}".rstrip() for line in fix.code.splitlines())
+
+
+@presents("text", Explanation)
+def explanation_text(explanation: Explanation) -> str:
+    """The answer to `why did it fail?`."""
+    return text_of(_explanation_lines(explanation))
+
+
+def _explanation_lines(explanation: Explanation) -> Iterator[str]:
+    error, place = of_worker(explanation.error)
+    first = next(iter(error.strip().splitlines()), "")
+    yield f"{first} ({place})" if place else first
+    yield said(explanation.verdict)
+    for finding in explanation.findings:
+        yield ""
+        yield from finding_lines(finding)
+    if explanation.site is not None:
+        yield ""
+        yield f"{site_words(explanation.site)}  {first_line(explanation.site)}"
+        rows = [(v.name, tensor_words(v.dtype, v.shape), str(v.device)) for v in explanation.values]
+        yield from columns(rows, indent="  ") if rows else ()
+    if explanation.notes:
+        yield ""
+        yield from (say("note: {note}", note=said(note)) for note in explanation.notes)

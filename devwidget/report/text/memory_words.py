@@ -9,11 +9,8 @@ from devwidget.language.speaking import said, say
 from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.columns import columns
-from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.units import format_bytes
-from devwidget.report.style.words import first_line, module_words, row_words, site_words
+from devwidget.report.style.words import code_word, columns, first_line, module_words, part_name, row_words, site_words
 from devwidget.views.memory import MemorySeries, memory_series, point_parts
 
 Card = dict[str, Any]

@@ -10,10 +10,9 @@ from devwidget.records.schema.message import Message, in_row
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes, format_count
-from devwidget.report.style.words import device_list, dtype_words
+from devwidget.report.style.words import columns, device_list, dtype_words
 from devwidget.views.memory import MemoryBar, memory_bars
 from devwidget.views.placement import Placement, device_order, place
 

@@ -8,20 +8,27 @@ from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.trace import Trace
-from devwidget.report.advice.parallel_advice import advice
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import and_more, first_line, labelled, module_words, row_words, site_words, tensor_words
+from devwidget.report.style.words import (
+    and_more,
+    code_word,
+    columns,
+    first_line,
+    labelled,
+    module_words,
+    row_words,
+    site_words,
+    tensor_words,
+)
+from devwidget.report.text.advice import advice
 from devwidget.report.text.failure_card import failure_lines
 from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.memory_words import memory_lines
 from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words
 from devwidget.views.clock import with_real_times
-from devwidget.views.hops import Hop, fold_phases, group_hops
+from devwidget.views.hops import Hop, WaitingLine, fold_phases, group_hops, group_waits
 from devwidget.views.parallel import ParallelCall, parallel_calls
-from devwidget.views.waits import WaitingLine, group_waits
 
 _MOST_HOPS = _MOST_WAITS = 20
 _PEER_ACCESS = {"yes": Message("direct"), "no": Message("through the host"), "unknown": Message("peer access unknown")}

@@ -1,13 +1,158 @@
-"""A traced step as lanes: a lane for each rank, or for each kind where there are many; what meets stands at one place."""
+"""A traced step as lanes: one for each rank, or for each kind where there are many; what meets stands at one place."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
+from devwidget.records.phase import Phase
 from devwidget.records.ranks.runs import Runs, numbers_in
-from devwidget.records.ranks.traced import TracedJob, TracedStep
+from devwidget.records.ranks.traced import ModuleSpan, TracedJob, TracedStep
 from devwidget.views.ranks.meetings import Meeting, meetings
-from devwidget.views.ranks.placing import Band, Box, Call, Walk, meet
+
+MOST_BOXES = 240
+"""In one lane; deeper modules are left out first."""
+MOST_BANDS = 24
+"""A loop of many steps changes its phase too often for bands to be read."""
+_SHOWN: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
+
+
+class Box(NamedTuple):
+    """A module's first call, from one place of the drawing to another; the level is how deep it stands in others."""
+
+    span: ModuleSpan
+    start: float
+    stop: float
+    level: int
+
+
+class Band(NamedTuple):
+    """A phase of the step in one lane."""
+
+    phase: Phase
+    start: float
+    stop: float
+
+
+class Call(NamedTuple):
+    """A collective in a lane: the lane, and its place among those of the step."""
+
+    lane: int
+    place: int
+
+
+class _Event(NamedTuple):
+    """What happens at one place of a trace: a phase begins, a module begins or ends, a collective begins."""
+
+    number: int
+    what: Literal["phase", "begin", "call", "end"]
+    which: int
+
+
+_ORDER = ("phase", "begin", "call", "end")
+
+
+class Walk:
+    """One lane, walked from collective to collective.
+
+    Attributes:
+        at: how far it has come: a module without anything inside takes one unit, and so does a collective.
+        left_out: modules that are not drawn.
+    """
+
+    def __init__(self, step: TracedStep) -> None:
+        self.at = 0.0
+        spans = sorted(step.modules, key=lambda span: (span.path.count("."), span.start))[:MOST_BOXES]
+        self._spans = sorted(spans, key=lambda span: (span.start, -span.stop))
+        self.left_out = len(step.modules) - len(self._spans)
+        self._phases = [phase for phase, _ in step.phases]
+        self._events = self._in_order(step)
+        self._next = 0
+        self._starts: dict[int, float] = {}
+        self._stops: dict[int, float] = {}
+        self._turns: list[float] = []
+        self._inside: int | None = None
+
+    def _in_order(self, step: TracedStep) -> list[_Event]:
+        events = [_Event(number, "phase", at) for at, (_, number) in enumerate(step.phases)]
+        for at, span in enumerate(self._spans):
+            events += [_Event(span.start, "begin", at), _Event(span.stop, "end", at)]
+        events += [_Event(call.number, "call", at) for at, call in enumerate(step.collectives)]
+        return sorted(events, key=lambda event: (event.number, _ORDER.index(event.what)))
+
+    def waits_for(self) -> int | None:
+        """Go on to the next collective: its place; None at the end."""
+        while self._next < len(self._events):
+            _, what, which = self._events[self._next]
+            if what == "call":
+                return which
+            self._pass(what, which)
+            self._next += 1
+        return None
+
+    def _pass(self, what: str, which: int) -> None:
+        if what == "phase":
+            self._turns.append(self.at)
+        elif what == "begin":
+            self._starts[which], self._inside = self.at, which
+        else:
+            self.at += self._inside == which  # nothing was inside
+            self._stops[which], self._inside = self.at, None
+
+    def take(self, at: float) -> None:
+        """Pass the collective, which is drawn here."""
+        self.at, self._inside = at + 0.5, None
+        self._next += 1
+
+    def drawn(self) -> tuple[tuple[Box, ...], tuple[Band, ...]]:
+        """The boxes and bands of a lane that has come to its end."""
+        running: list[float] = []
+        boxes = []
+        for which, span in enumerate(self._spans):
+            while running and running[-1] <= span.start:
+                running.pop()
+            boxes.append(Box(span, self._starts[which], self._stops[which], len(running)))
+            running.append(span.stop)
+        ends = [*self._turns[1:], self.at]
+        bands = (Band(*each) for each in zip(self._phases, self._turns, ends, strict=True) if each[0] in _SHOWN)
+        wide = tuple(band for band in bands if band.stop > band.start)
+        return tuple(boxes), wide if len(wide) <= MOST_BANDS else ()
+
+
+def meet(walks: Sequence[Walk], together: Iterable[Sequence[Call]]) -> dict[Call, float]:
+    """Walk all lanes to their end; where each collective is drawn: at one place in all lanes that begin it together.
+
+    Lanes that begin collectives of several groups in different orders cannot all have them at one place: then one of them is
+    drawn where its own lane has come to.
+    """
+    partners = _partners(together)
+    places: dict[Call, float] = {}
+    while waiting := [Call(lane, place) for lane, walk in enumerate(walks) if (place := walk.waits_for()) is not None]:
+        ready = {call: partners.get(call, {call}) for call in waiting}
+        whole = [calls for calls in ready.values() if calls <= set(waiting) and not calls & places.keys()]
+        if not whole:
+            first = min(waiting, key=lambda call: walks[call.lane].at)
+            partners.get(first, set()).discard(first)
+            whole = [{first}]
+        for calls in whole:
+            at = max(walks[call.lane].at for call in calls) + 0.5
+            for call in calls - places.keys():
+                places[call] = at
+                walks[call.lane].take(at)
+    return places
+
+
+def _partners(together: Iterable[Sequence[Call]]) -> dict[Call, set[Call]]:
+    """Of each collective all that are drawn at its place, itself too."""
+    found: dict[Call, set[Call]] = {}
+    for calls in together:
+        whole = set(itertools.chain(calls, *(found.get(call, ()) for call in calls)))
+        for call in whole:
+            found[call] = whole
+    return found
+
 
 MOST_RANKS = 8
 """Lanes with a rank each; of more ranks those that did the same share one."""

@@ -1,4 +1,4 @@
-"""What spreads a model, in words and as a table: each kind tells what is held here, and what is not seen from here."""
+"""A DataParallel call, and what else spreads a model, as small dictionaries of words that a page can draw as they are."""
 
 from __future__ import annotations
 
@@ -7,14 +7,62 @@ from collections.abc import Callable
 from typing import Any
 
 from devwidget.language.speaking import said, say
+from devwidget.records.parallel import Replica
 from devwidget.records.schema.message import out_of_row
 from devwidget.records.snapshot import Snapshot
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import row_words
+from devwidget.report.figures import parallel_figure
+from devwidget.report.style.units import counted, format_bytes, format_seconds
+from devwidget.report.style.words import code_word, row_words
+from devwidget.report.text.advice import advice
+from devwidget.report.text.parallel_words import (
+    card_words,
+    mark_of,
+    parallel_marks,
+    parallel_summary,
+    parallel_title,
+    parallel_words,
+)
+from devwidget.views.parallel import ParallelCall
 from devwidget.views.spread import WRAPPERS, Share, Spread, spreads
 
 Card = dict[str, Any]
+
+
+def parallel_card(call: ParallelCall) -> Card:
+    """One DataParallel module: the drawing, a row for each replica, what it costs and what to change."""
+    return {
+        "title": parallel_title(call),
+        "summary": parallel_summary(call),
+        "replicas": [_replica(call, replica) for replica in call.replicas],
+        "idle": [str(device) for device in call.idle],
+        "words": parallel_words(call),
+        "advice": [{"about": each.about, "text": each.text, "code": each.code} for each in advice(call)],
+        "marks": parallel_marks(call) if call.replicas else {},
+        "figure": parallel_figure(call) if call.replicas else None,
+    }
+
+
+def _replica(call: ParallelCall, replica: Replica) -> Card:
+    peak, known, own = call.peak(replica.device), call.memory.get(replica.device), say("own")
+    return {
+        "device": str(replica.device),
+        "mark": mark_of("replica", replica.number),
+        "card": card_words(call, replica.device),
+        "uuid": known.uuid if known is not None else "",
+        "samples": replica.samples,
+        "input": format_bytes(replica.input_bytes),
+        "parameters": format_bytes(replica.parameter_bytes) if replica.parameter_bytes else own,
+        "output": format_bytes(replica.output_bytes),
+        "gradients": format_bytes(replica.gradient_bytes)
+        if replica.gradient_bytes
+        else say("own")
+        if call.call.backward
+        else "",
+        "peak": format_bytes(peak) if peak else "",
+        "time": format_seconds(replica.seconds) if replica.seconds else "",
+    }
+
+
 MOST_ROWS = 200
 MOST_DRAWN = 16
 """Ranks; the shards of more are told in words alone."""
@@ -36,12 +84,12 @@ def _card(spread: Spread) -> Card:
         "path": spread.path,
         "words": [*_WORDS[spread.kind](spread), *_prefix(spread)],
         "code": saved,
-        "rows": [] if spread.kind in WRAPPERS else [_row(share) for share in spread.shares[:MOST_ROWS]],
+        "rows": [] if spread.kind in WRAPPERS else [_share_row(share) for share in spread.shares[:MOST_ROWS]],
         "more": max(0, len(spread.shares) - MOST_ROWS),
     }
 
 
-def _row(share: Share) -> list[str]:
+def _share_row(share: Share) -> list[str]:
     note = row_words(_drawn(part) + said(part) for part in out_of_row(share.note))
     return [said(share.name) or say("the model itself"), str(share.parts), _here(share), format_bytes(share.whole), note]
 
@@ -157,6 +205,11 @@ def _device_map(spread: Spread) -> list[str]:
 
 
 _WORDS: dict[str, Callable[[Spread], list[str]]] = {
-    "DataParallel": _data_parallel, "DistributedDataParallel": _distributed, "FSDP2": _sharded, "FSDP": _sharded,
-    "tensor parallel": _tensor_parallel, "accelerate": _offloaded, "device map": _device_map,
-}  # fmt: skip
+    "DataParallel": _data_parallel,
+    "DistributedDataParallel": _distributed,
+    "FSDP2": _sharded,
+    "FSDP": _sharded,
+    "tensor parallel": _tensor_parallel,
+    "accelerate": _offloaded,
+    "device map": _device_map,
+}

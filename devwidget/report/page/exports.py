@@ -1,18 +1,19 @@
-"""The worst finding as one picture to share: what is wrong, the line, the fix, and the step on its devices; plain SVG."""
+"""The panel's content as a file to keep: HTML, JSON, CSV, text, or a picture of the worst finding to share."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from devwidget.language.speaking import say
 from devwidget.records.finding import Finding
+from devwidget.records.loading.json_io import dumps
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.style.code_words import code_word
+from devwidget.report.page.html import panel_page, panel_text
 from devwidget.report.style.palette import device_hue
-from devwidget.report.style.safe_text import Markup, element
-from devwidget.report.style.words import first_line, module_words, row_words, site_words, spoken
+from devwidget.report.style.safe_text import Markup, element, file_name, spreadsheet_cell
+from devwidget.report.style.words import code_word, first_line, module_words, row_words, site_words, spoken
 from devwidget.report.text.finding_text import changed_lines
 from devwidget.report.text.trace_text import summary_words
 from devwidget.views.timeline import Timeline, timeline
@@ -95,3 +96,28 @@ def _picture(lanes: Timeline, top: float) -> Iterator[Markup]:
         yield element("line", **ends_at, stroke=hue, **{"stroke-width": "2.5"})
     for cross in lanes.crosses:
         yield element("circle", cx=f"{left + cross.at * scale:.1f}", cy=f"{middle[cross.lane]:.1f}", r="5", fill=_HUES["error"])
+
+
+def export(snapshot: Snapshot | None, trace: Trace | None, form: str) -> dict[str, str]:
+    """A file as `name`, `mime` and `text`; `error` for an unknown form or without anything to export."""
+    if snapshot is None:
+        return {"error": say("there is nothing to export: the model was deleted")}
+    if form not in _FORMS:
+        return {"error": say("unknown form {form}; known: {forms}", form=repr(form), forms=", ".join(_FORMS))}
+    ending, mime, write = _FORMS[form]
+    name = snapshot.modules[0].class_name if snapshot.modules else "model"
+    return {"name": f"{file_name(name)}-devices.{ending}", "mime": mime, "text": write(snapshot, trace)}
+
+
+def _csv(snapshot: Snapshot, trace: Trace | None) -> str:
+    return str(snapshot.to_frame("tensors").map(spreadsheet_cell).to_csv(index=False))
+
+
+_FORMS: dict[str, tuple[str, str, Callable[[Snapshot, Trace | None], str]]] = {
+    "html": ("html", "text/html", panel_page),
+    "json": ("json", "application/json", lambda snapshot, trace: dumps(snapshot)),
+    "trace": ("trace.json", "application/json", lambda snapshot, trace: dumps(trace if trace is not None else Trace())),
+    "csv": ("csv", "text/csv", _csv),
+    "card": ("svg", "image/svg+xml", share_card),
+    "text": ("txt", "text/plain", panel_text),
+}
