@@ -67,14 +67,14 @@ class Rereader:
 
     def _read(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, gpus: int) -> Snapshot:
         if self._last is not None:  # many models are shown once and never looked at again
-            self._fingerprint = None if running_thread() else _fingerprint(model, optimizer)
+            self._fingerprint = None if running_thread() else _take_fingerprint(model, optimizer)
         read = take_snapshot(model, optimizer=optimizer, virtual_gpus=gpus)
         self._held = held_bytes(read.modules, read.optimizer)
         self._last = replace(read, memory=categorize_memory(read.memory, self._held))
         return self._last
 
 
-def _fingerprint(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Fingerprint | None:
+def _take_fingerprint(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Fingerprint | None:
     try:
         return Fingerprint(model, optimizer)
     except NotWatchable:
@@ -171,12 +171,12 @@ class Live:
             DevwidgetError: if the model is gone or a field cannot be evaluated.
         """
         self._has_taken = False
-        trace = _called(request, self._engine.trace, **self._step(request, progress), heal=request.heal)
+        trace = _call_as_cell(request, self._engine.trace, **self._step(request, progress), heal=request.heal)
         return dataclasses.replace(trace, not_restored=(*trace.not_restored, ITEM_TAKEN)) if self._has_taken else trace
 
     def try_fix(self, request: TraceRequest, fix: Fix, progress: Callable[[str], None]) -> Fix:
         """Try a fix on the step of the panel's fields; raises as `trace`."""
-        return _called(request, self._engine.try_fix, fix, **self._step(request, progress))
+        return _call_as_cell(request, self._engine.try_fix, fix, **self._step(request, progress))
 
     def _step(self, request: TraceRequest, progress: Callable[[str], None]) -> dict[str, Any]:
         model = self._model()
@@ -200,14 +200,16 @@ class Live:
         if not is_source(batch) or not moves_on(batch):
             return batch
         if self._item is None or self._item[0]() is not batch:
-            self._item, self._has_taken = (_weakly(batch), take_item(batch)), True
+            self._item, self._has_taken = (_refer_weakly(batch), take_item(batch)), True
         return self._item[1]
 
     def names(self) -> tuple[str, ...]:
         """Variables of the notebook that could be a batch, those that fit `forward` first, likely ones foremost."""
         model = self._model()
         found = [(name, value) for name, value in user_variables() if _may_be_batch(value)]
-        fitting = [] if model is None else _likeliest_first(model, [name for name, value in found if _fits(model, value)])
+        fitting = (
+            [] if model is None else _likeliest_first(model, [name for name, value in found if _fits_forward(model, value)])
+        )
         return (*fitting, *(name for name, _ in found if name not in fitting))
 
     def _value(self, field: str, expression: str) -> Any:
@@ -221,10 +223,10 @@ class Live:
                     instead=Message("give it a name"),
                 )
             return self._given[field]
-        return evaluate(expression, field) if expression.strip() else None
+        return evaluate_in_notebook(expression, field) if expression.strip() else None
 
 
-def evaluate(expression: str, field: str) -> Any:
+def evaluate_in_notebook(expression: str, field: str) -> Any:
     """An expression in the notebook's namespace.
 
     Raises:
@@ -249,7 +251,7 @@ def evaluate(expression: str, field: str) -> Any:
         ) from error
 
 
-def _called(request: TraceRequest, function: Callable[..., T], *args: Any, **step: Any) -> T:
+def _call_as_cell(request: TraceRequest, function: Callable[..., T], *args: Any, **step: Any) -> T:
     """Call a function as a cell would that says what the fields of the panel say: what is in them is known by its name.
 
     A click has no line of the user above it. Where there is one, that has names of its own.
@@ -270,7 +272,7 @@ def _called(request: TraceRequest, function: Callable[..., T], *args: Any, **ste
     return result
 
 
-def _weakly(value: Any) -> Callable[[], Any]:
+def _refer_weakly(value: Any) -> Callable[[], Any]:
     """A weak reference where the class allows one."""
     try:
         return weakref.ref(value)
@@ -337,7 +339,7 @@ def _likeliest_first(model: nn.Module, names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: 0 if name in wanted else 1 if _USUAL.intersection(name.lower().split("_")) else 2)
 
 
-def _fits(model: nn.Module, value: Any) -> bool:
+def _fits_forward(model: nn.Module, value: Any) -> bool:
     if is_loader(value):
         return True
     items = items_of(value)

@@ -26,22 +26,22 @@ _PLAIN = "return forward_call(*args, **kwargs)"
 """How a module without hooks calls `forward`."""
 
 
-def without_us(error: BaseException, known: frozenset[int] = frozenset()) -> None:
+def remove_our_frames(error: BaseException, known: frozenset[int] = frozenset()) -> None:
     """Take the frames out of an exception, of those that led to it, and of the members of a group."""
     if id(error) in known:
         return
-    error.__traceback__ = _joined(_kept(error.__traceback__))
+    error.__traceback__ = _join_entries(_kept_entries(error.__traceback__))
     members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     for other in (error.__cause__, error.__context__, *members):
         if other is not None:
-            without_us(other, known | {id(error)})
+            remove_our_frames(other, known | {id(error)})
 
 
-def _kept(trace: TracebackType | None) -> list[TracebackType]:
+def _kept_entries(trace: TracebackType | None) -> list[TracebackType]:
     """The entries that are the program's, with those of torch as they are where nobody watches."""
     kept: list[TracebackType] = []
     under_us = False
-    for each in _entries(trace):
+    for each in _iterate_entries(trace):
         code = each.tb_frame.f_code
         if code.co_filename.startswith(_OURS):
             if kept and kept[-1].tb_frame.f_code.co_name == "handle_torch_function":
@@ -57,13 +57,13 @@ def _kept(trace: TracebackType | None) -> list[TracebackType]:
     return kept
 
 
-def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:
+def _iterate_entries(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next
 
 
-def _joined(entries: list[TracebackType]) -> TracebackType | None:
+def _join_entries(entries: list[TracebackType]) -> TracebackType | None:
     trace: TracebackType | None = None
     for each in reversed(entries):
         trace = TracebackType(trace, each.tb_frame, each.tb_lasti, each.tb_lineno)
@@ -88,7 +88,7 @@ def _plain_calls(code: CodeType) -> Iterator[tuple[int, int]]:
 Program = Callable[[], None]
 
 
-def script(file: str, args: Sequence[str]) -> Program:
+def load_script(file: str, args: Sequence[str]) -> Program:
     """What `python file args` runs, a folder or an archive with a `__main__` too; from here on it is `__main__`.
 
     Raises:
@@ -102,7 +102,7 @@ def script(file: str, args: Sequence[str]) -> Program:
             sys.path.insert(0, path)
         else:
             sys.path[0] = path
-        return _specified(spec, spec.loader, [file, *args])
+        return _load_spec(spec, spec.loader, [file, *args])
     if not os.path.isfile(path):
         raise DevwidgetError(
             Message("there is no script {file}", file=file), instead="python -m devwidget run train.py [arguments]"
@@ -115,20 +115,20 @@ def script(file: str, args: Sequence[str]) -> Program:
     return lambda: exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), vars(main))
 
 
-def module(name: str, args: Sequence[str]) -> Program:
+def load_module(name: str, args: Sequence[str]) -> Program:
     """What `python -m name args` runs; from here on it is `__main__`.
 
     Raises:
         DevwidgetError: if there is no such module, or it cannot be run.
     """
-    spec = _spec(name)
+    spec = _find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
-        spec = _spec(f"{name}.__main__")
+        spec = _find_spec(f"{name}.__main__")
     if spec is None or spec.origin is None or not _has_code(spec.loader):
         raise DevwidgetError(
             Message("there is no module {name} that can be run", name=name), instead="python -m devwidget run -m package.train"
         )
-    return _specified(spec, spec.loader, [spec.origin, *args])
+    return _load_spec(spec, spec.loader, [spec.origin, *args])
 
 
 def _has_code(loader: object) -> TypeGuard[InspectLoader]:
@@ -136,7 +136,7 @@ def _has_code(loader: object) -> TypeGuard[InspectLoader]:
     return hasattr(loader, "get_code")
 
 
-def _specified(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Program:
+def _load_spec(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Program:
     """The code of a module, as `__main__`."""
     fields = {"__loader__": loader, "__spec__": spec, "__package__": spec.parent, "__cached__": spec.cached}
     main = _become_main(str(spec.origin), argv, **fields)
@@ -149,7 +149,7 @@ def _specified(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Prog
     return run
 
 
-def _spec(name: str) -> ModuleSpec | None:
+def _find_spec(name: str) -> ModuleSpec | None:
     """A module of this name; packages around it are imported, and what they raise is theirs."""
     try:
         return importlib.util.find_spec(name)
@@ -178,7 +178,7 @@ def flush_output() -> None:
         return
 
 
-def report(text: str) -> None:
+def report_text(text: str) -> None:
     """Say something on the error stream, on that which Python began with if the program's is closed or gone."""
     for stream in (sys.stderr, sys.__stderr__):
         try:
@@ -196,7 +196,7 @@ def show_exception(error: BaseException) -> None:
 
     Afterwards it can be raised once more, for the status with which Python ends, and is not shown again.
     """
-    without_us(error)
+    remove_our_frames(error)
     sys.excepthook(type(error), error, error.__traceback__)
     sys.excepthook = lambda *_: None
 
@@ -207,7 +207,7 @@ def show_exceptions_of_threads() -> None:
 
     def shown(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None:
-            without_us(args.exc_value)
+            remove_our_frames(args.exc_value)
             args = threading.ExceptHookArgs((args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread))
         show(args)
 

@@ -38,8 +38,8 @@ from devwidget.ui.displayed import Displayed, fall_silent, speak_along
 from devwidget.ui.questions import PanelQuestions
 from devwidget.ui.ranks_panel import RanksWidget
 from devwidget.views.memory import Held, categorize_memory, held_by
-from devwidget.views.overlay import Overlay, overlay
-from devwidget.views.placement import Placement, place
+from devwidget.views.overlay import Overlay, make_overlay
+from devwidget.views.placement import Placement, tabulate_snapshot
 
 
 class DeviceWidget(Displayed, ipywidgets.VBox):
@@ -331,14 +331,14 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.view.memory = memory_content(self.snapshot.memory, self.trace) | {"drawn": self._drawn}
 
     def _draw_tree(self, snapshot: Snapshot) -> None:
-        self.table = place(snapshot)
+        self.table = tabulate_snapshot(snapshot)
         self._draw_proposed()
         self.view.head = head_content(snapshot, self.table)
         self.tree.table = tree_content(snapshot, self.table)
         self._draw_marks()
 
     def _draw_marks(self) -> None:
-        self.marks = overlay(self.table, self.trace)
+        self.marks = make_overlay(self.table, self.trace)
         self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)
 

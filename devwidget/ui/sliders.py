@@ -9,13 +9,13 @@ from traitlets import Dict
 
 from devwidget.language.speaking import say
 from devwidget.records.answers.fitted import BATCH_KNOTS, LENGTH_KNOTS, Fitted
-from devwidget.report.page.assets import SLIDERS, joined, page_words, static_text
-from devwidget.report.style.safe_text import displayed
-from devwidget.report.style.units import counted
+from devwidget.report.page.assets import SLIDERS, join_modules, page_words, static_text
+from devwidget.report.style.safe_text import displays_safely
+from devwidget.report.style.units import count_words
 from devwidget.ui.displayed import speak_along
 
 
-@displayed
+@displays_safely
 def sliders_content(fitted: Fitted) -> dict[str, Any]:
     """The state of the widget."""
     model = say("{model} on {card}", model=fitted.model, card=fitted.card) if fitted.card else fitted.model
@@ -32,17 +32,17 @@ def sliders_content(fitted: Fitted) -> dict[str, Any]:
 
 def sliders_words(fitted: Fitted) -> str:
     """Which plans were run, and how far what is told between them is off."""
-    plans = counted(len(fitted.batches) * len(fitted.lengths), "plan")
-    run = say("{plans} run, for batches of {batches}", plans=plans, batches=_listed(fitted.batches))
+    plans = count_words(len(fitted.batches) * len(fitted.lengths), "plan")
+    run = say("{plans} run, for batches of {batches}", plans=plans, batches=_list_sizes(fitted.batches))
     if len(fitted.lengths) > 1:
-        run = say("{run} and texts of {lengths}", run=run, lengths=_listed(fitted.lengths))
+        run = say("{run} and texts of {lengths}", run=run, lengths=_list_sizes(fitted.lengths))
     if fitted.checked:
         off = f"{fitted.off:.1%}"
         run = say("{run}; {count} more in between: the fit was at most {off} off", run=run, count=fitted.checked, off=off)
     return say("{sentence}.", sentence=run)
 
 
-def _listed(sizes: tuple[int, ...]) -> str:
+def _list_sizes(sizes: tuple[int, ...]) -> str:
     return ", ".join(map(str, sizes))
 
 
@@ -53,7 +53,7 @@ class Sliders(anywidget.AnyWidget):
         fitted: the plans, and what lies between them.
     """
 
-    _esm = joined(*SLIDERS)
+    _esm = join_modules(*SLIDERS)
     _css = static_text("base.css") + static_text("sliders.css")
     words = Dict().tag(sync=True)
     content = Dict().tag(sync=True)

@@ -57,14 +57,14 @@ class Overlay:
     hops: dict[int, dict[int, RowHop]] = field(default_factory=dict)
 
 
-def overlay(placement: Placement, trace: Trace | None) -> Overlay:
+def make_overlay(placement: Placement, trace: Trace | None) -> Overlay:
     """The marks of a trace on the rows of a placement."""
     result = Overlay()
     if trace is None or not len(placement):
         return result
     index = {path: row for row, path in reversed(list(enumerate(placement.paths)))}
-    result.hops, faults = _hops(index, trace), _findings(index, trace, result)
-    for row in sorted({*result.hops, *faults, *_ancestors(placement, [*result.hops, *faults])}):
+    result.hops, faults = _hops_by_row(index, trace), _findings_by_row(index, trace, result)
+    for row in sorted({*result.hops, *faults, *_find_ancestors(placement, [*result.hops, *faults])}):
         result.marks[row] = RowMark()
     for row, own in result.hops.items():
         _spread_hops(result, placement, row, sum(hop.count for hop in own.values()))
@@ -74,17 +74,17 @@ def overlay(placement: Placement, trace: Trace | None) -> Overlay:
         row = index.get(event.path, -1)
         if row >= 0:
             before = result.flows.get(row, ((), ()))
-            result.flows[row] = (_union(before[0], event.inputs), _union(before[1], event.outputs))
+            result.flows[row] = (_join_devices(before[0], event.inputs), _join_devices(before[1], event.outputs))
     return result
 
 
-def worse(one: str, other: str) -> str:
+def worse_severity(one: str, other: str) -> str:
     """The more severe of two severities; "" counts as none."""
     order = ("", *SEVERITIES)
     return max(one, other, key=order.index)
 
 
-def _hops(index: dict[str, int], trace: Trace) -> dict[int, dict[int, RowHop]]:
+def _hops_by_row(index: dict[str, int], trace: Trace) -> dict[int, dict[int, RowHop]]:
     """Row -> line -> its crossings, each counted once: in the module whose line it is."""
     lines = {number: line for line, hop in enumerate(group_hops(trace.moves)) for number in hop.numbers}
     found: dict[int, dict[int, RowHop]] = {}
@@ -96,7 +96,7 @@ def _hops(index: dict[str, int], trace: Trace) -> dict[int, dict[int, RowHop]]:
     return {row: dict(sorted(own.items())) for row, own in found.items()}
 
 
-def _findings(index: dict[str, int], trace: Trace, result: Overlay) -> dict[int, list[int]]:
+def _findings_by_row(index: dict[str, int], trace: Trace, result: Overlay) -> dict[int, list[int]]:
     """Row -> numbers of findings. An attribute named by a path such as `attention.mask` has a row of its own."""
     rows: dict[int, list[int]] = {}
     faults = {fault.number: fault for fault in trace.faults}
@@ -121,7 +121,7 @@ def _stray_paths(fault: Fault) -> Iterator[str]:
             yield f"{operand.held.module}.{operand.held.name}".lstrip(".")
 
 
-def _ancestors(placement: Placement, rows: list[int]) -> set[int]:
+def _find_ancestors(placement: Placement, rows: list[int]) -> set[int]:
     found: set[int] = set()
     for row in rows:
         parent = placement.parents[row]
@@ -143,17 +143,17 @@ def _spread_hops(result: Overlay, placement: Placement, row: int, count: int) ->
 def _spread_findings(result: Overlay, placement: Placement, row: int, numbers: tuple[int, ...], trace: Trace) -> None:
     worst = ""
     for number in numbers:
-        worst = worse(worst, trace.findings[number].severity)
+        worst = worse_severity(worst, trace.findings[number].severity)
     result.marks[row] = replace(result.marks[row], findings=numbers, severity=worst)
     row = placement.parents[row]
     while row >= 0:
         mark = result.marks[row]
         below = tuple(dict.fromkeys((*mark.findings_below, *numbers)))
-        result.marks[row] = replace(mark, findings_below=below, severity_below=worse(mark.severity_below, worst))
+        result.marks[row] = replace(mark, findings_below=below, severity_below=worse_severity(mark.severity_below, worst))
         row = placement.parents[row]
 
 
-def _union(one: tuple[DeviceId, ...], other: tuple[DeviceId, ...]) -> tuple[DeviceId, ...]:
+def _join_devices(one: tuple[DeviceId, ...], other: tuple[DeviceId, ...]) -> tuple[DeviceId, ...]:
     return tuple(dict.fromkeys((*one, *other)))
 
 
@@ -175,7 +175,7 @@ def repeated_blocks(table: Placement, marks: Overlay) -> dict[int, int]:
         below = children.pop(row, None)
         look: Hashable = own[row]
         if below is not None:
-            found.update(_runs(below[::-1], looks, table))
+            found.update(_find_runs(below[::-1], looks, table))
             look = (look, *((table.names[child], looks[child]) for child in below))
         looks[row] = -1 - row if row in marks.marks else known.setdefault(look, len(known))
         children.setdefault(table.parents[row], []).append(row)
@@ -189,7 +189,7 @@ def _own_looks(table: Placement, marks: Overlay) -> list[Hashable]:
     return list(zip(table.classes, table.devices, table.dtypes, *sizes, table.notes, flows, strict=True))
 
 
-def _runs(siblings: list[int], looks: list[int], table: Placement) -> Iterator[tuple[int, int]]:
+def _find_runs(siblings: list[int], looks: list[int], table: Placement) -> Iterator[tuple[int, int]]:
     start = 0
     for stop in range(1, len(siblings) + 1):
         if stop < len(siblings) and looks[siblings[stop]] == looks[siblings[start]]:

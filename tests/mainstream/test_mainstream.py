@@ -86,10 +86,10 @@ def outcome(bug, folder):
     if not found:
         return False, False, False
     placed = any(site is not None and site.line == bug.line for each in found for site in (each.fault, each.birth))
-    edits = applying.edits_of(found[:1]).get(str(path), [])
+    edits = applying.edits_by_file(found[:1]).get(str(path), [])
     if not edits:
         return True, placed, False
-    again = run(written(folder, f"{path.stem}_mended.py", applying.after(str(path), edits)))
+    again = run(written(folder, f"{path.stem}_mended.py", applying.apply_to_text(str(path), edits)))
     cured = not again.error and all(each.severity == "info" for each in again.findings)
     return True, placed, cured
 

@@ -15,7 +15,7 @@ from devwidget.records.ranks.pipeline import Pipeline, PipelineAction
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.report.style.palette import CATEGORY_HUES
-from devwidget.report.style.safe_text import Markup, element, together
+from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import code_word
 from devwidget.report.text.answers import (
@@ -26,8 +26,8 @@ from devwidget.report.text.answers import (
     layout_sentence,
     pipeline_headline,
     pipeline_key,
-    rows,
-    sentence,
+    what_if_rows,
+    what_if_sentence,
 )
 from devwidget.report.text.comparison_text import change_rows, verdict_words
 from devwidget.report.text.finding_text import finding_text
@@ -36,27 +36,27 @@ from devwidget.report.text.plan_text import (
     band_words,
     guess_words,
     moment_words,
-    sizes,
+    plan_verdict,
+    size_cells,
     tips_words,
     totals_of,
-    verdict,
 )
 
 
 def static_page(title: str, body: Markup) -> str:
     """One page that stands alone, light or dark as its reader is."""
-    head = element(
+    head = html_element(
         "head",
         Markup('<meta charset="utf-8">'),
-        element("title", title),
-        style(":root { color-scheme: light dark }"),
+        html_element("title", title),
+        style_element(":root { color-scheme: light dark }"),
     )
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', body), lang=language())}\n"
+    return f"<!DOCTYPE html>\n{html_element('html', head, html_element('body', body), lang=language())}\n"
 
 
-def style(rules: str) -> Markup:
+def style_element(rules: str) -> Markup:
     """Rules of CSS as an element."""
-    return element("style", Markup(rules))
+    return html_element("style", Markup(rules))
 
 
 _PARTS = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations",
@@ -87,73 +87,82 @@ def plan_html(plan: Plan) -> Markup:
     """What a notebook shows."""
     reach = max((max(device.capacity, device.on_card) for device in plan.devices), default=0) or 1
     shown = [part for part in _PARTS if part in PARTS or plan.card]
-    keys = together(
-        *(together(element("span", class_="key", style=f"background: {_hue(part)}"), _named(part)) for part in shown)
+    keys = join_html(
+        *(
+            join_html(html_element("span", class_="key", style=f"background: {_part_hue(part)}"), _part_words(part))
+            for part in shown
+        )
     )
-    problems = (element("p", tips_words(plan, device), class_="over") for device in plan.devices if device.tips_over)
-    bars = (_bar(device, reach) for device in plan.devices)
-    guesses = element("p", guess_words(plan)) if plan.guesses else ""
+    problems = (html_element("p", tips_words(plan, device), class_="over") for device in plan.devices if device.tips_over)
+    bars = (_plan_bar(device, reach) for device in plan.devices)
+    guesses = html_element("p", guess_words(plan)) if plan.guesses else ""
     parts = (
-        element("p", element("b", verdict(plan))),
+        html_element("p", html_element("b", plan_verdict(plan))),
         *bars,
-        element("p", keys),
+        html_element("p", keys),
         *problems,
-        _figures(plan),
-        element("p", band_words(plan)) if plan.card else "",
+        _plan_table(plan),
+        html_element("p", band_words(plan)) if plan.card else "",
         guesses,
-        _map(plan),
+        _device_map_table(plan),
     )
-    return together(style(_PLAN_STYLE), element("div", *parts, class_="devwidget-plan"))
+    return join_html(style_element(_PLAN_STYLE), html_element("div", *parts, class_="devwidget-plan"))
 
 
-def _bar(device: DevicePlan, reach: int) -> Markup:
+def _plan_bar(device: DevicePlan, reach: int) -> Markup:
     sizes_of = {"size": format_bytes(device.on_card), "capacity": format_bytes(device.capacity)}
     title = say("{device}: {size} of {capacity}", device=device.device, **sizes_of)
     slices = (
-        element(
+        html_element(
             "span",
-            style=f"width: {_percent(getattr(device, part), reach)}; background: {_hue(part)}",
-            title=f"{_named(part)} {format_bytes(getattr(device, part))}",
+            style=f"width: {_percent_of(getattr(device, part), reach)}; background: {_part_hue(part)}",
+            title=f"{_part_words(part)} {format_bytes(getattr(device, part))}",
         )
         for part in _PARTS
     )
-    limit = element("span", class_="limit", style=f"left: {_percent(device.capacity, reach)}", title=say("its memory"))
-    heading = element("span", title, class_="" if device.fits else "over")
-    return together(heading, element("div", *slices, limit, class_="bar"))
+    limit = html_element("span", class_="limit", style=f"left: {_percent_of(device.capacity, reach)}", title=say("its memory"))
+    heading = html_element("span", title, class_="" if device.fits else "over")
+    return join_html(heading, html_element("div", *slices, limit, class_="bar"))
 
 
-def _percent(size: int, reach: int) -> str:
+def _percent_of(size: int, reach: int) -> str:
     return f"{100 * size / reach:.2f}%"
 
 
-def _key(part: str) -> Markup:
-    return together(element("span", class_="key", style=f"background: {_hue(part)}"), _named(part))
+def _part_key(part: str) -> Markup:
+    return join_html(html_element("span", class_="key", style=f"background: {_part_hue(part)}"), _part_words(part))
 
 
-def _named(part: str) -> str:
+def _part_words(part: str) -> str:
     return said({**PARTS, **_ON_CARD}[part])
 
 
-def _hue(part: str) -> str:
+def _part_hue(part: str) -> str:
     return CATEGORY_HUES[_PARTS[part]]
 
 
-def _figures(plan: Plan) -> Markup:
-    head = element("thead", _row("th", ("", *map(said, (*totals_of(plan).values(), *PARTS.values())), say("the peak is in"))))
-    return element("table", head, element("tbody", *(_device(plan, device) for device in plan.devices)))
+def _plan_table(plan: Plan) -> Markup:
+    head = html_element(
+        "thead", _table_row("th", ("", *map(said, (*totals_of(plan).values(), *PARTS.values())), say("the peak is in")))
+    )
+    return html_element("table", head, html_element("tbody", *(_device_row(plan, device) for device in plan.devices)))
 
 
-def _device(plan: Plan, device: DevicePlan) -> Markup:
-    return _row("td", (str(device.device), *sizes(device, totals_of(plan)), moment_words(plan, device.peak_at)))
+def _device_row(plan: Plan, device: DevicePlan) -> Markup:
+    return _table_row("td", (str(device.device), *size_cells(device, totals_of(plan)), moment_words(plan, device.peak_at)))
 
 
-def _map(plan: Plan) -> str:
-    rows = (_row("td", (path or say("the whole model"), device)) for path, device in plan.device_map)
-    return element("details", element("summary", say("device map")), element("table", *rows)) if plan.device_map else ""
+def _device_map_table(plan: Plan) -> str:
+    rows = (_table_row("td", (path or say("the whole model"), device)) for path, device in plan.device_map)
+    return (
+        html_element("details", html_element("summary", say("device map")), html_element("table", *rows))
+        if plan.device_map
+        else ""
+    )
 
 
-def _row(cell: str, texts: Iterable[str]) -> Markup:
-    return element("tr", *(element(cell, text) for text in texts))
+def _table_row(cell: str, texts: Iterable[str]) -> Markup:
+    return html_element("tr", *(html_element(cell, text) for text in texts))
 
 
 _WHAT_IF_STYLE = """
@@ -172,7 +181,7 @@ Answer = LargestBatch | Changes | Layout | Generation
 @presents("html", Changes)
 def what_if_page(answer: Answer) -> str:
     """One page that stands alone."""
-    return static_page(_sentence(answer), what_if_html(answer))
+    return static_page(_answer_sentence(answer), what_if_html(answer))
 
 
 @presents("notebook", Generation)
@@ -181,24 +190,30 @@ def what_if_page(answer: Answer) -> str:
 @presents("notebook", Changes)
 def what_if_html(answer: Answer) -> Markup:
     """What a notebook shows."""
-    head, *planned = _list_rows(answer)
-    lines = (_row("th", head), *(_row("td", row) for row in planned))
-    rejected = [_row("td", (said(each.what), said(each.why))) for each in answer.rejected] if isinstance(answer, Layout) else []
-    tried = element("details", element("summary", say("tried before")), element("table", *rejected)) if rejected else ""
-    parts = (element("p", element("b", _sentence(answer))), element("table", *lines), tried)
-    return together(style(_WHAT_IF_STYLE), element("div", *parts, class_="devwidget-what-if"))
+    head, *planned = _answer_rows(answer)
+    lines = (_table_row("th", head), *(_table_row("td", row) for row in planned))
+    rejected = (
+        [_table_row("td", (said(each.what), said(each.why))) for each in answer.rejected] if isinstance(answer, Layout) else []
+    )
+    tried = (
+        html_element("details", html_element("summary", say("tried before")), html_element("table", *rejected))
+        if rejected
+        else ""
+    )
+    parts = (html_element("p", html_element("b", _answer_sentence(answer))), html_element("table", *lines), tried)
+    return join_html(style_element(_WHAT_IF_STYLE), html_element("div", *parts, class_="devwidget-what-if"))
 
 
-def _sentence(answer: Answer) -> str:
+def _answer_sentence(answer: Answer) -> str:
     if isinstance(answer, Generation):
         return generation_sentence(answer)
-    return layout_sentence(answer) if isinstance(answer, Layout) else sentence(answer)
+    return layout_sentence(answer) if isinstance(answer, Layout) else what_if_sentence(answer)
 
 
-def _list_rows(answer: Answer) -> list[tuple[str, ...]]:
+def _answer_rows(answer: Answer) -> list[tuple[str, ...]]:
     if isinstance(answer, Generation):
         return generation_rows(answer)
-    return layout_rows(answer) if isinstance(answer, Layout) else rows(answer)
+    return layout_rows(answer) if isinstance(answer, Layout) else what_if_rows(answer)
 
 
 _COMPARISON_STYLE = """
@@ -220,22 +235,22 @@ def comparison_page(compared: Comparison) -> str:
 @presents("notebook", Comparison)
 def comparison_html(compared: Comparison) -> Markup:
     """What a notebook shows."""
-    rows = [_row("th", ("", say("before"), say("after"))), *(_row("td", row) for row in change_rows(compared))]
+    rows = [_table_row("th", ("", say("before"), say("after"))), *(_table_row("td", row) for row in change_rows(compared))]
     findings = [
-        _row("th", ("", say("before"), say("after"))),
-        _row("td", (say("fixed, and new"), _finding_texts(compared.fixed), _finding_texts(compared.new))),
-        _row("td", (say("in both"), _finding_texts(compared.left), _finding_texts(compared.left))),
+        _table_row("th", ("", say("before"), say("after"))),
+        _table_row("td", (say("fixed, and new"), _finding_texts(compared.fixed), _finding_texts(compared.new))),
+        _table_row("td", (say("in both"), _finding_texts(compared.left), _finding_texts(compared.left))),
     ]
     parts = (
-        element("p", element("b", verdict_words(compared))),
-        element("table", *rows),
-        element("table", *findings),
+        html_element("p", html_element("b", verdict_words(compared))),
+        html_element("table", *rows),
+        html_element("table", *findings),
     )
-    return together(style(_COMPARISON_STYLE), element("div", *parts, class_="devwidget-compare"))
+    return join_html(style_element(_COMPARISON_STYLE), html_element("div", *parts, class_="devwidget-compare"))
 
 
 def _finding_texts(findings: Iterable[Finding]) -> Markup:
-    return together(*(element("pre", finding_text(finding)) for finding in findings))
+    return join_html(*(html_element("pre", finding_text(finding)) for finding in findings))
 
 
 _PIPELINE_STYLE = """
@@ -270,26 +285,28 @@ def pipeline_page(pipeline: Pipeline) -> str:
 def pipeline_html(pipeline: Pipeline) -> Markup:
     """What a notebook shows."""
     rows = (
-        element("tr", element("th", say("rank {number}", number=at), scope="row"), *_cells(pipeline, actions))
+        html_element(
+            "tr", html_element("th", say("rank {number}", number=at), scope="row"), *_pipeline_cells(pipeline, actions)
+        )
         for at, actions in enumerate(pipeline.ranks)
     )
-    table = element("div", element("table", *rows))
+    table = html_element("div", html_element("table", *rows))
     parts = (
-        element("p", element("b", pipeline_headline(pipeline))),
+        html_element("p", html_element("b", pipeline_headline(pipeline))),
         table,
-        element("p", pipeline_key(pipeline)),
+        html_element("p", pipeline_key(pipeline)),
     )
-    return together(style(_PIPELINE_STYLE), element("div", *parts, class_="devwidget-pipeline"))
+    return join_html(style_element(_PIPELINE_STYLE), html_element("div", *parts, class_="devwidget-pipeline"))
 
 
-def _cells(pipeline: Pipeline, actions: tuple[PipelineAction, ...]) -> Iterator[Markup]:
+def _pipeline_cells(pipeline: Pipeline, actions: tuple[PipelineAction, ...]) -> Iterator[Markup]:
     at = 0
     for action in actions:
         if action.start > at:
-            yield element("td", colspan=str(action.start - at))
+            yield html_element("td", colspan=str(action.start - at))
         at = action.start + action.width
         facts = {"kind": code_word(action.kind), "microbatch": action.microbatch, "stage": action.stage}
         title = say("{kind} of microbatch {microbatch} in stage {stage}", **facts)
-        yield element(
+        yield html_element(
             "td", action_words(pipeline, action), colspan=str(action.width), title=title, class_=_CLASSES[action.kind]
         )

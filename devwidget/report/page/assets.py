@@ -34,7 +34,7 @@ _COUNTED = re.compile(rf"\bsayCount\({_TEXT}, {_TEXT}")
 
 
 @functools.cache
-def joined(*names: str) -> str:
+def join_modules(*names: str) -> str:
     """The files in this order as one ES module, after the colours that `dom.js` paints with.
 
     Imports between them are dropped, so top-level names must differ.
@@ -42,10 +42,10 @@ def joined(*names: str) -> str:
     Files stay text, never paths: a path would make anywidget watch it, and the watcher keeps every widget alive.
     """
     hues = [f"const HUES = {json.dumps(page_hues())};"] if "dom.js" in names else []
-    return "\n".join([*hues, *(_lean(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))) for name in names)])
+    return "\n".join([*hues, *(_strip_source(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))) for name in names)])
 
 
-def _lean(source: str) -> str:
+def _strip_source(source: str) -> str:
     """Without indentation and comment lines: the page needs neither, and every panel carries the text."""
     lines = (line.strip() for line in source.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(("//", "/** @")))
@@ -61,19 +61,19 @@ def page_words(*files: str) -> dict[str, str]:
     """Template -> translation, for all that a widget of these files may say; {} in English, in which they are written."""
     if language() == ENGLISH:
         return {}
-    return {each: template(each) for each in (*_said_in(*files), *CODES)} | {
-        text: template(one, many, count) for one, many in _counted_in(*files) for count, text in ((1, one), (2, many))
+    return {each: template(each) for each in (*_find_said(*files), *CODES)} | {
+        text: template(one, many, count) for one, many in _find_counted(*files) for count, text in ((1, one), (2, many))
     }
 
 
 @functools.cache
-def _said_in(*files: str) -> tuple[str, ...]:
-    return tuple(map(json.loads, _SAID.findall(joined(*files))))
+def _find_said(*files: str) -> tuple[str, ...]:
+    return tuple(map(json.loads, _SAID.findall(join_modules(*files))))
 
 
 @functools.cache
-def _counted_in(*files: str) -> tuple[tuple[str, str], ...]:
-    return tuple((json.loads(one), json.loads(many)) for one, many in _COUNTED.findall(joined(*files)))
+def _find_counted(*files: str) -> tuple[tuple[str, str], ...]:
+    return tuple((json.loads(one), json.loads(many)) for one, many in _COUNTED.findall(join_modules(*files)))
 
 
 def plotly_path() -> pathlib.Path:

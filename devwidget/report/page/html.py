@@ -11,16 +11,16 @@ from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, TREE, joined, page_words, plotly_path, static_text
+from devwidget.report.page.assets import PANEL, TREE, join_modules, page_words, plotly_path, static_text
 from devwidget.report.page.content import head_content, marks_content, memory_content, traced_content, tree_content
-from devwidget.report.style.safe_text import Markup, element, script_json, together
-from devwidget.report.style.units import counted, format_bytes, format_count
+from devwidget.report.style.safe_text import Markup, html_element, join_html, script_json
+from devwidget.report.style.units import count_words, format_bytes, format_count
 from devwidget.report.style.words import device_list, dtype_words
-from devwidget.report.text.snapshot_text import bar_words, headline, shown_rows, snapshot_text, tree_heads, unicode_bar
+from devwidget.report.text.snapshot_text import bar_words, shown_rows, snapshot_headline, snapshot_text, tree_heads, unicode_bar
 from devwidget.report.text.trace_text import trace_blocks, trace_text
 from devwidget.views.memory import memory_bars
-from devwidget.views.overlay import overlay
-from devwidget.views.placement import Placement, place
+from devwidget.views.overlay import make_overlay
+from devwidget.views.placement import Placement, tabulate_snapshot
 
 _MOST_ROWS = 50
 GONE = Message("devwidget: the model was deleted before anything was read")
@@ -37,18 +37,18 @@ def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
 def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
     """Plain HTML without style or script, which every viewer keeps: bars as text, what the last step did, a table."""
     if snapshot is None:
-        return element("p", said(GONE))
-    table = place(snapshot)
+        return html_element("p", said(GONE))
+    table = tabulate_snapshot(snapshot)
     bars = [
-        _row("td", str(bar.device), element("code", unicode_bar(bar)), bar_words(bar))
+        _table_row("td", str(bar.device), html_element("code", unicode_bar(bar)), bar_words(bar))
         for bar in memory_bars(snapshot.memory, trace)
     ]
-    blocks = map(_block, trace_blocks(trace)) if trace else ()
+    blocks = map(_code_block, trace_blocks(trace)) if trace else ()
     parts = [
-        element("p", element("b", headline(snapshot, table))),
-        element("table", *bars) if bars else "",
+        html_element("p", html_element("b", snapshot_headline(snapshot, table))),
+        html_element("table", *bars) if bars else "",
     ]
-    return together(*parts, *blocks, _tree(table))
+    return join_html(*parts, *blocks, _tree_table(table))
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
@@ -58,9 +58,9 @@ def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 def as_saved(html: str) -> str:
     """For when the notebook is opened again and no kernel knows the panel."""
-    note = element("p", element("em", say("The panel as it was saved; run the cell for the live one.")))
+    note = html_element("p", html_element("em", say("The panel as it was saved; run the cell for the live one.")))
     style = Markup(f"<style>{_STYLE}</style>")  # viewers drop it, and need none of it
-    return element("div", style, note, html, class_="dw-saved")
+    return html_element("div", style, note, html, class_="dw-saved")
 
 
 _STYLE = """
@@ -70,23 +70,27 @@ _STYLE = """
 """JupyterLab: only the live panel where there is one, nothing after it was closed, and no word of a widget that is gone."""
 
 
-def _block(text: str) -> str:
-    return element("pre", element("code", text))
+def _code_block(text: str) -> str:
+    return html_element("pre", html_element("code", text))
 
 
-def _tree(table: Placement) -> str:
+def _tree_table(table: Placement) -> str:
     rows = shown_rows(table, _MOST_ROWS)
-    head = _row("th", *tree_heads())
-    body = element("tbody", *(_module_row(table, row) for row in rows))
-    more = element("p", say("… and {rows} more", rows=counted(len(table) - len(rows), "row"))) if len(rows) < len(table) else ""
-    return together(element("table", element("thead", head), body), more)
+    head = _table_row("th", *tree_heads())
+    body = html_element("tbody", *(_module_row(table, row) for row in rows))
+    more = (
+        html_element("p", say("… and {rows} more", rows=count_words(len(table) - len(rows), "row")))
+        if len(rows) < len(table)
+        else ""
+    )
+    return join_html(html_element("table", html_element("thead", head), body), more)
 
 
 def _module_row(table: Placement, row: int) -> str:
     note = " · ".join(filter(None, (say("plain attribute") if table.tensors[row] else "", said(table.notes[row]))))
-    return _row(
+    return _table_row(
         "td",
-        together(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row]),
+        join_html(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row]),
         table.classes[row],
         device_list(table.devices_of(row)),
         ", ".join(map(dtype_words, table.dtypes_of(row))),
@@ -96,9 +100,9 @@ def _module_row(table: Placement, row: int) -> str:
     )
 
 
-def _row(cell: str, *texts: str) -> str:
+def _table_row(cell: str, *texts: str) -> str:
     left = {"align": "left", "style": "text-align:left"}  # GitHub keeps the one, nbconvert heeds the other; the indent needs it
-    return element("tr", *(element(cell, text, **left) for text in texts))
+    return html_element("tr", *(html_element(cell, text, **left) for text in texts))
 
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -126,38 +130,38 @@ def trace_page(trace: Trace) -> str:
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     """The whole panel as one file of about 5 MB, nearly all of it plotly.js; a reader without scripts sees text."""
     title = snapshot.modules[0].class_name if snapshot.modules else "trace"
-    plain = panel_html(snapshot, trace) if snapshot.modules else element("pre", trace_text(trace or Trace()))
+    plain = panel_html(snapshot, trace) if snapshot.modules else html_element("pre", trace_text(trace or Trace()))
     script = "\n".join(
         [
-            joined("shim.js"),
-            as_value("tree", joined(*TREE)),
-            as_value("panel", joined(*PANEL)),
+            join_modules("shim.js"),
+            as_value("tree", join_modules(*TREE)),
+            as_value("panel", join_modules(*PANEL)),
             f"const facts = {script_json(page_facts(snapshot, trace), as_text)};",
             _START,
         ]
     )
     plotly = plotly_path().read_text(encoding="utf-8")
     scripts = (plotly, "globalThis.Plotly ??= globalThis.moduleName;", script)
-    return standalone(title, plain, ("base.css", "tree.css", "panel.css"), scripts)
+    return standalone_page(title, plain, ("base.css", "tree.css", "panel.css"), scripts)
 
 
-def standalone(title: str, plain: str, styles: Iterable[str], scripts: Iterable[str]) -> str:
+def standalone_page(title: str, plain: str, styles: Iterable[str], scripts: Iterable[str]) -> str:
     """One file for a widget that draws itself into `#panel`; a reader without scripts sees `plain`."""
     style = "\n".join(static_text(name) for name in ("page.css", *styles))
     return (
         "<!DOCTYPE html>\n"
         f'<html lang="{language()}"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"{element('title', f'{title} – devwidget')}<style>{style}</style></head>"
+        f"{html_element('title', f'{title} – devwidget')}<style>{style}</style></head>"
         f'<body><main id="panel"></main><noscript>{plain}</noscript>'
-        f"{''.join(f'<script>{_safe(script)}</script>' for script in scripts)}</body></html>\n"
+        f"{''.join(f'<script>{_safe_script(script)}</script>' for script in scripts)}</body></html>\n"
     )
 
 
 def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
     """The state of the widgets, as a page without a kernel needs it."""
-    table = place(snapshot)
-    marks = overlay(table, trace)
+    table = tabulate_snapshot(snapshot)
+    marks = make_overlay(table, trace)
     packed, marked = tree_content(snapshot, table, most=20_000), marks_content(table, marks)
     tree = {"words": page_words(*TREE), "table": packed, "marks": marked}
     panel = {
@@ -182,6 +186,6 @@ def as_text(value: bytes) -> dict[str, str]:
     return {"__bytes__": base64.b64encode(value).decode("ascii")}
 
 
-def _safe(script: str) -> str:
+def _safe_script(script: str) -> str:
     """A script of ours or of plotly, in whose texts nothing may end it or begin a comment."""
     return script.replace("</", "<\\/").replace("<!--", "<\\!--")

@@ -11,9 +11,9 @@ from devwidget.records.parallel import Replica
 from devwidget.records.schema.message import out_of_row
 from devwidget.records.snapshot import Snapshot
 from devwidget.report.figures import parallel_figure
-from devwidget.report.style.units import counted, format_bytes, format_seconds
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import code_word, row_words
-from devwidget.report.text.advice import advice
+from devwidget.report.text.advice import parallel_advice
 from devwidget.report.text.parallel_words import (
     card_words,
     mark_of,
@@ -23,7 +23,7 @@ from devwidget.report.text.parallel_words import (
     parallel_words,
 )
 from devwidget.views.parallel import ParallelCall
-from devwidget.views.spread import WRAPPERS, Share, Spread, spreads
+from devwidget.views.spread import WRAPPERS, Share, Spread, find_spreads
 
 Card = dict[str, Any]
 
@@ -33,16 +33,16 @@ def parallel_card(call: ParallelCall) -> Card:
     return {
         "title": parallel_title(call),
         "summary": parallel_summary(call),
-        "replicas": [_replica(call, replica) for replica in call.replicas],
+        "replicas": [_replica_card(call, replica) for replica in call.replicas],
         "idle": [str(device) for device in call.idle],
         "words": parallel_words(call),
-        "advice": [{"about": each.about, "text": each.text, "code": each.code} for each in advice(call)],
+        "advice": [{"about": each.about, "text": each.text, "code": each.code} for each in parallel_advice(call)],
         "marks": parallel_marks(call) if call.replicas else {},
         "figure": parallel_figure(call) if call.replicas else None,
     }
 
 
-def _replica(call: ParallelCall, replica: Replica) -> Card:
+def _replica_card(call: ParallelCall, replica: Replica) -> Card:
     peak, known, own = call.peak(replica.device), call.memory.get(replica.device), say("own")
     return {
         "device": str(replica.device),
@@ -70,10 +70,10 @@ MOST_DRAWN = 16
 
 def spread_cards(snapshot: Snapshot) -> list[Card]:
     """One card for each way in which the model is spread."""
-    return [_card(spread) for spread in spreads(snapshot)]
+    return [_spread_card(spread) for spread in find_spreads(snapshot)]
 
 
-def _card(spread: Spread) -> Card:
+def _spread_card(spread: Spread) -> Card:
     inside = f"{spread.path}.module.state_dict()" if spread.path else "module.state_dict()"
     saved = f"torch.save(model.{inside}, path)" if spread.kind in WRAPPERS and spread.keys else ""
     return {
@@ -82,7 +82,7 @@ def _card(spread: Spread) -> Card:
         if spread.path
         else code_word(spread.kind),
         "path": spread.path,
-        "words": [*_WORDS[spread.kind](spread), *_prefix(spread)],
+        "words": [*_WORDS[spread.kind](spread), *_prefix_notes(spread)],
         "code": saved,
         "rows": [] if spread.kind in WRAPPERS else [_share_row(share) for share in spread.shares[:MOST_ROWS]],
         "more": max(0, len(spread.shares) - MOST_ROWS),
@@ -90,18 +90,18 @@ def _card(spread: Spread) -> Card:
 
 
 def _share_row(share: Share) -> list[str]:
-    note = row_words(_drawn(part) + said(part) for part in out_of_row(share.note))
-    return [said(share.name) or say("the model itself"), str(share.parts), _here(share), format_bytes(share.whole), note]
+    note = row_words(_draw_shard(part) + said(part) for part in out_of_row(share.note))
+    return [said(share.name) or say("the model itself"), str(share.parts), _bytes_here(share), format_bytes(share.whole), note]
 
 
-def _drawn(part: str) -> str:
+def _draw_shard(part: str) -> str:
     """`▯▮▯▯ ` before `shard 1 of 4`: the shard of this process among those of the others."""
     shard = re.match(r"shard (\d+) of (\d+)", part)
     here, ranks = (int(shard[1]), int(shard[2])) if shard else (0, 0)
     return f"{'▯' * here}▮{'▯' * (ranks - here - 1)} " if here < ranks <= MOST_DRAWN else ""
 
 
-def _here(*shares: Share) -> str:
+def _bytes_here(*shares: Share) -> str:
     """`cuda:0 1.00 MiB, cpu 3.00 MiB`, all shares together."""
     total: dict[str, int] = {}
     for device, size in (each for share in shares for each in share.here):
@@ -109,11 +109,11 @@ def _here(*shares: Share) -> str:
     return ", ".join(f"{device} {format_bytes(size)}" for device, size in total.items()) or say("nothing")
 
 
-def _whole(spread: Spread) -> str:
+def _whole_words(spread: Spread) -> str:
     return format_bytes(sum(share.whole for share in spread.shares))
 
 
-def _prefix(spread: Spread) -> list[str]:
+def _prefix_notes(spread: Spread) -> list[str]:
     if spread.kind not in WRAPPERS or not spread.keys:
         return []
     prefix = f"{spread.path}.module." if spread.path else "module."
@@ -127,9 +127,9 @@ def _prefix(spread: Spread) -> list[str]:
     ]
 
 
-def _data_parallel(spread: Spread) -> list[str]:
+def _data_parallel_notes(spread: Spread) -> list[str]:
     if "calls the module directly" in spread.note:
-        where = _here(*spread.shares)
+        where = _bytes_here(*spread.shares)
         return [
             say(
                 "There was no GPU when it was built: it calls the module directly, {where}. Nothing is cut or copied.",
@@ -139,47 +139,47 @@ def _data_parallel(spread: Spread) -> list[str]:
     return [say("One process, {note}.", note=said(spread.note))] if spread.note else []
 
 
-def _distributed(spread: Spread) -> list[str]:
+def _distributed_notes(spread: Spread) -> list[str]:
     return [
         say(
             "This process is {one} and holds a whole copy: {here}.",
             one=said(spread.note) or say("one of several"),
-            here=_here(*spread.shares),
+            here=_bytes_here(*spread.shares),
         ),
         say("Gradients are averaged between the processes in backward. The other processes are not seen from here."),
     ]
 
 
-def _sharded(spread: Spread) -> list[str]:
+def _sharded_notes(spread: Spread) -> list[str]:
     return [
         say(
             "{modules} cut into shards; this process holds {here} of {whole}.",
-            modules=counted(len(spread.shares), "module"),
-            here=_here(*spread.shares),
-            whole=_whole(spread),
+            modules=count_words(len(spread.shares), "module"),
+            here=_bytes_here(*spread.shares),
+            whole=_whole_words(spread),
         ),
         say("For its forward and its backward each is gathered whole for a while. The other processes are not seen from here."),
     ]
 
 
-def _tensor_parallel(spread: Spread) -> list[str]:
+def _tensor_parallel_notes(spread: Spread) -> list[str]:
     return [
         say(
             "The tensors of {modules} are spread over the ranks; this process holds {here} of {whole}. The other processes are"
             " not seen from here.",
-            modules=counted(len(spread.shares), "module"),
-            here=_here(*spread.shares),
-            whole=_whole(spread),
+            modules=count_words(len(spread.shares), "module"),
+            here=_bytes_here(*spread.shares),
+            whole=_whole_words(spread),
         )
     ]
 
 
-def _offloaded(spread: Spread) -> list[str]:
+def _offloaded_notes(spread: Spread) -> list[str]:
     return [
         say(
             "Hooks of accelerate bring inputs to where each module runs; in memory now: {here} of {whole}.",
-            here=_here(*spread.shares),
-            whole=_whole(spread),
+            here=_bytes_here(*spread.shares),
+            whole=_whole_words(spread),
         ),
         *(
             [say("Offloaded weights are loaded for each forward of their module and dropped after it.")]
@@ -193,23 +193,23 @@ def _is_offloaded(spread: Spread) -> bool:
     return any("offload" in share.note for share in spread.shares)
 
 
-def _device_map(spread: Spread) -> list[str]:
+def _device_map_notes(spread: Spread) -> list[str]:
     return [
         say(
             "Modules by device: {note}. In memory now: {here} of {whole}.",
             note=spread.note,
-            here=_here(*spread.shares),
-            whole=_whole(spread),
+            here=_bytes_here(*spread.shares),
+            whole=_whole_words(spread),
         )
     ]
 
 
 _WORDS: dict[str, Callable[[Spread], list[str]]] = {
-    "DataParallel": _data_parallel,
-    "DistributedDataParallel": _distributed,
-    "FSDP2": _sharded,
-    "FSDP": _sharded,
-    "tensor parallel": _tensor_parallel,
-    "accelerate": _offloaded,
-    "device map": _device_map,
+    "DataParallel": _data_parallel_notes,
+    "DistributedDataParallel": _distributed_notes,
+    "FSDP2": _sharded_notes,
+    "FSDP": _sharded_notes,
+    "tensor parallel": _tensor_parallel_notes,
+    "accelerate": _offloaded_notes,
+    "device map": _device_map_notes,
 }

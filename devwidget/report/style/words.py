@@ -83,7 +83,7 @@ def first_line(site: Site | None) -> str:
     return " ".join((site.library or site).text.split()) if site else ""
 
 
-def spoken(finding: Finding) -> Finding:
+def translate_finding(finding: Finding) -> Finding:
     """The finding in the language of reports, with a notebook cell called by its number where a rule wrote Python's name."""
     names = {str(site): site_words(site) for site in (finding.fault, finding.birth) if site is not None}
 
@@ -100,13 +100,13 @@ def spoken(finding: Finding) -> Finding:
     return dataclasses.replace(finding, headline=headline, why=why, notes=notes, fixes=fixes)
 
 
-def labelled(label: str, text: str) -> str:
+def label_line(label: str, text: str) -> str:
     """`  where: layers.0, train.py:41`: texts below each other begin in one column; a Chinese letter is two columns wide."""
     start = say("{label}:", label=label)
     return f"  {start}{' ' * max(1, 7 - columns_of(start))}{text}"
 
 
-def mentions(finding: Finding, place: str) -> bool:
+def mentions_place(finding: Finding, place: str) -> bool:
     """Whether the words of a finding already name a place."""
     return any(place in text for text in (finding.headline, finding.why, *finding.notes))
 
@@ -161,13 +161,13 @@ def part_name(part: str) -> str:
 _WIDEST = 60
 
 
-def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = "") -> Iterator[str]:
+def align_columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = "") -> Iterator[str]:
     """Lines with two spaces between the columns; `right` names the columns that end at the same place.
 
     The last column is not padded, and every other cell is cut at 60 characters.
     """
     safe = [[safe_text(cell) for cell in row] for row in rows]
-    cut = [[*(shorten(cell, _WIDEST) for cell in row[:-1]), row[-1]] for row in safe]
+    cut = [[*(shorten_text(cell, _WIDEST) for cell in row[:-1]), row[-1]] for row in safe]
     widths = [max(columns_of(cell) for cell in column) for column in zip(*cut, strict=True)]
     for row in cut:
         cells = [
@@ -177,7 +177,7 @@ def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), inden
         yield (indent + "  ".join(cells)).rstrip()
 
 
-def shorten(text: str, most: int) -> str:
+def shorten_text(text: str, most: int) -> str:
     """Text of at most `most` characters, its middle left out."""
     if len(text) <= most:
         return text

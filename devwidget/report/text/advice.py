@@ -9,7 +9,7 @@ from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
 from devwidget.records.memory_curve import HELD, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
-from devwidget.report.style.units import counted, format_bytes
+from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import device_list
 from devwidget.views.parallel import ParallelCall
 
@@ -28,7 +28,7 @@ class Advice:
     code: str = ""
 
 
-def advice(call: ParallelCall) -> tuple[Advice, ...]:
+def parallel_advice(call: ParallelCall) -> tuple[Advice, ...]:
     """All that applies, the largest gain first."""
     if not call.replicas:
         return ()
@@ -41,18 +41,18 @@ def _short_batch(call: ParallelCall) -> Iterator[Advice]:
     count, part = len(call.call.device_ids), call.replicas[0].samples
     text = say(
         "{samples} reach {busy} of {count} GPUs; {idle} had nothing to do. A batch of {sizes} reaches all.",
-        samples=counted(call.samples, "sample"),
+        samples=count_words(call.samples, "sample"),
         busy=len(call.replicas),
         count=count,
         idle=device_list(call.idle),
-        sizes=_multiples(call.samples, count),
+        sizes=_multiples_words(call.samples, count),
     )
     if call.samples > count:
         text = say("torch cuts parts of {part}, so that {text}", part=part, text=text)
     yield Advice("batch", text[0].upper() + text[1:])
 
 
-def _uneven(call: ParallelCall) -> Iterator[Advice]:
+def _uneven_batch(call: ParallelCall) -> Iterator[Advice]:
     samples = [replica.samples for replica in call.replicas]
     if call.idle or min(samples) > 0.75 * max(samples) or not min(samples):
         return
@@ -61,14 +61,14 @@ def _uneven(call: ParallelCall) -> Iterator[Advice]:
         "{device} got {samples}, the others up to {most}: it waits for them. A batch of {sizes} is cut evenly; if it was the"
         " last batch of an epoch, use `DataLoader(drop_last=True)`.",
         device=last.device,
-        samples=counted(min(samples), "sample"),
+        samples=count_words(min(samples), "sample"),
         most=max(samples),
-        sizes=_multiples(call.samples, count),
+        sizes=_multiples_words(call.samples, count),
     )
     yield Advice("batch", text)
 
 
-def _multiples(samples: int, count: int) -> str:
+def _multiples_words(samples: int, count: int) -> str:
     below, above = samples // count * count, -(-samples // count) * count
     sizes = [str(size) for size in dict.fromkeys((below, above)) if size]
     return sizes[0] if len(sizes) == 1 else say("{first} or {second}", first=sizes[0], second=sizes[1])
@@ -78,7 +78,7 @@ def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
     if not call.trains or call.gathered_bytes < WORTH_A_WORD:
         return
     numbers = [piece for piece in call.replicas[0].outputs if not piece.shape]
-    whole, point, count = format_bytes(call.gathered_bytes), call.gather_point, counted(len(call.replicas), "number")
+    whole, point, count = format_bytes(call.gathered_bytes), call.gather_point, count_words(len(call.replicas), "number")
     if numbers:
         text = say(
             "Besides the loss, {whole} of outputs are gathered on {point}. `{name}` is there already: return it alone, and"
@@ -136,7 +136,7 @@ def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
 
 
 def _larger_first(call: ParallelCall) -> Iterator[Advice]:
-    room = {device: _room(call, device) for device in call.call.device_ids}
+    room = {device: _room_on(call, device) for device in call.call.device_ids}
     best = max(room, key=lambda device: room[device])
     if not room[call.source] or room[best] < LOPSIDED * room[call.source] or call.peak(call.source) < call.peak(best):
         return
@@ -151,13 +151,13 @@ def _larger_first(call: ParallelCall) -> Iterator[Advice]:
     yield Advice("device_ids", text, f'nn.DataParallel(model.to("{best}"), device_ids={[device.index for device in order]})')
 
 
-def _room(call: ParallelCall, device: DeviceId) -> int:
+def _room_on(call: ParallelCall, device: DeviceId) -> int:
     """Bytes of a card that other processes do not hold; 0 unknown."""
     known = call.memory.get(device)
     return known.total - known.others if known is not None else 0
 
 
-def _distributed(call: ParallelCall) -> Iterator[Advice]:
+def _distributed_instead(call: ParallelCall) -> Iterator[Advice]:
     copied = call.copied_bytes - sum(replica.buffer_bytes for replica in call.replicas)
     if not call.trains or copied < WORTH_A_WORD:
         return
@@ -170,7 +170,7 @@ def _distributed(call: ParallelCall) -> Iterator[Advice]:
 
 
 _LOOKS: tuple[Callable[[ParallelCall], Iterator[Advice]], ...] = (
-    _short_batch, _uneven, _loss_inside, _other_gather_point, _larger_first, _distributed,
+    _short_batch, _uneven_batch, _loss_inside, _other_gather_point, _larger_first, _distributed_instead,
 )  # fmt: skip
 
 
@@ -235,14 +235,16 @@ class _Full:
 
 def memory_advice(trace: Trace) -> tuple[Advice, ...]:
     """All that applies to the allocation that was farthest from fitting: replicas may all have found no room."""
-    full = [_full(curve, refused, trace) for curve in trace.memory for refused in curve.refused if refused.live is not None]
+    full = [
+        _describe_full(curve, refused, trace) for curve in trace.memory for refused in curve.refused if refused.live is not None
+    ]
     if not full:
         return ()
     worst = min(full, key=lambda each: each.fitting)
     return tuple(each for look in _FULL_LOOKS for each in look(worst))
 
 
-def _full(curve: MemoryCurve, refused: Refusal, trace: Trace) -> _Full:
+def _describe_full(curve: MemoryCurve, refused: Refusal, trace: Trace) -> _Full:
     assert refused.live is not None
     cut = len({replica.number for replica in trace.replicas}) or 1
     room, card = curve.total - curve.end.others, format_bytes(curve.total).replace(" ", "")
@@ -274,7 +276,9 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
         return
     most = f"{100 * full.fitting:.0f} %"
     if full.samples:
-        most = say("{fitting} of the {samples}", fitting=f"{full.fitting_samples:,}", samples=counted(full.samples, "sample"))
+        most = say(
+            "{fitting} of the {samples}", fitting=f"{full.fitting_samples:,}", samples=count_words(full.samples, "sample")
+        )
     smaller = say(
         "As far as that grows with the batch, {most} get past this line; what follows takes more. Whether the whole step fits"
         " with a smaller batch is told without running it by",
@@ -286,7 +290,7 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
     )
 
 
-def _checkpoints(full: _Full) -> Iterator[Advice]:
+def _use_checkpoints(full: _Full) -> Iterator[Advice]:
     kept = full.live.activations
     if full.refused.phase in _WITH_BATCH and kept and kept >= full.missing:
         text = say(
@@ -321,5 +325,5 @@ def _more_devices(full: _Full) -> Iterator[Advice]:
 
 
 _FULL_LOOKS: tuple[Callable[[_Full], Iterator[Advice]], ...] = (
-    _left_gradients, _smaller_batch, _checkpoints, _other_tensors, _more_devices,
+    _left_gradients, _smaller_batch, _use_checkpoints, _other_tensors, _more_devices,
 )  # fmt: skip

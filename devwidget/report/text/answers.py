@@ -12,17 +12,17 @@ from devwidget.records.answers.what_if import Change, Changes, LargestBatch
 from devwidget.records.ranks.pipeline import Pipeline, PipelineAction
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import code_word, columns, row_words
+from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import align_columns, code_word, row_words
 from devwidget.report.text.plan_text import fits_words
 
 Rows = list[tuple[str, ...]]
 
 
-def sentence(answer: LargestBatch | Changes) -> str:
+def what_if_sentence(answer: LargestBatch | Changes) -> str:
     """The answer."""
     if isinstance(answer, LargestBatch):
-        return _largest(answer)
+        return _largest_sentence(answer)
     cheapest = answer.cheapest
     told = say("no change alone makes it fit")
     if cheapest is not None:
@@ -31,24 +31,24 @@ def sentence(answer: LargestBatch | Changes) -> str:
     return say("{model}: {told} · {size} without a change", model=answer.model, told=told, size=size)
 
 
-def _largest(answer: LargestBatch) -> str:
+def _largest_sentence(answer: LargestBatch) -> str:
     facts = {"model": answer.model, "taken": format_bytes(answer.on_card), "capacity": format_bytes(answer.capacity)}
     if not answer.size:
         return say("{model}: not even one sample fits, it takes {taken} of {capacity}", **facts)
     return say("{model}: a batch of {size} fits, {taken} of {capacity}, and a larger one does not", size=answer.size, **facts)
 
 
-def rows(answer: LargestBatch | Changes) -> Rows:
+def what_if_rows(answer: LargestBatch | Changes) -> Rows:
     """The plans that were run, under a heading."""
     if isinstance(answer, Changes):
         head = (say("change"), say("on the card"), say("saved"), "", say("what it costs"), say("what to write"))
-        return [head, *(_row(change) for change in answer.changes)]
+        return [head, *(_change_row(change) for change in answer.changes)]
     ordered = sorted(answer.runs, key=lambda run: run.size)
     planned = [(str(run.size), format_bytes(run.on_card), fits_words(run.fits)) for run in ordered]
     return [(say("batch"), say("on the card"), ""), *planned]
 
 
-def _row(change: Change) -> tuple[str, ...]:
+def _change_row(change: Change) -> tuple[str, ...]:
     if change.problem:
         return (said(change.what), "", "", said(change.problem), "", change.code)
     sign = "-" if change.saved < 0 else ""
@@ -64,11 +64,11 @@ def what_if_text(answer: LargestBatch | Changes) -> str:
 
 
 def _what_if_lines(answer: LargestBatch | Changes) -> Iterator[str]:
-    yield sentence(answer)
-    table = rows(answer)
-    yield from columns(table, right=(1, 2) if isinstance(answer, Changes) else (0, 1), indent="  ")
+    yield what_if_sentence(answer)
+    table = what_if_rows(answer)
+    yield from align_columns(table, right=(1, 2) if isinstance(answer, Changes) else (0, 1), indent="  ")
     if isinstance(answer, LargestBatch):
-        yield say("{plans} run", plans=counted(len(table) - 1, "plan"))
+        yield say("{plans} run", plans=count_words(len(table) - 1, "plan"))
 
 
 @presents("text", Generation)
@@ -79,8 +79,8 @@ def generation_text(generation: Generation) -> str:
 
 def _generation_lines(generation: Generation) -> Iterator[str]:
     yield generation_sentence(generation)
-    yield from columns(generation_rows(generation), right=range(5), indent="  ")
-    yield _logits(generation.logits)
+    yield from align_columns(generation_rows(generation), right=range(5), indent="  ")
+    yield _logits_words(generation.logits)
     size = format_bytes(round(generation.bytes_per_token))
     if generation.longest:
         yield say(
@@ -92,7 +92,7 @@ def _generation_lines(generation: Generation) -> Iterator[str]:
         yield say("the cache grows by {size} for each token of the batch", size=size)
 
 
-def _logits(positions: int) -> str:
+def _logits_words(positions: int) -> str:
     if positions == 1:
         return say("of the prompt the last position alone has logits, as `generate` asks for them")
     if positions:
@@ -105,7 +105,7 @@ def generation_sentence(generation: Generation) -> str:
     return say(
         "{model}: {tokens} after {prompt} {answer} · {taken} of {capacity}",
         model=generation.model,
-        tokens=counted(generation.new_tokens, "token"),
+        tokens=count_words(generation.new_tokens, "token"),
         prompt=f"{generation.prompt:,}",
         answer=fits_words(generation.fits),
         taken=format_bytes(generation.taken),
@@ -131,11 +131,11 @@ def layout_text(layout: Layout) -> str:
 
 def _layout_lines(layout: Layout) -> Iterator[str]:
     yield layout_sentence(layout)
-    yield from columns(layout_rows(layout), right=(1, 2, 3, 4), indent="  ")
+    yield from align_columns(layout_rows(layout), right=(1, 2, 3, 4), indent="  ")
     yield from (say("tied: {paths}", paths=", ".join(paths)) for paths in layout.ties)
     if layout.rejected:
         yield say("tried before")
-        yield from columns([(said(each.what), said(each.why)) for each in layout.rejected], indent="  ")
+        yield from align_columns([(said(each.what), said(each.why)) for each in layout.rejected], indent="  ")
 
 
 def layout_sentence(layout: Layout) -> str:
@@ -143,9 +143,9 @@ def layout_sentence(layout: Layout) -> str:
     return say(
         "Layout: {model} over {gpus}: {answer} · {moved} in a forward",
         model=layout.model,
-        gpus=counted(len(layout.devices), "GPU"),
+        gpus=count_words(len(layout.devices), "GPU"),
         answer=say("fits") if layout.fits else say("fits on no split that was tried; this one needs least"),
-        moved=f"{counted(layout.hops, 'hop')}, {format_bytes(layout.crossing)}" if layout.hops else say("no hops"),
+        moved=f"{count_words(layout.hops, 'hop')}, {format_bytes(layout.crossing)}" if layout.hops else say("no hops"),
     )
 
 
@@ -155,11 +155,11 @@ def layout_rows(layout: Layout) -> Rows:
     for gpu in layout.devices:
         mine = [block for block in layout.blocks if block.device == gpu.device]
         sizes = gpu.on_card, gpu.capacity, sum(block.weights for block in mine), sum(block.kept for block in mine)
-        rows.append((str(gpu.device), *map(format_bytes, sizes), _runs(layout, gpu.device)))
+        rows.append((str(gpu.device), *map(format_bytes, sizes), _block_runs(layout, gpu.device)))
     return rows
 
 
-def _runs(layout: Layout, device: object) -> str:
+def _block_runs(layout: Layout, device: object) -> str:
     """Paths of blocks that run one after the other, the first and the last of each run."""
     runs = [[block.path for block in group] for at, group in groupby(layout.blocks, lambda block: block.device) if at == device]
     return ", ".join((run[0] or say("the whole model")) + (f" ... {run[-1]}" if len(run) > 1 else "") for run in runs)
@@ -176,8 +176,8 @@ def pipeline_text(pipeline: Pipeline) -> str:
 
 def _pipeline_lines(pipeline: Pipeline) -> Iterator[str]:
     yield pipeline_headline(pipeline)
-    yield from columns(
-        [(say("rank {number}", number=at), *_cells(pipeline, actions)) for at, actions in enumerate(pipeline.ranks)],
+    yield from align_columns(
+        [(say("rank {number}", number=at), *_pipeline_cells(pipeline, actions)) for at, actions in enumerate(pipeline.ranks)],
         indent="  ",
     )
     yield f"  {pipeline_key(pipeline)}"
@@ -188,7 +188,7 @@ def pipeline_headline(pipeline: Pipeline) -> str:
     return say(
         "{schedule}: {ranks}, {stages} stages, {microbatches} microbatches; ranks wait {idle} % of the time",
         schedule=pipeline.schedule,
-        ranks=counted(len(pipeline.ranks), "rank"),
+        ranks=count_words(len(pipeline.ranks), "rank"),
         stages=pipeline.stages,
         microbatches=pipeline.microbatches,
         idle=f"{pipeline.idle:.0%}".rstrip("%"),
@@ -210,7 +210,7 @@ def action_words(pipeline: Pipeline, action: PipelineAction) -> str:
     return f"{LETTERS[action.kind]}{action.microbatch}{stage}"
 
 
-def _cells(pipeline: Pipeline, actions: tuple[PipelineAction, ...]) -> list[str]:
+def _pipeline_cells(pipeline: Pipeline, actions: tuple[PipelineAction, ...]) -> list[str]:
     """A dot for each unit in which a rank waits, dashes while it goes on."""
     cells = ["."] * pipeline.width
     for action in actions:

@@ -10,8 +10,8 @@ from devwidget.records.ranks.parallel_plan import ParallelPlan, RankPlan
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import code_word, columns, ranks_words, row_words, site_words
+from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import align_columns, code_word, ranks_words, row_words, site_words
 
 TOTALS = {"peak": Message("peak"), "capacity": Message("capacity")}
 """Attribute of a GPU's plan -> its heading, where GPUs are nothing but a capacity."""
@@ -37,11 +37,11 @@ def plan_text(plan: Plan) -> str:
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
-    yield verdict(plan)
+    yield plan_verdict(plan)
     totals = totals_of(plan)
     header = ("", *map(said, totals.values()), *map(said, PARTS.values()), "")
-    rows = [(str(device.device), *sizes(device, totals), _answer(device)) for device in plan.devices]
-    yield from columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
+    rows = [(str(device.device), *size_cells(device, totals), _answer_words(device)) for device in plan.devices]
+    yield from align_columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
     for device in plan.devices:
         if device.tips_over is not None:
             yield tips_words(plan, device)
@@ -51,19 +51,21 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         yield guess_words(plan)
     if plan.device_map:
         yield say("device map")
-        yield from columns([(path or say("the whole model"), device) for path, device in plan.device_map], indent="  ")
+        yield from align_columns([(path or say("the whole model"), device) for path, device in plan.device_map], indent="  ")
 
 
-def verdict(plan: Plan) -> str:
+def plan_verdict(plan: Plan) -> str:
     """The first line."""
     placed = code_word(plan.placement)
     if plan.card:
         placed = say("{placement} on {card}", placement=placed, card=plan.card)
     phases = row_words(map(code_word, plan.phases))
-    return say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=_answer(plan)) + f" · {phases}"
+    return (
+        say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=_answer_words(plan)) + f" · {phases}"
+    )
 
 
-def _answer(plan: Plan | DevicePlan) -> str:
+def _answer_words(plan: Plan | DevicePlan) -> str:
     return fits_words(plan.fits)
 
 
@@ -77,7 +79,7 @@ def totals_of(plan: Plan) -> Mapping[str, str]:
     return TOTALS_OF_CARD if plan.card else TOTALS
 
 
-def sizes(device: DevicePlan, totals: Iterable[str]) -> list[str]:
+def size_cells(device: DevicePlan, totals: Iterable[str]) -> list[str]:
     """The sums and the parts of the peak."""
     return [format_bytes(getattr(device, name)) for name in (*totals, *PARTS)]
 
@@ -109,7 +111,7 @@ def guess_words(plan: Plan) -> str:
     """Where the plan is a guess."""
     where = moment_words(plan, plan.guesses[0])
     if len(plan.guesses) > 1:
-        where = say("{place}, and {others}", place=where, others=counted(len(plan.guesses) - 1, "other place"))
+        where = say("{place}, and {others}", place=where, others=count_words(len(plan.guesses) - 1, "other place"))
     return say("guessed in {where}: choices among unknown numbers are spread evenly", where=where)
 
 
@@ -156,14 +158,14 @@ def _parallel_plan_lines(plan: ParallelPlan) -> Iterator[str]:
     names = [name for name in _RANK_SIZES if name not in _OF_SOME or any(getattr(each, _OF_SOME[name]) for each in plan.ranks)]
     header = ("", *(said(_RANK_SIZES[name]) for name in names), "")
     rows = [_rank_row(each, names) for each in plan.ranks]
-    yield from columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
+    yield from align_columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
     for each in plan.ranks:
         if each.without:
             yield say(
                 "{ranks} hold no element of {without} of {parameters}",
                 ranks=ranks_words(each.ranks),
                 without=each.without,
-                parameters=counted(plan.parameters, "parameter"),
+                parameters=count_words(plan.parameters, "parameter"),
             )
         if not each.fits:
             missing = format_bytes(each.peak - each.capacity)

@@ -50,43 +50,43 @@ class Standing:
     finished: int
 
 
-def taken(rank: Rank) -> int:
+def taken_bytes(rank: Rank) -> int:
     """Bytes that a rank has allocated on accelerators; of a job on the CPU, of its process. -1 where it has not said."""
     on_gpu = [each.allocated for each in rank.memory if each.device.is_accelerator]
     return sum(on_gpu) if on_gpu else sum(each.allocated for each in rank.memory) if rank.memory else NOWHERE
 
 
-def peak(rank: Rank) -> int:
+def peak_taken_bytes(rank: Rank) -> int:
     """The same of the most that was ever allocated."""
     on_gpu = [each.peak for each in rank.memory if each.device.is_accelerator]
     return sum(on_gpu) if on_gpu else sum(each.peak for each in rank.memory) if rank.memory else NOWHERE
 
 
-def held(cluster: Cluster, rank: Rank) -> int:
+def held_by_rank(cluster: Cluster, rank: Rank) -> int:
     """Bytes of parameters and buffers that a rank holds; -1 where it has not said."""
     return NOWHERE if rank.placement == NOWHERE else cluster.placements[rank.placement].bytes
 
 
-def spans(cluster: Cluster) -> tuple[Span, ...]:
+def find_spans(cluster: Cluster) -> tuple[Span, ...]:
     """What is least, usual and most among the ranks."""
     quantities: tuple[tuple[str, Callable[[Rank], int]], ...] = (
-        ("parameters and buffers", lambda rank: held(cluster, rank)),
-        ("allocated", taken),
-        ("peak", peak),
+        ("parameters and buffers", lambda rank: held_by_rank(cluster, rank)),
+        ("allocated", taken_bytes),
+        ("peak", peak_taken_bytes),
     )
-    found = (_span(name, {rank.number: of(rank) for rank in cluster.ranks if of(rank) > 0}) for name, of in quantities)
+    found = (_find_span(name, {rank.number: of(rank) for rank in cluster.ranks if of(rank) > 0}) for name, of in quantities)
     return tuple(span for span in found if span is not None)
 
 
-def _span(name: str, sizes: dict[int, int]) -> Span | None:
+def _find_span(name: str, sizes: dict[int, int]) -> Span | None:
     if not sizes:
         return None
     low, high = min(sizes, key=lambda number: sizes[number]), max(sizes, key=lambda number: sizes[number])
     median = int(statistics.median(sizes.values()))
-    return Span(name, (sizes[low], low), median, (sizes[high], high), _outlier(sizes, median))
+    return Span(name, (sizes[low], low), median, (sizes[high], high), _find_outlier(sizes, median))
 
 
-def _outlier(sizes: dict[int, int], median: int) -> int:
+def _find_outlier(sizes: dict[int, int], median: int) -> int:
     """The one rank that is farther from the median than three times the next, and by a tenth of it at least."""
     far = sorted(sizes, key=lambda number: -abs(sizes[number] - median))
     if len(far) < 3:
@@ -95,7 +95,7 @@ def _outlier(sizes: dict[int, int], median: int) -> int:
     return far[0] if first > max(3 * second, median / 10) else NOWHERE
 
 
-def lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
     """The map: ranks by their coordinates, the longest axis across, what stands before it in rows; a single axis in lines."""
     sizes = [axis.size for axis in cluster.axes]
     numbers = tuple(rank.number for rank in cluster.ranks)
@@ -118,12 +118,12 @@ def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
     return tuple(reversed(coordinates))
 
 
-def coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
+def find_coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
     """Of any rank, also of one that has not said."""
     return rank.coordinates or _row_major(rank.number, (axis.size for axis in cluster.axes))
 
 
-def standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
+def find_standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
     """How far the ranks of the group have come in whose collective a rank waits, the farthest first."""
     waits = rank.collective
     if waits is None:
