@@ -262,6 +262,8 @@ def _call_as_cell(request: TraceRequest, function: Callable[..., T], *args: Any,
 
     if user_frame(sys._getframe()) is not None:
         return call()
+    # The step is called from code compiled under a file name of its own: its frame is what the search for the user's line comes
+    # to, and its locals are the names that stand in the panel's fields.
     namespace = _user_namespace()
     variables = dict(stored(namespace))
     fields = {"batch": request.batch, "target": request.target, "loss_fn": request.loss, "optimizer": GIVEN, "model": ""}

@@ -64,6 +64,7 @@ def _iterate_entries(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _join_entries(entries: list[TracebackType]) -> TracebackType | None:
+    # an entry knows the next one, so the chain is built anew from its end; the old entries stay as they are for who holds them
     trace: TracebackType | None = None
     for each in reversed(entries):
         trace = TracebackType(trace, each.tb_frame, each.tb_lasti, each.tb_lineno)

@@ -167,6 +167,7 @@ class _OnceBelow:
             return False
         self.column[row] += size
         if before is not None:
+            # rows come in pre-order: the last occurrence alone tells where this subtree joins those that have counted the key
             self.column[self._meeting(before, row)] -= size
         return True
 

@@ -188,4 +188,5 @@ def as_text(value: bytes) -> dict[str, str]:
 
 def _safe_script(script: str) -> str:
     """A script of ours or of plotly, in whose texts nothing may end it or begin a comment."""
+    # a browser looks for these before it reads JavaScript, in its strings too, where a backslash before them changes nothing
     return script.replace("</", "<\\/").replace("<!--", "<\\!--")

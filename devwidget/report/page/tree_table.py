@@ -196,6 +196,7 @@ def pack_table(table: dict[str, Any]) -> dict[str, Any]:
 
     In the text a column is `[start, length]` in what follows it, under `columns`; all other values stay as they are.
     """
+    # one block, because columns of 100,000 rows repeat themselves; `mtime=0`, so that equal tables are equal bytes
     columns = {name: value for name, value in table.items() if isinstance(value, bytes)}
     places, start = {}, 0
     for name, column in columns.items():

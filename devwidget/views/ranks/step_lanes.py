@@ -133,6 +133,7 @@ def place_collectives(walks: Sequence[Walk], together: Iterable[Sequence[LaneCal
         ready = {call: partners.get(call, {call}) for call in waiting}
         whole = [calls for calls in ready.values() if calls <= set(waiting) and not calls & places.keys()]
         if not whole:
+            # every lane waits for another: the one that has come least far goes on alone, or the walk never ends
             first = min(waiting, key=lambda call: walks[call.lane].at)
             partners.get(first, set()).discard(first)
             whole = [{first}]
